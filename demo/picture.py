@@ -56,7 +56,7 @@ def _loads(speedup: Axes, latency: Axes, service: ServiceRecord, theme: Theme) -
     """Mark the loads of the run, each named, once, after the first phase that had it; the axes reach to all of them."""
     first = {result.phase.rps: result.phase.name for result in reversed(service.phases)}
     for axes in (speedup, latency):
-        # Lines end where their arms saturate; a load that only the other arm carries may lie beyond.
+        # Lines end where their arms saturate; a load that only the other arm can serve may lie beyond.
         left, right = axes.get_xlim()
         axes.set_xlim(left, max(right, 1.04 * max(first, default=0.0)))
         for rps in first:

@@ -182,7 +182,7 @@ def _alert_checks(service: ServiceRecord) -> list[Check]:
 
 
 def operator_failures(log: str, restarts: int) -> list[str]:
-    """Lines of the operator's log that tell of a failure of its own, shortened; none in a good run.
+    """Lines of the operator's log about a failure of its own, shortened; none in a good run.
 
     Args:
         log: as `kubectl logs` gives it: one JSON object per line, or plain text from below the operator's logging.

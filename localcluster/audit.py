@@ -85,7 +85,7 @@ class AuditLog:
     def events(self) -> Sequence[AuditEvent]:
         """All events so far, oldest first, through rotated files too.
 
-        The API server writes an event before it sends its answer: whoever has seen an answer finds its event here. What
+        The API server writes an event before it sends its answer: after an answer its event is always here. What
         another client's write has changed can be read a moment before.
         A last line that is still being written is left for the next reading.
         """

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-# A busy machine answers late; one that hangs is found out by whoever waits for the answer.
+# A busy machine answers late; the caller's deadline finds out a machine that hangs.
 _TIMEOUT_S: Final = 30.0
 
 

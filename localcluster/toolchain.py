@@ -1,4 +1,4 @@
-"""The Go toolchain, installed from the Python package index: whoever has Python has Go.
+"""The Go toolchain, installed from the Python package index: a machine with Python then has Go.
 
 A Go that happens to be on the machine is not used: its version decides what the built programs contain, and the
 pinned one is fetched with a hash like every other dependency.

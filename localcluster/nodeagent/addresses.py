@@ -1,4 +1,4 @@
-"""Addresses in 127.0.0.0/8: a range of 256 per node, held against every other agent on the machine."""
+"""Addresses in 127.0.0.0/8: a range of 256 per node, reserved against all other agents on the machine."""
 
 from __future__ import annotations
 

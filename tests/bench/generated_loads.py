@@ -1,6 +1,6 @@
 """Loads that a decision rule has not been chosen on: one kind of day and one seed each, at a given peak.
 
-Published traces are few, and whoever tunes a rule on them learns them by heart. These are drawn from a seed: a
+Published traces are few, and a rule that is tuned on them fits them too well. These are drawn from a seed: a
 seed that was looked at while a rule was being chosen never judges it (`CHOOSING` and `JUDGING` stay apart).
 """
 

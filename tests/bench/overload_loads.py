@@ -1,4 +1,4 @@
-"""Loads that come near what a fleet carries, and beyond it: two weeks each, at given shares of capacity without speculation.
+"""Loads near a fleet's capacity, and beyond it: two weeks each, at given shares of capacity without speculation.
 
 `generated_loads.py` has a peak that is 60 to 95 % of capacity. These meet capacity itself: for an hour, after an outage,
 at the end of a ramp. Shapes and seeds that were looked at while a rule was being chosen never judge it.
@@ -32,7 +32,7 @@ def overloaded(title: str, seed: int, capacity_rps: float) -> RateTrace:
     Args:
         title: which.
         seed: equal seeds give equal loads.
-        capacity_rps: what the fleet carries without speculation (1/s).
+        capacity_rps: the fleet's capacity without speculation (1/s).
     """
     random = np.random.default_rng((seed, zlib.crc32(title.encode())))
     start_s = np.arange(0.0, DAYS * _DAY_S, WINDOW_S)

@@ -49,7 +49,7 @@ FLEETS: Mapping[str, Laws] = {
     "steep": {NO_SPECULATION: (2.0, 0.05), EAGLE_3: (1.1, 0.075)},
     "block": {NO_SPECULATION: (3.0, 0.10), EAGLE_3: (1.5, 0.104), EAGLE_5: (1.3, 0.135)},
 }
-"""Speculation that carries as much as none (mild), a little less (slow, block), and a third less (steep)."""
+"""Speculation with the saturation of none (mild), with a little less (slow, block), and with a third less (steep)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class World:
     """One fleet under one load.
 
     Attributes:
-        name: for whoever looks for the worst one.
+        name: by which the worst fleet is found.
         load: of the whole fleet.
         arms: what the fleet follows.
         believed: the profile that decides.
@@ -104,7 +104,7 @@ def profile_of(laws: Laws, noise: float = 0.0, seed: int = 0) -> Profile:
 
 
 def peak_of(laws: Laws, share: float) -> float:
-    """Rate of the fleet (1/s) that takes a share of what it carries without speculation."""
+    """Rate of the fleet (1/s) that is a share of its capacity without speculation."""
     return share * REPLICAS / laws[NO_SPECULATION][1]
 
 
@@ -178,7 +178,7 @@ def none_too_steep(laws: Laws) -> Profile:
 
 
 def drafter_too_flat(laws: Laws) -> Profile:
-    """The longest drafts are believed to carry a quarter more than they do."""
+    """The saturation of the longest drafts is believed a quarter too high."""
     longest = max(laws, key=lambda arm: arm.k)
     c1_s, c2_s = laws[longest]
     return profile_of({**laws, longest: (c1_s, 0.8 * c2_s)})

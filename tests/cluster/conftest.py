@@ -107,7 +107,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure carries what its cluster has to say: elsewhere nobody can ask it."""
+    """A failure includes its cluster's account, because nobody can ask the cluster later."""
     report = yield
     if report.failed and report.when != "teardown":
         given = getattr(item, "funcargs", {})

@@ -1,4 +1,4 @@
-"""Requests that fail, as the real Prometheus tells of them: two ReplicaSets of one Deployment, scraped by two jobs."""
+"""Requests that fail, as the real Prometheus counts them: two ReplicaSets of one Deployment, scraped by two jobs."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def get(do, kind, name):
 
 @pytest.fixture
 def watched(kube, namespace):
-    """The versions of an object, as the API server tells of them."""
+    """The versions of an object, as a watch of the API server brings them."""
     listers = {
         "pod": kubernetes.client.CoreV1Api(kube).list_namespaced_pod,
         "event": kubernetes.client.CoreV1Api(kube).list_namespaced_event,
@@ -134,7 +134,7 @@ def outcome(do, until):
 
 
 def ended(pids):
-    """Whether processes that are not this one's children go; nothing tells when they do."""
+    """Whether processes that are not this one's children end; no signal announces it."""
     deadline = time.monotonic() + UNTIL_S
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         if time.monotonic() > deadline:

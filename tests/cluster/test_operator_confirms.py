@@ -20,7 +20,7 @@ from operatorcluster.waiting import until
 LOW_RPS = 2.0
 # The break-even lies near 11. Eagle is at 90 % of its saturation here, no speculation at 61 % of its own.
 HIGH_RPS = 12.0
-# Beyond the 13 that eagle carries, and 72 % of what no speculation does.
+# Beyond eagle's saturation of 13, and 72 % of that without speculation.
 SATURATING_RPS = 14.5
 _LOOK_S = 0.3
 
@@ -63,7 +63,7 @@ class Posed:
 
 
 class Counted:
-    """The counters of one pod; what comes beyond what its arm carries waits."""
+    """The counters of one pod; requests beyond its arm's saturation wait."""
 
     def __init__(self, posed, arm):
         self.posed, self.arm = posed, arm

@@ -160,7 +160,7 @@ def test_a_service_s_past_is_that_of_its_deployment_s_pods_per_replica(day):
 
 
 def test_a_past_load_is_the_fleet_s_on_any_replicas(day):
-    """Two pods at 2 rps, two at 5 and four at 2.5: loads of 4, 10 and 10 rps, whoever serves them tomorrow."""
+    """Two pods at 2 rps, two at 5 and four at 2.5: loads of 4, 10 and 10 rps, whichever pods serve them tomorrow."""
     address, end = day
     asked = past_query(("llm",), (), HOURS * 3600, STEP_S)
     found = read_past(asked_of(address, end, asked)).rates["llm", "chat", "chat"]

@@ -18,7 +18,7 @@ SCHEDULED = {"methods": [{**METHOD, "schedule": "Auto"}]}
 
 @pytest.fixture(scope="module")
 def gpu(stage):
-    """A node whose engines' drafts are dear: three a step win up to some 7 requests in a step, and lose clearly beyond."""
+    """A node whose engines' drafts are expensive: three a step win up to some 7 requests in a step, and lose clearly beyond."""
     costs = copy.deepcopy(COSTS)
     costs["methods"]["eagle3"]["draft"]["per_draft_token_s"] = 0.004
     costs["zero_drafts_overhead"] = 0.05

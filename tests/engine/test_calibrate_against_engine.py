@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 BASE_S, TOKEN_S, DRAFT_S = 0.010, 0.0008, 0.003
 PROMPT, OUTPUT = 32, 32
-# The step that prefills a request decodes none of its tokens: it is company in the others.
+# The step that prefills a request decodes none of its tokens: it is one of the others in flight for the rest.
 C1_S, C2_S = OUTPUT * BASE_S + (OUTPUT - 1) * TOKEN_S, (OUTPUT - 1) * TOKEN_S
 SWEEP = [
     *("--prompt-tokens", str(PROMPT), "--output-tokens", str(OUTPUT)),

@@ -211,7 +211,7 @@ def test_prompts_that_were_always_long_are_told_before_the_drafter():
 
 
 def test_an_arm_that_pays_in_company_only_is_told_to_rest_at_low_load_not_for_good():
-    """Context is read once per step: drafts share that in company, and a lone request pays for the drafter alone."""
+    """Context is read once per step: drafts of several requests share that cost, and a lone request pays for the drafter by itself."""
     dear = engine(step={"base_s": 0.002, "per_kv_token_s": 4e-6}, draft={"flat_s": 0.012})
     found = diagnose(looked_at(dear, 0.3), profile_of(dear), EAGLE)
     assert found.pays is False

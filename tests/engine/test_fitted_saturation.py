@@ -1,4 +1,4 @@
-"""The saturation that a short sweep finds, against what the engine carries: engines from nearly idle to full batches."""
+"""The saturation that a short sweep finds, against the engine's own: engines from nearly idle to full batches."""
 
 from __future__ import annotations
 

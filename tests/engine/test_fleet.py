@@ -192,7 +192,7 @@ def test_the_decision_code_switches_alike_in_both(slow_arms, slow_profile):
     [(1, 300.0, 1, "BelowBreakEven"), (4, 300.0, 1, "BelowBreakEven"), (4, 6000.0, 0, "RollNotWorthIt")],
 )
 def test_a_roll_that_takes_replicas_away_has_to_pay_for_them(replicas, roll_seconds, switches, reason):
-    """A lone replica is renewed with a surge pod; of four, three would have to carry 9 rps each."""
+    """A lone replica is renewed with a surge pod; of four, three would have to serve 9 rps each."""
     laws = {NO_SPECULATION: (1.2, 0.07), EAGLE: (0.92, 0.072)}
     tokens_per_step = {NO_SPECULATION: 1.0, EAGLE: 2.4}
     profile = Profile.from_json(

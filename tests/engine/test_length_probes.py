@@ -1,4 +1,4 @@
-"""A sweep's few points at other lengths, against the simulated engine: they tell what its steps cost."""
+"""A sweep's few points at other lengths, against the simulated engine: they show the costs of its steps."""
 
 from __future__ import annotations
 

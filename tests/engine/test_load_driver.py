@@ -57,7 +57,7 @@ async def test_company_obeys_the_law_even_on_the_way_up():
         cold = await measure(
             client, trial(), step(ImposedLoad(LoadMode.CONSTANT, 40.0), 0.1, 0.0, 0.5, 0.0), seed=1
         )
-        # Pieces of four tokens each take the company at their begin.
+        # Pieces of four tokens each count the others in flight at their begin.
         expected_s = 50 * (0.002 + cold.inflight * 0.0004)
         assert cold.clients.latency.mean_s == pytest.approx(expected_s, rel=0.02)
 

@@ -84,7 +84,7 @@ def test_a_schedule_is_tuned_by_what_is_believed_and_runs_in_the_laws_that_are_t
 
 
 def slow_drafters() -> Profile:
-    """The drafters are believed to take longer than they do, and to carry the same."""
+    """The drafters are believed slower than they are, with the same saturation."""
     return profile_of(
         {arm: (1.4 * c1_s, c2_s) if arm.k else (c1_s, c2_s) for arm, (c1_s, c2_s) in LEVEL.items()}, tail=3.0
     )

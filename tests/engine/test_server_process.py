@@ -255,7 +255,7 @@ async def test_without_one_requests_hang_and_new_ones_are_refused(serve):
             request.write(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
             assert b"200 OK" in await kept.readuntil(b"\r\n\r\n")
             server.process.send_signal(signal.SIGTERM)
-            # An idle connection is closed, or whoever comes back over it would wait for ever.
+            # An idle connection is closed, or a client that comes back over it would wait for ever.
             assert await asyncio.wait_for(kept.read(), PATIENCE_S) == b""
             request.close()
             async with aiohttp.ClientSession() as fresh, asyncio.timeout(PATIENCE_S):

@@ -72,7 +72,7 @@ class PodTraffic:
     age_s: float = 1.0
     model_name: str = "chat"
     min_p_share: float = 0.0
-    """Share of the users' requests that carry `min_p`, which an engine refuses while it speculates."""
+    """Share of the users' requests with `min_p`, which an engine refuses while it speculates."""
     invalid_share: float = 0.0
     """Share that no engine answers."""
     streamed_share: float = 0.0

@@ -1,7 +1,7 @@
 """A fleet that is rolled, by events: requests of any length on pods that fill, warm up and drain, and the counters they show.
 
 It knows neither the engine of `breakeven_sim` nor any law of ours. A pod works on all of its requests at one pace, which falls
-with their number by a straight line, by a knee or by the dearer of two regimes. The true speedup is the ratio of the mean
+with their number by a straight line, by a knee or by the slower of two regimes. The true speedup is the ratio of the mean
 latencies at one rate per pod. It is exact, because processor sharing whose pace depends on the number in service has a
 product form: the mean latency depends on the mean of the work alone, whatever its distribution.
 
@@ -73,7 +73,7 @@ class RolledShape:
 
 
 def mean_latency_s(work_s: FloatArray, rps: float) -> float:
-    """Exact mean latency of processor sharing whose request takes `work_s[i - 1]` in the company of i - 1 others."""
+    """Exact mean latency of processor sharing whose request takes `work_s[i - 1]` among i - 1 others."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(rps * work_s) - np.log(np.arange(1, work_s.size + 1)))])
     share = np.exp(logs - logs.max())
     return float(share @ np.arange(share.size) / share.sum() / rps)
@@ -121,7 +121,7 @@ class Pod:
         self, shape: RolledShape, alone_s: float, factor: float, began_s: float, scrape_s: float, warm: bool
     ) -> None:
         number = np.arange(1.0, FULL + 1)
-        # Tokens per second of one request in company.
+        # Tokens per second of one request among others.
         whole = PREFILL + OUTPUT
         self.pace = (whole / (factor * alone_s * ENGINES[shape.engine](number))).tolist()
         self.shape, self.began_s, self.warm = shape, began_s, warm

@@ -10,9 +10,9 @@ from breakeven.tiers import Schedule
 
 TOKENS = 64.0
 STEEP = {NO_SPECULATION: (2.0, 0.05), Arm("eagle3", 3): (1.1, 0.075)}
-"""The drafter carries a third less: its schedule ends at draft length 0."""
+"""The drafter's saturation is a third lower: its schedule ends at draft length 0."""
 LEVEL = {NO_SPECULATION: (1.20, 0.070), Arm("eagle3", 3): (0.78, 0.085), Arm("eagle3", 5): (0.92, 0.072)}
-"""The longer draft carries nearly as much: its schedule ends there."""
+"""The longer draft's saturation is nearly as high: its schedule ends there."""
 CLIENTS = (1, 4, 9, 16, 30, 60)
 
 Laws = Mapping[Arm, tuple[float, float]]

@@ -1,4 +1,4 @@
-"""A profile that calls the running arm saturated at a rate which it carries."""
+"""A profile that calls the running arm saturated at a rate that its pods serve."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fakes.fleet_world import FleetWorld
 
 
 def with_ceiling(world: FleetWorld, ceiling_rps: float) -> None:
-    """Give eagle/3 of the stored profile a measured saturation far below what it carries (12.5 rps)."""
+    """Give eagle/3 of the stored profile a measured saturation far below its true one (12.5 rps)."""
     stored = world.cluster.of(PROFILES)[0]
     profile = json.loads(stored["spec"]["profile"])
     eagle = next(arm for arm in profile["arms"] if arm["k"] == 3)

@@ -20,7 +20,7 @@ def served(**traffic: object) -> FleetWorld:
 
 
 def crash(world: FleetWorld, pods: int, times: int) -> None:
-    """Engines of the arm's pods die and are started again, as a kubelet tells of it."""
+    """Engines of the arm's pods die and are started again, as a kubelet reports it."""
     now = world.clock.now().isoformat()
     for pod in [pod for pod in world.cluster.of(PODS) if runs(pod)][:pods]:
         (status,) = pod["status"]["containerStatuses"]

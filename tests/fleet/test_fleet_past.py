@@ -9,7 +9,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, SERVICE, TARGET, VALUE, FleetWorld
 
 FLAT = (3.0,) * 288
-# Six hours a day at a load that the speculative arm carries, and at which requests take three times as long as without it.
+# Six hours a day at a load below the speculative arm's saturation, at which requests take three times as long as without it.
 NOON_RPS = 11.5
 NOON = (3.0,) * 216 + (NOON_RPS,) * 72
 
@@ -100,7 +100,7 @@ async def test_an_arm_left_before_a_peak_that_is_slower_than_promised_is_put_bac
 
 
 async def test_without_a_past_any_jump_is_reckoned_with_and_the_status_says_so():
-    """By its law eagle/3 carries 11.8 rps, no speculation 18.4: what may come is not known, and 3 rps are no promise."""
+    """By its law eagle/3 saturates at 11.8 rps, no speculation at 18.4: the loads to come are unknown, and 3 rps now are no promise."""
     world = world_with(())
     for _ in range(10):
         await world.cycle()

@@ -145,7 +145,7 @@ async def test_a_schedule_that_is_no_arm_of_its_own_ends_with_a_word_and_is_not_
 
 
 def profile_json(law: tuple[float, float] = (0.5, 0.055), table: str = TABLE) -> str:
-    """A profile of LAWS and of a schedule, which carries more than eagle/3 and is as fast alone."""
+    """A profile of LAWS and of a schedule with a higher saturation than eagle/3 and the same speed alone."""
     laws = {**LAWS, SCHEDULED: law}
     per_step = {arm: 2.5 if arm.k else 1.0 for arm in laws}
     return lawful_profile_json(

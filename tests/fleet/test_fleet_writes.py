@@ -122,7 +122,7 @@ async def test_a_run_is_not_created_where_a_profile_of_the_service_was_not_known
 
 
 async def test_a_profile_that_comes_with_its_service_is_in_force_and_nothing_is_measured(world, monkeypatch):
-    # Another connection tells of profiles, and is behind the one that tells of services.
+    # Another connection brings profiles, and is behind the one that brings services.
     behind = iter([True])
     everything = ListedObjects.profiles
 

@@ -1,4 +1,4 @@
-"""A fleet too large to be read pod by pod: sums tell of which services anything moved, and pods are read of those."""
+"""A fleet too large to be read pod by pod: sums show which services have moved, and their pods are read."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ async def test_a_lease_lost_between_two_writes_stops_the_second():
     world.load(3.0)
 
     def lose(verb, resource, _name):
-        # The intent is being written; whoever leads next will see it.
+        # The intent is being written; the next leader will see it.
         if verb == "apply" and resource.plural == "speculativeservices":
             world.leads = False
 
@@ -222,7 +222,7 @@ async def test_a_lease_lost_between_two_writes_stops_the_second():
 
 
 class Counting:
-    """Cycles that tell when they ran."""
+    """Cycles that record when they ran."""
 
     def __init__(self, report=None, error=None):
         self.ran = asyncio.Event()

@@ -130,7 +130,7 @@ def test_a_faster_drafter_saves_more(c1, c2, gain, each, share, faster):
 
 
 STEEP = [fitted(NO_SPECULATION, 2.0, 0.05, 0.005), fitted(EAGLE, 1.1, 0.075, 0.005)]
-"""A drafter that carries a third less."""
+"""A drafter whose saturation is a third lower."""
 
 
 def asked(
@@ -148,7 +148,7 @@ def asked(
 
 
 def test_an_arm_that_could_not_carry_a_jump_is_entered_when_savings_pay_for_one():
-    """At a load that it carries well: 37 % less waiting, and one jump takes days of it."""
+    """At a load well below its saturation: 37 % less waiting, and one jump takes days of it."""
     poor, rich, carried = asked(9.5), asked(9.5, saved=2e7), asked(4.0)
     assert poor.arm == NO_SPECULATION
     assert poor.options[0].uncovered > 0.0
@@ -395,7 +395,7 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
 def watched(
     evidence: dict[Arm, Evidence], prior: list[LawPrior], now_s: float, **window: float
 ) -> dict[Arm, Evidence]:
-    """Evidence after one more window of eagle, which met no company and took `factor` times what the profile says."""
+    """Evidence after one more window of eagle, which met no other request and took `factor` times what the profile says."""
     c1_s, factor = prior[1].c1_s, window.get("factor", 1.0)
     return with_latency(
         evidence,

@@ -1,4 +1,4 @@
-"""Tables of what the plugin wrote: seconds and CPU seconds by folder, the dearest tests and fixtures, what is waiting."""
+"""Tables of what the plugin wrote: seconds and CPU seconds by folder, the longest tests and fixtures, and their waiting."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Records:
 
     Attributes:
         tests: by node id, with the fixtures that were set up for each.
-        fixtures: dearest first.
+        fixtures: longest first.
         whole: of the runs, with their start, imports and collection; the wall's seconds of one after another.
     """
 
@@ -75,7 +75,7 @@ def total(parts: Iterable[Took]) -> Took:
 
 
 def by_folder(tests: Mapping[str, Took]) -> dict[str, Took]:
-    """Returns the sums of the folders of tests/, dearest first."""
+    """Returns the sums of the folders of tests/, largest first."""
     groups: dict[str, list[Took]] = {}
     for name, took in tests.items():
         groups.setdefault("/".join(Path(name.partition("::")[0]).parts[:2]), []).append(took)

@@ -1,4 +1,4 @@
-"""The supervisor with real processes, but none of Kubernetes: nothing may outlive it, whoever is killed."""
+"""The supervisor with real processes, but none of Kubernetes: nothing may outlive it, whichever process is killed."""
 
 import os
 import select

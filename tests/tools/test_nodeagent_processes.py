@@ -75,7 +75,7 @@ def alive(pid):
 
 
 async def gone(pid):
-    # Nobody tells when a process that is not one's child has gone.
+    # No signal announces the end of a process that is not one's child.
     deadline = time.monotonic() + PATIENCE_S
     while alive(pid) and time.monotonic() < deadline:  # noqa: ASYNC110 - no event to wait for, as said
         await asyncio.sleep(0.01)
@@ -154,7 +154,7 @@ async def test_without_a_root_of_its_own_a_command_s_group_ends_with_it(tmp_path
 
 
 async def test_one_container_s_end_leaves_the_others_alone(isolated):
-    """A namespace's number is reused at once: whoever looks it up after the end kills the next container."""
+    """A namespace's number is reused at once: a look-up after the end would kill the next container."""
     ended = [await start("exit 0", isolated()) for _ in range(8)]
     others = [await start("sleep 60", isolated()) for _ in range(8)]
     for process in ended:

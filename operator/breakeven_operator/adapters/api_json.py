@@ -178,7 +178,7 @@ def read_page(text: bytes, resource: Resource) -> Page:
     """A page of a list.
 
     Raises:
-        ValueError: it is none, or one of its objects has no identity.
+        ValueError: it is no page, or one of its objects has no identity.
     """
     try:
         page = pydantic_core.from_json(text)

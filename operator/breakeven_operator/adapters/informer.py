@@ -246,7 +246,7 @@ def _number(manifest: Manifest) -> int:
     """A resourceVersion; API servers give numbers that rise with every change (KEP-5504).
 
     Raises:
-        ClusterError: it is none.
+        ClusterError: it is not a number.
     """
     text = manifest["metadata"].get("resourceVersion")
     try:

@@ -385,10 +385,10 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
 
 
 def _parsed(text: bytes, path: str) -> dict[str, Any]:
-    """A JSON object that is none of the cluster's.
+    """A JSON answer that is not an object of the cluster.
 
     Raises:
-        ClusterError: the text is none.
+        ClusterError: the text is no JSON object.
     """
     try:
         found = pydantic_core.from_json(text)

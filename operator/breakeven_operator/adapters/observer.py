@@ -64,7 +64,7 @@ from breakeven_operator.resources import SpeculativeService
 _LOG = logging.getLogger(__name__)
 # Not allowed, and not installed.
 _ABSENT = frozenset({403, 404})
-# Cycles that follow each other at once ask no Prometheus more often than this: an answer about ten thousand pods is dear.
+# Cycles that follow each other at once ask no Prometheus more often than this: an answer about ten thousand pods is expensive.
 _SOON_S = 10.0
 SOURCES_PER_NAMESPACE = 4
 _SELECTING = (CORE_SERVICES, BUDGETS, POD_MONITORS)
@@ -388,7 +388,7 @@ class Observer:
             if answer is not None and answer.late:
                 late.add(uid)
         if awaited:
-            # Services behind them would be asked for at once, in vain: they wait for the next regular cycle, too.
+            # Services behind them wait for the next regular cycle too: asked for at once, they would get no answer.
             awaited |= {service.metadata.uid for service in due[len(chosen) :]}
         return Legible(replace(world, readings=readings), ready, frozenset(awaited), frozenset(late))
 

@@ -45,7 +45,7 @@ def measured_of(points: Iterable[StoredPoint]) -> list[Point]:
 
 
 def sweep_of(points: Iterable[StoredPoint]) -> list[Point]:
-    """The points of an arm at its own lengths: the others tell what steps cost, and count towards no law."""
+    """The points of an arm at its own lengths: the other points show the costs of steps, and count towards no law."""
     return of_the_sweep(measured_of(points))
 
 

@@ -188,7 +188,7 @@ def _stage(
 
 
 def is_gone(pod: Manifest, lost_nodes: Collection[str], now: datetime) -> bool:
-    """Whether a pod is deleted, and nobody is there to end it: its Job waits for it in vain, and it holds no GPU."""
+    """Whether a pod is deleted, and nobody is there to end it: its Job would wait for ever, and it holds no GPU."""
     deleted = deletion(pod) is not None or (pod.get("status") or {}).get("phase") == "Unknown"
     return deleted and not is_finished(pod) and is_lost(pod, lost_nodes, now)
 

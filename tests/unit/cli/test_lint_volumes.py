@@ -1,4 +1,4 @@
-"""`breakeven lint` names a volume that a pod beside the old one waits for in vain, and the lines that end it."""
+"""`breakeven lint` names a volume that a pod beside the old one cannot get, and the lines that help."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_a_row_of_two_generations_sets_no_ceiling() -> None:
 
 
 def test_a_ceiling_is_never_below_what_a_used_row_carried() -> None:
-    # 8 clients queue at 3.1 rps, says a row; 32 clients were carried at 22 rps.
+    # One row says that 8 clients queue at 3.1 rps; 32 clients were served at 22 rps.
     found = fit(with_ceiling(clients=8, requests=80.0))
     carried = max(row.inflight / row.latency_s for row in found.measurements)
     assert found.measured_saturation_rps == pytest.approx(carried)
@@ -243,7 +243,7 @@ def test_a_ceiling_is_never_below_what_a_used_row_carried() -> None:
 
 
 def test_an_open_loop_that_was_answered_sets_no_ceiling() -> None:
-    # Flagged at half of what the engine carries, as requests that wait for the next step once were.
+    # Flagged at half of the engine's saturation, as requests that wait for the next step once were.
     flagged = poisson("none", 0, 1.2, 0.07, [7.0], first_row=30, achieved_rps=7.0, flag="SaturatedPoint")
     found = fit(closed("none", 0, 1.2, 0.07) + flagged)
     assert (words(found), found.measured_saturation_rps) == (["SaturatedPoint"], None)

@@ -105,7 +105,7 @@ def queue(asked_rps, carried_rps, requests, first_s):
         (whole_run(12.0, 200.0, 3.9, 21.0), Reason.POINT_TOO_SHORT, None),
         # Lengths that vary: the longest of forty answers takes four mean latencies.
         (whole_run(12.0, 200.0, 3.9, 32.0), Reason.POINT_TOO_SHORT, None),
-        # Minutes beyond saturation, three times over it too: nothing says better what is carried.
+        # Minutes beyond saturation, three times over it too: nothing shows the ceiling better.
         (queue(12.0, 8.0, 4000.0, 2.0), Reason.SATURATED_POINT, 8.0),
         (queue(24.0, 8.0, 4000.0, 2.0), Reason.SATURATED_POINT, 8.0),
         # The same factor too fast, and over before the engine was full for long.

@@ -1,4 +1,4 @@
-"""No class name twice, no module name twice: whoever reads one finds the one that is meant."""
+"""No class name twice, no module name twice: a reader who looks for a name finds the right one."""
 
 from __future__ import annotations
 

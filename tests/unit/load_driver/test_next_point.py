@@ -69,7 +69,7 @@ def test_an_engine_that_may_not_be_started_any_more_is_not():
 def test_points_are_bought_where_two_arms_change_places():
     question = Question((EAGLES[1],), SETTINGS, expected_rps=(0.5, 6.9), running=EAGLES[1])
     step = bought(question, [*NONE, *THREE[:1], *THREE[2:3], *THREE[1:2]])
-    # At 0.5 rps the arm is 1.7 times faster and nothing hangs on the next digit.
+    # At 0.5 rps the arm is 1.7 times faster, and the next digit decides nothing.
     assert step.inflight > 4.0
 
 
@@ -135,7 +135,7 @@ def test_no_rate_is_aimed_at_from_which_the_arm_was_seen_saturated(saturated, ai
 
 def test_no_arm_is_recommended_beyond_its_points_and_the_point_that_reaches_is_bought():
     near = closed("eagle3", 3, 0.7, 0.07, clients=(1, 4, 16), requests=200.0)
-    # Among 16 it carries 9.1 rps. At 9.5 rps a request meets 20 others.
+    # Among 16 its rate is 9.1 rps. At 9.5 rps a request meets 20 others.
     question = Question((EAGLES[1],), SETTINGS, expected_rps=(9.5,), running=EAGLES[1])
     assert recommended(question, [*NONE, *near]) == ((9.5, NO_SPECULATION),)
     assert bought(question, [*NONE, *near]).inflight > 20.0

@@ -92,7 +92,7 @@ def test_relative_error_of_independent_latencies_is_that_of_their_mean():
     random = np.random.default_rng(5)
     ratios = []
     for _ in range(60):
-        # Far apart, so that company explains nothing.
+        # Far apart, so that other requests in flight explain nothing.
         latencies = random.normal(1.0, 0.2, 200)
         records = [record(10.0 * index, float(latency)) for index, latency in enumerate(latencies)]
         ratios.append(relative_error(records, 0.0, 2000.0) / (0.2 / math.sqrt(200)))

@@ -69,7 +69,7 @@ def test_one_cluster_per_folder(state):
     assert state.lock() is None
     state.remove()
     os.close(held)
-    # The file that was locked is gone: whoever comes now gets a lock that others see.
+    # The file that was locked is gone: the next process gets a lock that others see.
     again = state.lock()
     assert again is not None
     assert state.lock() is None

@@ -1,4 +1,4 @@
-"""Bands that a histogram of latencies allows, held against the latencies that are in it."""
+"""Bands that a histogram of latencies allows, compared with the latencies that are in it."""
 
 from __future__ import annotations
 

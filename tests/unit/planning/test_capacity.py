@@ -142,7 +142,7 @@ def test_the_kv_pool_bounds_an_arm_as_its_own_engine_showed_it() -> None:
 
 
 def test_a_measured_ceiling_is_the_capacity_where_the_law_promises_more() -> None:
-    """Queues and preemption that a calibration ran into are what the engine carries, whatever 1/C2 says."""
+    """Queues and preemption in a calibration limit the capacity, whatever 1/C2 is."""
     rows = closed("none", 0, 1.2, 0.07, clients=(1, 2, 4, 8, 16), noise=0.01)
     rows += closed("none", 0, 8.0, 0.0, clients=[80], first_row=90, requests=2000.0, flag="Preempting")
     found = of(fit_points(rows), Slo())
@@ -163,7 +163,7 @@ def test_a_measured_ceiling_is_the_capacity_where_the_law_promises_more() -> Non
     ],
 )
 def test_replicas_for_the_present_load(fleet_rps, capacities, replicas) -> None:
-    """By the lower bound, by the arm that carries least, and nothing where the capacity is not known."""
+    """By the lower bound, by the arm with the least capacity, and nothing if the capacity is not known."""
     assert HEADROOM == 1.2
     assert recommended_replicas(fleet_rps, capacities) == replicas
 
@@ -174,7 +174,7 @@ def test_a_whole_number_of_replicas_is_not_rounded_up_by_an_error_of_the_last_di
 
 
 def test_a_fleet_that_scales_runs_the_arm_that_needs_fewer_replicas_not_the_faster_one() -> None:
-    """At any one load eagle/3 may well be faster; at the objective it carries less."""
+    """At any one load eagle/3 may well be faster; at the objective its capacity is lower."""
     slow_and_strong, fast = carried(6.0, 5.8, 6.2, NO_SPECULATION), carried(4.0, 3.9, 4.1)
     found = fewest_replicas([slow_and_strong, fast], [FleetLoad(40.0)], EAGLE)
     assert found is not None

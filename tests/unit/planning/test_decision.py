@@ -278,7 +278,7 @@ def test_an_idle_service_rolls_when_that_is_worth_it_and_no_request_pays_for_it(
 
 
 def test_requests_that_wait_let_only_an_arm_skip_the_limits_that_makes_up_for_its_roll():
-    """An arm that carries 2 % more takes hours to win back the replicas that a roll takes away."""
+    """An arm with 2 % more saturation takes hours to win back the replicas that a roll takes away."""
     cooling = DecisionMemory(NO_SPECULATION, last_switch_s=NOW - 600.0)
     policy = replace(QUICK, dwell_s=300.0, roll_seconds=300.0, roll_away_share=0.25)
     for slope, action in ((0.049, Action.SWITCH), (0.02, Action.SWITCH)):

@@ -382,7 +382,7 @@ def test_blocks_of_before_and_after_leave_no_more_doubt_than_those_side_by_side_
 
 
 def test_blocks_of_a_second_that_hold_two_requests_are_joined_until_they_tell_a_rate():
-    """Every second two requests: alone each block would be at a rate of its own, some beyond what the arm carries."""
+    """Every second two requests: alone each block would be at a rate of its own, some beyond the arm's saturation."""
     rng = np.random.default_rng(2)
     # Minutes of the pods, seen in sixty parts each.
     old, new = rolled(13, 1.6, replicas=2, blocks=30, rps=1.0, began=10, ended=14)

@@ -1,4 +1,4 @@
-"""A rate that is carried is no saturation, whatever the profile says."""
+"""A rate that is served is no saturation, whatever the profile says."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_rate_is_served_at_the_smallest_load_that_carries_it() -> None:
         latency_s, basis = curve.at_rps(rps)
         assert basis == "points"
         assert latency_s == pytest.approx(np.interp(rps * latency_s, *KNOTS.T))
-    # Latency that falls with load lets three loads carry one rate; a fleet that starts empty settles at the first.
+    # If latency falls with load, three numbers in flight have one rate; a fleet that starts empty settles at the first.
     folded = bent_curve([(0.0, 1.0), (2.0, 2.0), (3.0, 4.0), (6.0, 5.0)])
     assert folded.at_rps(0.9)[0] * 0.9 < 2.0
 

@@ -75,7 +75,7 @@ def test_lower_acceptance_slows_decoding_and_leaves_the_first_token(profile) -> 
 
 
 def test_others_prompts_cost_alike_whatever_is_accepted(profile) -> None:
-    """TTFT rises by 5 ms with each other request: so much of C2 is prompts, and the rest doubles where E is half."""
+    """TTFT rises by 5 ms with each other request: that part of C2 is prompts, and the rest doubles if E is half."""
     poor = profile.predict(EAGLE, concurrency=9, tokens_per_step=1.25)
     low, high = poor.latency_ci_s
     assert low < 0.1 + 2 * 0.7 + 8 * (0.005 + 2 * 0.08) < high
@@ -223,7 +223,7 @@ def test_what_was_not_measured_is_not_invented(profile) -> None:
 
 def test_the_first_token_remains_where_it_was_not_told_from_the_others() -> None:
     whole = fit_points(closed("eagle3", 3, 0.8, 0.085, output_tokens=200.0))
-    # Between one step and one step with all the prefill that company could have been.
+    # Between one step and one step with all the prefill that C2 could have been.
     assert 0.8 / 201 < whole.predict(EAGLE, concurrency=1, output_tokens=1).latency_s < 0.8 / 200 + 0.085
     assert whole.predict(EAGLE, concurrency=1, output_tokens=400).latency_s == pytest.approx(1.6, rel=0.06)
 

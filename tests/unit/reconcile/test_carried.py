@@ -1,4 +1,4 @@
-"""When live figures say that a rate is carried, and what that says against a profile."""
+"""Live figures that show a rate below saturation, and their consequence for a profile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STEADY = Figures(
         # 22 more in flight on two replicas that hold 60: two standard deviations of two counts.
         (replace(STEADY, requests=459.0), True),
         (replace(STEADY, requests=440.0), False),
-        # Old demand is worked off: the rate asked for now is carried all the more.
+        # Old demand is worked off: the rate asked for now is below saturation all the more.
         (replace(STEADY, requests=520.0), True),
         (replace(STEADY, saturated=True), False),
         (replace(STEADY, latency_s=None), False),
@@ -71,7 +71,7 @@ STATE = Calibrated(
 def test_a_profile_is_corrected_by_a_rate_beyond_its_saturation_at_the_live_acceptance(
     tokens_per_step, carried_rps
 ):
-    """Its eagle/3 carries 12.5 rps at 2.5 tokens per step, and makes 4 at the most."""
+    """Its eagle/3 saturates at 12.5 rps with 2.5 tokens per step, and makes 4 at the most."""
     seen = replace(STEADY, tokens_per_step=tokens_per_step, prompt_tokens=200.0, output_tokens=100.0)
     for share, corrected in ((0.85, False), (1.05, True)):
         rps = share * carried_rps

@@ -107,7 +107,7 @@ def test_the_status_of_an_older_operator_is_read_per_replica():
 
 
 def test_requests_that_wait_are_remembered_as_the_fleet_s():
-    # Some 19 rps are what none carries by its law.
+    # Some 19 rps are the saturation of none by its law.
     growing = chosen(100.0, 4).memory
     assert growing.queued_requests == pytest.approx(4 * 5.8 * 300.0, rel=0.05)
     assert growing.queued_time == NOW

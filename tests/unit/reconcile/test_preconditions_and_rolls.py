@@ -130,14 +130,14 @@ def capacity(total_rps, *, unavailable, desired=2, prompt_tokens=None, output_to
 
 
 def test_replicas_that_are_left_must_carry_the_load_at_the_lengths_that_requests_have_now():
-    """Answers of twice the length halve what an arm carries, and shorter ones let it carry more."""
+    """Answers of twice the length halve an arm's saturation, and shorter ones raise it."""
     assert capacity(6.0, unavailable=1, prompt_tokens=200.0, output_tokens=100.0) is None
     assert capacity(6.0, unavailable=1, prompt_tokens=200.0, output_tokens=200.0) == "InsufficientCapacity"
     assert capacity(12.0, unavailable=1, prompt_tokens=200.0, output_tokens=50.0) is None
 
 
 def test_replicas_that_are_left_must_carry_the_load_in_either_arm():
-    # Saturation 20 rps without speculation, 12.5 with: at 0.75 one replica carries 9.4.
+    # Saturation 20 rps without speculation, 12.5 with: at 0.75 one replica may serve 9.4.
     assert capacity(9.0, unavailable=1) is None
     assert capacity(10.0, unavailable=1) == "InsufficientCapacity"
     assert capacity(100.0, unavailable=0) is None, "a roll by surge takes nothing away"

@@ -88,7 +88,7 @@ def test_the_replicas_recommended_carry_the_whole_fleet_s_load() -> None:
 
 
 def test_a_scaled_target_is_told_which_arm_needs_fewest_replicas() -> None:
-    """With 10 s to answer in, none carries 18 rps and eagle/3, which is faster at today's load, 11.9."""
+    """With 10 s to answer in, none has a capacity of 18 rps, and eagle/3, which is faster at today's load, of 11.9."""
     found = need(
         target=deployment(SCALED), running=RunningArm(EAGLE, "Annotation"), e2eP95Milliseconds=10_000
     )

@@ -1,4 +1,4 @@
-"""The engine that judges laws: held against sums by hand, a plain replay step by step, and queues with a known answer."""
+"""The engine that judges laws, compared with sums by hand, a plain replay step by step, and queues with a known answer."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def main() -> None:
         click.echo(f"breakeven: {refusal}", err=True)
         sys.exit(1)
     except Exception as fault:
-        # A person at a terminal cannot act on a traceback; whoever mends the fault asks for it.
+        # A person at a terminal cannot act on a traceback; the person who repairs the fault asks for it.
         if os.environ.get("BREAKEVEN_TRACEBACK"):
             raise
         if (lacking := _lacking(fault)) is not None:

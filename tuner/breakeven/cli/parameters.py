@@ -114,7 +114,7 @@ def checked_share(where: str, share: float) -> float:
     """Return the share.
 
     Raises:
-        InputError: it is none; a percentage needs its sign.
+        InputError: it is not between 0 and 1; a percentage needs its sign.
     """
     if not 0 <= share <= 1:
         hint = f", or {share:g}% as a percentage" if 1 < share <= 100 else ""

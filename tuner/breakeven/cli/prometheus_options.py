@@ -173,7 +173,7 @@ def read_matcher(text: str) -> Matcher:
     """A label matcher as PromQL writes it, its value without quotes or in double ones.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a label matcher.
     """
     from breakeven.serving.promql import Matcher
 

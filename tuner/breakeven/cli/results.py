@@ -210,7 +210,7 @@ class PlanArm(ArmKey):
     utilisation: float
     """Load over saturation."""
     at_quantile: _QuantileFigures | None
-    """With `--quantile`: the figures that the objectives are held against."""
+    """With `--quantile`: the figures that are compared with the objectives."""
     meets_slo: bool | None
     """Whether the objectives given hold at this load (never when saturated); null if nothing was measured of what one is about."""
     capacity_rps: float | None

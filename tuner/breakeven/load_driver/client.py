@@ -18,14 +18,14 @@ from breakeven.load_driver.dataset import Chat, Prompt
 from breakeven.load_driver.records import CUT_OFF, RequestRecord
 from breakeven.load_driver.sampling import Sampling
 
-# The last event carries the usage; with room for the longest text piece in front of it.
+# The last event has the usage; the limit leaves room for the longest text piece in front of it.
 _TAIL_BYTES = 8192
 # A real page of metrics has 60 to 300 kB; it is read while load is generated.
 _LARGEST_PAGE_MIB = 8
 _TOKENS_EVENT = (
     b'"finish_reason"'  # in every event that carries output, and not in the last one with the usage
 )
-# A chat's first event names the role and carries no output.
+# A chat's first event names the role and has no output.
 _ROLE_EVENT = b'"role"'
 
 
@@ -130,7 +130,7 @@ class EngineClient:
         return self._session
 
     async def model(self) -> str:
-        """The model name requests carry: the configured one, or the first the engine serves.
+        """The model name in requests: the configured one, or the first the engine serves.
 
         Raises:
             EngineError: unreachable, not an OpenAI-compatible server, or the configured name is not served.

@@ -34,7 +34,7 @@ class LengthProbe:
         prompt_tokens: wanted.
         output_tokens: exact.
         clients: of a closed loop.
-        number: in the sweep, far from those of the other points: prompts and arrivals hang on it.
+        number: in the sweep, far from those of the other points: it determines prompts and arrivals.
     """
 
     prompt_tokens: int
@@ -87,7 +87,7 @@ def probes_of(
 def missing_probes(
     points: Sequence[Point], workload: Workload, settings: SweepSettings
 ) -> tuple[LengthProbe, ...]:
-    """The points at other lengths that are still to be measured; none before a point tells how long prompts are."""
+    """The points at other lengths that are still to be measured; none before a point shows how long prompts are."""
     own = of_the_sweep(points)
     known = [point.prompt_tokens for point in own if point.prompt_tokens]
     if not known:

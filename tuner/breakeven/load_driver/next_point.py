@@ -246,7 +246,7 @@ def _offers(state: Knowledge, arm: int) -> Iterator[_Offer]:
 
 
 def _rates(state: Knowledge, arm: int) -> list[ImposedLoad]:
-    """Expected loads that the arm is believed to carry; a rate that was measured elsewhere stands in for one beside it."""
+    """Expected loads below the arm's believed saturation; a rate that was measured elsewhere stands in for one beside it."""
     settings, belief = state.question.settings, state.belief
     most = min(settings.highest_utilisation / belief.c2_s(arm), state.ceilings[arm] * (1.0 - SAME_RATE))
     rates = []

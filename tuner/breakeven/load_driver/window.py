@@ -145,7 +145,7 @@ def relative_error(
 ) -> float:
     """Standard error of the mean latency *given the other requests in flight*, relative to the mean, from batch means.
 
-    Latencies of neighbours are correlated, because they share the engine. So independent batches of neighbours carry the
+    Latencies of neighbours are correlated, because they share the engine. So independent batches of neighbours give the
     error, not single requests. Near saturation most of the scatter between batches is the random walk of the number in
     flight, which every point reports and the fit takes into account. The part of a latency that the law's slope explains by
     the other requests in flight is therefore removed first. The slope must come from elsewhere: regressed within the window

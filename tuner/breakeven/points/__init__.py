@@ -1,4 +1,4 @@
-"""One measured operating point, whoever measured it: readers end in it, calibration builds it, fits and CRDs take it.
+"""One measured operating point of any tool: readers and calibration build it, fits and CRDs take it.
 
 point    the model: columns with unit, range and description
 row      one row of raw fields, checked into a point

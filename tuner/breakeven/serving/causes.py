@@ -63,7 +63,7 @@ class ModelSnapshot:
         latency_s, ttft_s: ratios of sums over requests. tokens_per_step: E per request-step, bonus token included.
         survival: accepted per draft, by position; empty without speculative series.
         waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use.
-        preemptions: in the window. itl_s: mean time between outputs of a request, each of which carries E tokens. prompt_tokens, output_tokens: means per request.
+        preemptions: in the window. itl_s: mean time between outputs of a request; each output has E tokens. prompt_tokens, output_tokens: means per request.
         offered: requests that were asked for in the window; None: as many as finished. given_up: share of those that began whose clients
             went away before the end. missing: names of series that are needed and not there.
         given_up_requests: their number. first_engine: whether the series are those of a speculating vLLM before V1, which counts no drafts.

@@ -130,7 +130,7 @@ def _lasts_s(words: tuple[str, ...], environment: tuple[tuple[str, str | None], 
 
 
 def _slept_s(words: Sequence[str]) -> float | None:
-    """Seconds of a `sleep`, whose arguments add up; None for another command, or a duration that is none."""
+    """Seconds of a `sleep`, whose arguments add up; None for another command, or for an invalid duration."""
     if list(words[:1]) == ["exec"]:
         words = words[1:]
     if not words or words[0].rpartition("/")[2] != "sleep" or len(words) == 1:

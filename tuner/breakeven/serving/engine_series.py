@@ -106,7 +106,7 @@ class EngineSeries:
         """A selector.
 
         Raises:
-            ValueError: a matcher that is none.
+            ValueError: a matcher is invalid.
         """
         return f"{self.prefix}{name}{selector((*self.matchers, *more))}"
 

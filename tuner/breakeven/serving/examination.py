@@ -88,7 +88,7 @@ def examinations(
         beside: what else the file has.
 
     Raises:
-        InputError: its strategy has a number of pods that is none.
+        InputError: its strategy has an invalid number of pods.
     """
     if any(
         is_helm_template(text, template.kind)

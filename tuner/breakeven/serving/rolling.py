@@ -18,7 +18,7 @@ def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     """The strategy of a Deployment's spec, percentages resolved as its controller does; Recreate takes every pod away at once.
 
     Raises:
-        ValueError: a number of pods that is none.
+        ValueError: a number of pods is invalid.
     """
     found = spec.get("strategy") or {}
     if found.get("type") == "Recreate":

@@ -1,4 +1,4 @@
-"""The parts of a pod template that only one pod, or one node, can have: a second pod beside it waits in vain."""
+"""The parts of a pod template that only one pod, or one node, can have: a second pod beside it never starts."""
 
 from __future__ import annotations
 
