@@ -58,9 +58,9 @@ class Story:
 def tell(profile: Profile, min_gain: float) -> Story:
     """Choose the loads that show what this profile says.
 
-    Scans loads up to 70 % of the saturation of the most capable arm. If the arm that should run changes between speculation
-    and none, "low" lies at two fifths of the lower range, and "high" at three fifths of the upper one. Otherwise one side
-    wins throughout, and low and high are a fifth and nine tenths of the whole range.
+    Scans loads up to 70 % of the saturation of the most capable arm. The right arm may change between speculation and
+    none. Then "low" lies at two fifths of the lower range, and "high" at three fifths of the upper one. Otherwise one
+    side wins throughout, and low and high are a fifth and nine tenths of the whole range.
 
     The change lies below the break-even, because of the minimum gain. The sentence speaks of the break-even alone, in the
     words and with the figure of status, table and picture.

@@ -4,8 +4,8 @@
     @given(...)
     def test_a_law(...): ...
 
-`HYPOTHESIS_PROFILE` chooses: `quick`, `repeatable` (the default) or `explore`. The first two draw the same on every machine,
-so that a commit fails neither for what another run happened to draw nor for how long one took there.
+`HYPOTHESIS_PROFILE` chooses: `quick`, `repeatable` (the default) or `explore`. The first two draw the same on every
+machine, so that a commit fails neither by the draws nor by the speed of another machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One pod from being bound to being gone.
 
 The worker is level-triggered. After any change (the Pod object, a container, the clock) it looks at everything again,
-asks `pod_lifecycle.decide`, acts, and writes the status if it differs from the last one written.
+asks `pod_lifecycle.decide`, and acts. It writes the status if that differs from the last one written.
 """
 
 from __future__ import annotations

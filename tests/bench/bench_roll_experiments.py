@@ -1,10 +1,10 @@
 """How often each word about a roll is right, on fleets whose truth is known.
 
 Both arms run for hours on the event-clock engine, at several loads each; a pod of a fleet is a stretch cut out of its
-arm's run. The new arm's latencies are those of a run on a clock so much faster that the ratio of the long means is the
-true speedup at every load. On top come a factor per pod, a factor per pod and block, and one per block that all pods of
-both arms share and that lasts (the hour, the texts); each scatters by the noise. Rates drift by a fifth, and the pods of
-one arm get up to a fifth more than those of the other.
+arm's run. The new arm's latencies come from a run on a faster clock. Its speed is such that the ratio of the long
+means is the true speedup at every load. On top come a factor per pod, a factor per pod and block, and one per block
+that all pods of both arms share and that lasts (the hour, the texts); each scatters by the noise. Rates drift by a
+fifth, and the pods of one arm get up to a fifth more than those of the other.
 
 A roll replaces a quarter of the pods at a time, two blocks each. It is looked at after every block, as the operator does,
 by the operator's own rule (`roll_outcome`). The promise is right, or half as large again.

@@ -1,7 +1,7 @@
 """Cost of knowing ten thousand pods, by method; docs/decisions/0014 has the figures.
 
-Each choice is a process of its own beside a real API server with as many pods as asked for, of which a tenth belongs to the
-namespaces that are looked at. It runs until it has seen all pods, and half a minute longer, in which nothing changes.
+Each choice is a process of its own beside a real API server with the given number of pods. A tenth of them belongs to
+the namespaces that are read. It runs until it has seen all pods, and half a minute longer, in which nothing changes.
 CPU is the process's own and the API server's; requests are counted by the API server.
 
     .venv/bin/python tests/bench/bench_watching.py             # 10,000 pods

@@ -3,8 +3,8 @@
 * One ConfigMap of 263 KiB whose members, each under its whole path, would be 600 MiB; a run imports it.
 * 86 ConfigMaps of 1 MiB, a megabyte of which takes four in memory; two runs name 43 of them each, a third names 15, which is all
   that a run may have.
-* Sixteen services, four to a namespace, that name a Prometheus of their own: it answers with as many rows as are read, with more
-  than are read, with an answer that has no end, or with a byte per second.
+* Sixteen services, four to a namespace, that name a Prometheus of their own: it answers with as many rows as are
+  read, with more rows, with an answer without end, or with a byte per second.
 
 A run that has ended is deleted and made again, so that what it costs is paid all the time.
 """

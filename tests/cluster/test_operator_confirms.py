@@ -1,7 +1,7 @@
 """Measured request times decide on a real control plane: after a roll, and next to saturation.
 
-Every pod of the target is posed to the real Prometheus as an engine at a load that the test moves, with the latency that
-the law of the arm it really runs has there.
+The real Prometheus sees every pod of the target as an engine at a load that the test moves. Its latency follows the
+law of the arm that the pod really runs.
 """
 
 import json

@@ -1,9 +1,10 @@
 """A fleet that is rolled, by events: requests of any length on pods that fill, warm up and drain, and the counters they show.
 
-It knows neither the engine of `breakeven_sim` nor any law of ours. A pod works on all of its requests at one pace, which falls
-with their number by a straight line, by a knee or by the slower of two regimes. The true speedup is the ratio of the mean
-latencies at one rate per pod. It is exact, because processor sharing whose pace depends on the number in service has a
-product form: the mean latency depends on the mean of the work alone, whatever its distribution.
+It knows neither the engine of `breakeven_sim` nor any law of ours. A pod works on all of its requests at one pace.
+The pace falls with their number by a straight line, by a knee or by the slower of two regimes. The true speedup is
+the ratio of the mean latencies at one rate per pod. It is exact, because processor sharing whose pace depends on the
+number in service has a product form: the mean latency depends on the mean of the work alone, whatever its
+distribution.
 
 Counters are read as Prometheus has them: scraped every 15 s at a moment of each pod's own, and looked up once a block.
 """

@@ -1,7 +1,7 @@
 """An event loop on a clock of its own: waiting costs nothing, and a busy machine makes nothing later.
 
-What a driver measures of an engine in the same loop is then exact, and the same in every run, where real time would
-add whatever else the machine was doing.
+A driver's measurement of an engine in the same loop is then exact, and the same in every run. Real time would add
+other activity of the machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every command of docs/tutorial.md, docs/benchmarks.md and the worked example in docs/model.md prints what is shown.
 
-Numbers may differ by one percent (solvers and processors round differently), a line `...` stands for any lines, and
-the sweep against the simulated engine runs on a free port. After a change that is meant to change figures,
+Numbers may differ by one percent, because solvers and processors round differently. A line `...` stands for any
+lines, and the sweep against the simulated engine runs on a free port. After a change that is meant to change figures,
 `PYTHONPATH=tests python tests/golden/test_tutorial.py` rewrites what the page shows.
 """
 

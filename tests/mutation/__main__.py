@@ -1,6 +1,6 @@
 """`make mutants`: a sample of mutants of the core, each against the tests that run its line, quickest first.
 
-The sample is drawn from one tree and tried on the same or on another one, where each mutant is found again by file,
+The sample is drawn from one tree and tried on the same or on another tree. There each mutant is found again by file,
 function and text. Results stay in `.mutants/`: a run that was cut off goes on where it stopped.
 """
 

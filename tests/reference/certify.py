@@ -1,8 +1,8 @@
 """Certified numbers for the formulas: `python tests/reference/certify.py` rewrites certified.json.
 
-Nothing of `breakeven` is imported. Rationals are exact (fractions); what is irrational comes from mpmath with 50 digits,
-by summation or root finding of the defining equation, never by the closed form that is under test. Each entry names its
-derivation. Inputs are decimal strings, so that no digit is lost on the way.
+Nothing of `breakeven` is imported. Rationals are exact (fractions); irrational numbers come from mpmath with 50
+digits, by summation or root finding of the defining equation. They never come from the closed form that is under
+test. Each entry names its derivation. Inputs are decimal strings, so that no digit is lost on the way.
 """
 
 from __future__ import annotations

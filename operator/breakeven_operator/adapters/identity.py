@@ -1,8 +1,8 @@
 """The name under which this process holds the Lease; a successor in the same pod can prove that the name is free.
 
-A process that was killed cannot give its Lease up, and its successor must wait until the Lease has run out, unless the
-successor knows that the holder is dead. The kernel knows: a file lock ends with the process that holds it, however that
-ends. So the identity is a token in a locked file. The process with the lock is the only living one of that identity. A
+A process that was killed cannot give its Lease up. Its successor must wait until the Lease has run out, unless it
+knows that the holder is dead. The kernel knows: a file lock ends with the process that holds it, however that ends.
+So the identity is a token in a locked file. The process with the lock is the only living one of that identity. A
 record under that identity is its own or that of a dead process. The file lies in the pod's own emptyDir, which a
 restarted container finds again and no other pod sees.
 """

@@ -1,8 +1,8 @@
 """Records of a steady window to its statistics.
 
 Requests count if they were *sent* inside the window, each waited for to its end while the load goes on. Counting the
-requests that *finished* inside it, or stopping the load before the last answers, would favour short latencies and
-make the last requests run in an emptying engine.
+requests that *finished* inside it would favour short latencies. Stopping the load before the last answers would make
+the last requests run in an emptying engine.
 
 There are two numbers in flight. `others_met` is the mean over the steps of the counted requests. It goes with their
 latencies whatever the load does, so a law is fitted to it. `mean_inflight` is the exact integral of the count of open
@@ -146,10 +146,10 @@ def relative_error(
     """Standard error of the mean latency *given the other requests in flight*, relative to the mean, from batch means.
 
     Latencies of neighbours are correlated, because they share the engine. So independent batches of neighbours give the
-    error, not single requests. Near saturation most of the scatter between batches is the random walk of the number in
-    flight, which every point reports and the fit takes into account. The part of a latency that the law's slope explains by
-    the other requests in flight is therefore removed first. The slope must come from elsewhere: regressed within the window
-    it would explain too much, because Little's law ties latency to the number in flight.
+    error, not single requests. Near saturation most of the scatter between batches is the random walk of the number
+    in flight. Every point reports that number, and the fit uses it. The part of a latency that the law's slope
+    explains by the other requests in flight is therefore removed first. The slope must come from elsewhere: regressed
+    within the window it would explain too much, because Little's law ties latency to the number in flight.
 
     Args:
         records: every request, in the order of sending.

@@ -1,8 +1,8 @@
 """The engine: continuous batching with speculation on an event clock; no sockets, no real time.
 
 One core has two users. The server asks for one step at a time (`next_end_s`, `step`) and paces the steps against real
-time. A fleet replay asks for everything up to a moment (`advance`), and then runs of steps between two changes of the
-batch are computed at once. Both walk through the same states.
+time. A fleet replay asks for everything up to a moment (`advance`). Runs of steps between two changes of the batch
+are then computed at once. Both walk through the same states.
 
 Scheduling follows vLLM:
 

@@ -1,8 +1,8 @@
 """Gains and drafts of all running requests in every coming step.
 
-A request's steps at a fixed k are known when it begins to decode (`drafting.plan_steps`), so the sums over the batch can
-be kept per coming step. A step then costs the same at every batch size, and a run of steps between two changes of the
-batch is a slice.
+A request's steps at a fixed k are known when it begins to decode (`drafting.plan_steps`). So the sums over the batch
+can be kept per coming step. A step then costs the same at every batch size, and a run of steps between two changes of
+the batch is a slice.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ def free_windows(
 ) -> tuple[list[Window], int]:
     """All windows of a fleet that always runs the arm that leaves the least in flight, and its changes of arm.
 
-    Nothing is planned. At equal numbers in flight the arm with the lowest latency also completes the most requests, so the
-    greedy choice is below every other sequence of arms at every moment. It is made per substep, because a window may begin
-    on one side of a break-even and end on the other.
+    Nothing is planned. At equal numbers in flight the arm with the lowest latency also completes the most requests.
+    So the greedy choice has fewer in flight than every other sequence of arms, at every moment. It is made per
+    substep, because a window may begin on one side of a break-even and end on the other.
     """
     laws = [law(arm) for arm in arms]
     # Free to change at once: from the arm that begins with the least.
