@@ -124,12 +124,12 @@ async def _acts(scene: Scene) -> TextChange:
     )
     running_before, changed_s = running(), time.time()
     player.traffic.shape = RequestShape(_LONG_PROMPT_TOKENS, installation.OUTPUT_TOKENS)
-    scene.view.step(f"from now on users send {_LONG_PROMPT_TOKENS} tokens; nobody tells the operator")
+    scene.view.step(f"from now on users send {_LONG_PROMPT_TOKENS} tokens; the operator is not informed")
     left_s, measured_s = await asyncio.gather(
         _when(director, "the arm is left", lambda: running() not in {"", running_before}),
         _when(director, "another profile", lambda: profile_name() not in {"", first}),
     )
-    scene.view.step(f"{running_before} was left, and every arm measured anew")
+    scene.view.step(f"{running_before} was left, and every arm measured again")
     after = await director.profile(profile_name())
     right_after = fastest_arm(after, _RPS, _MIN_GAIN)
     await director.until(f"{right_after} runs", lambda: settled(right_after), _TIMEOUT_S)
@@ -170,17 +170,17 @@ def judge(seen: TextChange, words: Sequence[str]) -> list[Check]:
             seen.running[0],
         ),
         Check(
-            "the change was noticed, and said in a word",
+            "the change was noticed, and a reason word says so",
             bool(noticed),
             ", ".join(dict.fromkeys(noticed)) or "no word",
         ),
         Check(
-            "the arm was left on what was measured, before anything was calibrated anew",
+            "the arm was left on measured latency, before another calibration",
             seen.left_s < seen.measured_s,
             f"left {seen.left_s - seen.changed_s:.0f} s after the change, another profile {seen.measured_s - seen.changed_s:.0f} s after it",
         ),
         Check(
-            "it was calibrated anew at the lengths that users send now",
+            "another calibration used the new lengths",
             abs(seen.prompt_tokens[1] / _LONG_PROMPT_TOKENS - 1.0) < _ALIKE,
             f"prompts of {lengths} tokens",
         ),

@@ -430,7 +430,7 @@ def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]
         arm: latency for arm in arms if (latency := profile.predict(arm, rps=rps).latency_s) is not None
     }
     if not latencies:
-        raise RunError(f"{rps:.2f} rps: no arm with a law carries it")
+        raise RunError(f"{rps:.2f} rps: every arm with a law is saturated")
     fastest = min(latencies, key=latencies.__getitem__)
     best = {arm.name for arm, latency in latencies.items() if latency <= latencies[fastest] * (1 + _TIE)}
     if fastest != NO_SPECULATION:

@@ -151,7 +151,7 @@ class Informer(Generic[Kept]):
                 _LOG.info("%s: %s", self, error)
             except _ContradictionError as error:
                 self._version = ""
-                _LOG.warning("%s: %s; all objects are read anew", self, error)
+                _LOG.warning("%s: %s; all objects are read again", self, error)
             lasted = self._clock.monotonic() - began_s > _LASTING_S
             delay_s = _FIRST_DELAY_S if lasted else min(2 * delay_s, longest_s)
             # Watches that broke together do not come back together.

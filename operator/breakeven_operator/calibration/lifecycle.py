@@ -113,7 +113,7 @@ def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
     """
     if view.target is None:
         # The cycle read every Deployment, so the target is gone: nobody waits for these figures, and others want the GPU.
-        return f"Deployment {plan.target} is gone; everything is measured anew when it serves again"
+        return f"Deployment {plan.target} is gone; all arms are measured again when it serves again"
     if plan.template_hash is not None:
         try:
             found = podcopy.content_hash(view.target["spec"]["template"], plan.container_name)
@@ -122,7 +122,7 @@ def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
         if found != plan.template_hash:
             return (
                 f"the target's pod template changed during the run ({plan.template_hash} became {found}): arms of two"
-                " templates cannot be compared, so everything is measured anew"
+                " templates cannot be compared, so all arms are measured again"
             )
     if view.fingerprint is not None and view.fingerprint != plan.fingerprint:
         return (

@@ -43,7 +43,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     if view.gpu_product is None or view.fingerprint is None:
         raise podcopy.NotCopyableError(
             ClusterReason.GPU_CLASS_UNKNOWN,
-            "the GPU class of the target's pods cannot be told: label the nodes (GPU Feature Discovery) or add a"
+            "the GPU class of the target's pods is unknown: label the nodes (GPU Feature Discovery) or add a"
             f" nodeSelector on {view.settings.gpu_label}",
         )
     line = command_line(engine)

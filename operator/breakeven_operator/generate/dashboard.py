@@ -168,7 +168,7 @@ ROWS: dict[str, tuple[PanelText, ...]] = {
         ),
         PanelText(
             "Requests in flight",
-            "Per replica, and the load over what the running arm carries at all.",
+            "Per replica, and the load over the running arm's saturation.",
             "none",
             (
                 PanelQuery(_of("breakeven_inflight_requests"), "in flight"),
@@ -226,8 +226,8 @@ ROWS: dict[str, tuple[PanelText, ...]] = {
             (PanelQuery(_of("breakeven_profile_age_seconds"), "age"),),
         ),
         PanelText(
-            "Cost of company",
-            "C1,R and C2,R: what a lone request and each other one in flight cost with the arm, over no speculation. Above 1 the arm loses there.",
+            "Cost of a request in flight",
+            "C1,R and C2,R: cost of a lone request and of each other request in flight with the arm, over no speculation. Above 1 the arm loses there.",
             "none",
             (
                 PanelQuery(_of("breakeven_c1_ratio", "arm"), "C1,R {{arm}}"),

@@ -78,11 +78,11 @@ def test_a_text_that_changes_and_an_operator_that_follows():
     ("seen", "words", "what"),
     [
         (RIGHT, ["RollStarted"], "noticed"),
-        (replace(RIGHT, left_s=310.0), ["LengthsDrifted"], "left on what was measured"),
+        (replace(RIGHT, left_s=310.0), ["LengthsDrifted"], "left on measured latency"),
         (
             replace(RIGHT, prompt_tokens=(64.0, 64.0)),
             ["LengthsDrifted"],
-            "at the lengths that users send now",
+            "used the new lengths",
         ),
         (replace(RIGHT, running=("eagle/3", "eagle/3")), ["LengthsDrifted"], "right for the new text"),
     ],

@@ -208,7 +208,7 @@ def test_asked_for_is_the_fastest_arm_and_who_is_no_slower_than_the_operator_can
 
 
 def test_a_load_that_no_arm_carries_is_one_line(profile):
-    with pytest.raises(RunError, match=r"50\.00 rps: no arm with a law carries it"):
+    with pytest.raises(RunError, match=r"50\.00 rps: every arm with a law is saturated"):
         best_at(profile, [NO_SPECULATION, LOOKUP], 50.0)
 
 

@@ -92,7 +92,7 @@ def test_the_verdict_has_bounds_and_stands_before_the_pictures(page: str, profil
 
 def test_a_loss_is_called_one(profile: Profile) -> None:
     assert verdict(profile, (11.0, 13.0)).startswith("Speculation slows requests: the best arm, eagle3/2")
-    assert verdict(profile, (9.9, 10.2)).startswith("Too close to tell")
+    assert verdict(profile, (9.9, 10.2)).startswith("Too close to decide")
     assert "Nothing to compare" in verdict(replace(profile, arms=profile.arms[1:]))
 
 

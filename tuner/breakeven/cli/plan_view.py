@@ -69,7 +69,7 @@ def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
     best, chosen = named.arm, named.chosen
     if chosen.prediction.saturated:
         most = "no speculation" if best == NO_SPECULATION else str(best)
-        return f"every arm is saturated; {most} carries most, {figure(chosen.saturation_rps)} rps"
+        return f"every arm is saturated; {most} has the highest saturation, {figure(chosen.saturation_rps)} rps: add replicas"
     if chosen.against_none is None:
         others = [one for one in arms if one.arm != best]
         if best == NO_SPECULATION:

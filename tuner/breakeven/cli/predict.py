@@ -115,7 +115,7 @@ def command(
     if found.saturated:
         conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
         most = figure(profile.curve(arm, conditions).saturation_rps)
-        click.echo(f"{arm} at {where}: saturated; it carries {most} rps")
+        click.echo(f"{arm} at {where}: saturated; its saturation is {most} rps")
         return
     click.echo(f"{arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
     parts = ""

@@ -36,13 +36,13 @@ _OPTIONS = (
         "--prompt-tokens-stdev",
         type=Number(0),
         default=0.0,
-        help="Standard deviation of prompt lengths (lognormal).  [default: all alike]",
+        help="Standard deviation of prompt lengths (lognormal).  [default: all equal]",
     ),
     click.option(
         "--output-tokens-stdev",
         type=Number(0),
         default=0.0,
-        help="Standard deviation of output lengths (lognormal).  [default: all alike]",
+        help="Standard deviation of output lengths (lognormal).  [default: all equal]",
     ),
     click.option(
         "--lengths",
@@ -75,7 +75,7 @@ _OPTIONS = (
     click.option(
         "--text",
         "label",
-        help="What points call the text, for example `synthetic acceptance`.  [default: the file's name, synthetic text or "
+        help="Name of the text in points, for example `synthetic acceptance`.  [default: the file's name, synthetic text or "
         "random tokens]",
     ),
     click.option(

@@ -230,7 +230,7 @@ def next_step(
         reason = (
             "no load left below saturation"
             if line
-            else "latency does not grow with company: no rate to aim at"
+            else "latency does not grow with the number in flight: no rate to aim at"
         )
         return Finished(complete=False, reason=reason)
     return _within_time(settings, measured, ImposedLoad(settings.arrivals, rate), line, spent_s)

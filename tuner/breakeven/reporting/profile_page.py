@@ -156,7 +156,7 @@ def verdict(
     compared = [one.against_none for one in found.arms if one.against_none]
     best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
     if best is None or best.speedup is None:
-        return f"Whether speculation pays {where} cannot be told from these points."
+        return f"These points do not show whether speculation pays {where}."
     bounds = _bounds(best.speedup_ci)
     until = ""
     if best.pays_rps:
@@ -169,7 +169,7 @@ def verdict(
         return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
     if upper is not None and upper < 1:
         return f"Speculation slows requests: the best arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
-    return f"Too close to tell: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
+    return f"Too close to decide: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
 
 
 def _tables(profile: Profile) -> list[Table]:

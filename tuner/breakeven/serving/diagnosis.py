@@ -65,7 +65,7 @@ def diagnose(
         sentence = (
             "speculation does not pay: almost nothing is accepted"
             if collapsed
-            else "cannot be told without a profile"
+            else "unknown without a profile"
         )
         return Diagnosis(False if collapsed else None, sentence, None, None, findings)
     return _against_profile(snapshot, profile, arm, asked or Conditions(), findings)

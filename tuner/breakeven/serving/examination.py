@@ -190,7 +190,7 @@ def _config(template: PodTemplate, start: EngineStart) -> Mapping[str, Any] | No
 def _unknown_lengths(stopping: Drain, start: EngineStart, config: Mapping[str, Any] | None) -> Iterator[str]:
     if stopping.pre_stop_s is None:
         yield (
-            "how long the preStop hook takes cannot be told from the file: a pod is killed "
+            "the file does not show how long the preStop hook takes: a pod is killed "
             f"{stopping.grace_s:g} s (terminationGracePeriodSeconds) after the hook begins, so that must be longer than the hook "
             f"and --shutdown-timeout ({stopping.shutdown_timeout_s:g}) together"
         )

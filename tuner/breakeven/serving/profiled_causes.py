@@ -212,7 +212,7 @@ def _why_it_loses(against: Against) -> Finding:
     if compared.c2_ratio < 1.0:
         return Finding(
             Cause.TOO_LITTLE_LOAD,
-            f"{at}; {alone}, one in company {compared.c2_ratio:.2f} times",
+            f"{at}; {alone}, each other one in flight costs {compared.c2_ratio:.2f} times as much",
             "run without speculation at this load: it pays at higher loads only",
         )
     parts = _step_parts(against)
@@ -225,7 +225,7 @@ def _why_it_loses(against: Against) -> Finding:
         )
     return Finding(
         Cause.NEVER_PAYS,
-        f"{at}; {alone}, one in company {compared.c2_ratio:.2f} times: it pays at no load",
+        f"{at}; {alone}, each other one in flight costs {compared.c2_ratio:.2f} times as much: it pays at no load",
         "another drafter, n-gram or none: a step without speculation is too fast here for what a draft costs",
     )
 
