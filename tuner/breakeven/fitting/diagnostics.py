@@ -41,7 +41,7 @@ _LEAST_RISE = 0.05
 """A sweep over which latency rises by less than this share of C1 says nothing about C2."""
 
 _DECIDES_NOTHING = 0.5
-"""Half-width of the bounds of a mean latency (ln) beyond which no arm is told from another."""
+"""Half-width of the bounds of a mean latency (ln) beyond which arms cannot be distinguished."""
 
 _OUTLIER_LEAST = 0.10
 _OUTLIER_LEAST_AT_AN_END = 0.20

@@ -29,7 +29,7 @@ from breakeven.reasons import Reason
 _MEANING = {reason.value: reason.meaning for reason in Reason}
 
 _DECIDES_NOTHING = 4.0
-"""Upper over lower bound of a measured latency from which no arm is told from another."""
+"""Upper over lower bound of a measured latency from which arms cannot be distinguished."""
 
 _UNLIKE = frozenset({Reason.RESIDUAL_TOO_LARGE.value, Reason.TOO_NOISY.value})
 """Arms whose rows obey no law: they would be taken for the noise of all."""
