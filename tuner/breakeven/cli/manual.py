@@ -21,13 +21,13 @@ _HEAD = """\
 - Numbers are SI: seconds, tokens, requests per second. Rates are per replica. Intervals are `[lower, upper]` at `--confidence` (default 0.9); an open end and
   a figure that does not exist are `null`.
 - `--json` prints one JSON document on standard output; logs and progress go to standard error.
-- Exit status: 0 done, 1 an input was refused (one line: file, row, column, what was expected), 2 wrong usage, 130 interrupted. On failure nothing is written,
-  and a file is written whole or not at all. The exception is `calibrate`, whose finished points stay, so that the same command goes on where it stopped.
+- Exit status: 0 done, 1 an input was refused (one line: file, row, column, expected value), 2 wrong usage, 130 interrupted. On failure nothing is written,
+  and a file is written whole or not at all. The exception is `calibrate`: its finished points stay, so that the same command goes on after them.
 - A load is a rate in an open loop (`--rps`, Poisson arrivals) or clients in a closed loop (`--concurrency`). Speedups at equal rate and at equal concurrency
-  differ everywhere but at the break-even, so every answer says which it is.
-- A file that is not there is a refused input. A fault of breakeven itself is one line and status 1 too; `BREAKEVEN_TRACEBACK=1` shows where it happened.
-- Where a command takes a profile it also takes a points file, and fits it on the way. What the numbers mean: [model.md](model.md). A walk through all of it:
-  [tutorial.md](tutorial.md).
+  differ except at the break-even, so every answer says which speedup it is.
+- A missing file is a refused input. A fault of breakeven itself is one line and status 1 too; `BREAKEVEN_TRACEBACK=1` shows its place.
+- A command that takes a profile also takes a points file, and fits it first. [model.md](model.md) explains the numbers, and [tutorial.md](tutorial.md) is a walk
+  through all commands.
 
 Shell completion, for the running shell (put the line into `~/.bashrc` to keep it; zsh: `zsh_source`, fish: `_BREAKEVEN_COMPLETE=fish_source breakeven | source`):
 
@@ -35,12 +35,12 @@ Shell completion, for the running shell (put the line into `~/.bashrc` to keep i
 $ eval "$(_BREAKEVEN_COMPLETE=bash_source breakeven)"
 ```
 
-| command | what it does |
+| command | effect |
 |---|---|"""
 
 _HEAD_OF_VERSIONS = """
-What lint knows of vLLM {oldest} to {newest}, read from vLLM's packages (`tests/realvllm/speculation.py`); of spellings that end in `_mtp` it knows the versions too.
-An image's version is what its tag says, if the image is called after vLLM. Of other versions lint says that it does not know them.
+This table is lint's knowledge of vLLM {oldest} to {newest}, read from vLLM's packages (`tests/realvllm/speculation.py`). It includes spellings that end in `_mtp`.
+An image's version is that of its tag, if the image is called after vLLM. For other versions lint says that it does not know them.
 
 | | versions | words |
 |---|---|---|"""
@@ -49,10 +49,10 @@ _HEAD_OF_COLUMNS = """
 ## The points file
 
 CSV with a header; one row is one measured operating point of one arm. `method`, `k`, `mean_latency_s` and one of `concurrency` and `request_rate_rps` are
-required; unknown columns are kept and ignored. Rows of more than one workload, GPU or model are refused unless `--where` or `--group-by` says what is meant.
-Results of GuideLLM, `vllm bench serve` and other load generators are taken wherever a points file is: [result-files.md](result-files.md).
+required; unknown columns are kept and ignored. Rows of more than one workload, GPU or model are refused unless `--where` or `--group-by` separates them.
+Results of GuideLLM, `vllm bench serve` and other load generators may replace a points file everywhere: [result-files.md](result-files.md).
 
-| column | what is expected |
+| column | expected value |
 |---|---|"""
 
 _EXAMPLE = re.compile(r"^Examples?:$")
