@@ -42,7 +42,8 @@ LONG_BULLETS = 58
 
 def comments(text):
     """(line, text) of each comment; lines of comment that follow each other are one."""
-    block, last = [], 0
+    block: list[tuple[int, str]] = []
+    last = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
             continue
@@ -75,7 +76,7 @@ def all_prose():
 
 def found(looked_for):
     """Places by folder."""
-    places = {}
+    places: dict[str, list[str]] = {}
     for path, line, words in all_prose():
         if looked_for(words):
             places.setdefault(str(path.parent), []).append(f"{path}:{line}: {words[:60]}")
