@@ -38,7 +38,7 @@ PICTURES = {
     "tuner/breakeven/profile": 4,
     "validation": 1,
 }
-LONG_BULLETS = 58
+LONG_BULLETS = 0
 
 
 def comments(text):
