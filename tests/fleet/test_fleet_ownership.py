@@ -116,6 +116,17 @@ async def test_a_resume_token_from_before_does_not_count():
     assert (world.reason, world.value) == ("TakenOver", "null")
 
 
+@pytest.mark.parametrize("annotation", ["resume", "recalibrate"])
+async def test_a_value_that_is_longer_than_the_status_takes_is_remembered_by_its_beginning(annotation):
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    annotate(world, **{annotation: "x" * 300})
+    await world.until(lambda: world.memory.get(annotation) is not None, cycles=3)
+    assert world.memory[annotation] == "x" * 256
+    assert world.condition("Ready")["status"] == "True"
+
+
 async def test_an_undo_during_our_roll_ends_it():
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
     world.calibrate()

@@ -130,8 +130,8 @@ class Trials:
         if found.schedule is None:
             self._skip(index, found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)
             return None
-        self.arms[index] = self.arms[index].model_copy(
-            update={"schedule": str(found.schedule), "message": found.message[:1024]}
+        self.arms[index] = self.arms[index].replace(
+            schedule=str(found.schedule), message=found.message[:1024]
         )
         made = EmitEvent(
             self.transition.ref, str(ClusterReason.SCHEDULE_MADE), f"{planned.arm}: {found.message}"[:1024]
@@ -231,8 +231,8 @@ class Trials:
         """Take the Job away whose engine or pod is dead; the next cycle makes it again, and its driver goes on after its points."""
         arm = self._seen(self.arms[index], seen)
         message = f"{seen.message}; starting it once more"
-        self.arms[index] = arm.model_copy(
-            update={"phase": ArmPhase.STARTING, "reason": str(seen.reason), "message": message[:1024]}
+        self.arms[index] = arm.replace(
+            phase=ArmPhase.STARTING, reason=str(seen.reason), message=message[:1024]
         )
         return (*self._write(message, planned, seen.reason), *self._delete_jobs(keep=None))
 
@@ -258,23 +258,19 @@ class Trials:
             return arm
         phase = ArmPhase.MEASURING if seen.stage is TrialStage.MEASURING else ArmPhase.STARTING
         reason = str(seen.reason) if seen.reason is not None else None
-        return arm.model_copy(
-            update={"phase": phase, "reason": reason, "message": seen.message[:1024] or None}
-        )
+        return arm.replace(phase=phase, reason=reason, message=seen.message[:1024] or None)
 
     def _seen(self, arm: ArmStatus, seen: TrialState) -> ArmStatus:
         """Pod, times and GPU-seconds as far as they are known."""
-        return arm.model_copy(
-            update={
-                "pod": seen.pod or arm.pod,
-                "started_time": arm.started_time or seen.scheduled,
-                "ready_time": arm.ready_time or seen.ready,
-                # Pods that are gone are no longer seen; what they used stays used.
-                "gpu_seconds_used": max(
-                    arm.gpu_seconds_used or 0.0,
-                    (arm.earlier_gpu_seconds or 0.0) + seen.held_s * self.plan.gpus_per_pod,
-                ),
-            }
+        return arm.replace(
+            pod=seen.pod or arm.pod,
+            started_time=arm.started_time or seen.scheduled,
+            ready_time=arm.ready_time or seen.ready,
+            # Pods that are gone are no longer seen; what they used stays used.
+            gpu_seconds_used=max(
+                arm.gpu_seconds_used or 0.0,
+                (arm.earlier_gpu_seconds or 0.0) + seen.held_s * self.plan.gpus_per_pod,
+            ),
         )
 
     def _measured(self, arm: ArmStatus, seen: TrialState) -> ArmStatus:
@@ -339,15 +335,13 @@ class Trials:
         except podcopy.NotCopyableError as refusal:
             return self.transition.finish(RunPhase.FAILED, refusal.reason, refusal.message, self._counts())
         name = job["metadata"]["name"]
-        self.arms[index] = self.arms[index].model_copy(
-            update={
-                "phase": ArmPhase.STARTING,
-                "job": name,
-                "attempts": self.arms[index].attempts + 1,
-                "earlier_gpu_seconds": self.arms[index].gpu_seconds_used or 0.0,
-                "reason": str(ClusterReason.ARM_STARTING),
-                "message": f"at most {human_time(limits.sweep_s)} of measuring",
-            }
+        self.arms[index] = self.arms[index].replace(
+            phase=ArmPhase.STARTING,
+            job=name,
+            attempts=self.arms[index].attempts + 1,
+            earlier_gpu_seconds=self.arms[index].gpu_seconds_used or 0.0,
+            reason=str(ClusterReason.ARM_STARTING),
+            message=f"at most {human_time(limits.sweep_s)} of measuring",
         )
         return (
             *self._write("the engine starts", planned),
@@ -461,9 +455,7 @@ def _is_over(arm: ArmStatus) -> bool:
 
 
 def _over(arm: ArmStatus, phase: ArmPhase, reason: ClusterReason, message: str, ended: datetime) -> ArmStatus:
-    return arm.model_copy(
-        update={"phase": phase, "reason": str(reason), "message": message[:1024], "finished_time": ended}
-    )
+    return arm.replace(phase=phase, reason=str(reason), message=message[:1024], finished_time=ended)
 
 
 def _label(manifest: Manifest, name: str) -> str | None:

@@ -184,7 +184,7 @@ def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action,
             f" and {human_time(plan.budget.max_duration_seconds)}"
         )
     else:
-        plan = plan.model_copy(update=imported.lengths())
+        plan = plan.replace(**imported.lengths())
         statuses, message = imported.arms, f"arms {names}; {len(imported.points)} points are imported"
     return (
         *_durable(transition, imported),

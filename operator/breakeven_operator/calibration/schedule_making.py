@@ -215,9 +215,7 @@ def with_schedule(planned: PlannedArm, text: str) -> PlannedArm:
     """The planned arm with the schedule that was made for it."""
     found = Schedule.parse(text, f"schedule of {planned.arm}")
     config = scheduled_config(json.loads(planned.speculative_config), found)
-    return planned.model_copy(
-        update={"k": found.num_speculative_tokens, "speculative_config": arm_json(config)}
-    )
+    return planned.replace(k=found.num_speculative_tokens, speculative_config=arm_json(config))
 
 
 def running_schedule(template: Manifest, planned: PlannedArm) -> Schedule | None:

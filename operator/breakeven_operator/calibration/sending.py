@@ -56,7 +56,7 @@ def planned_workload(view: RunView, spec: CalibrationRunSpec, service: Speculati
     given = [one for one in (spec.workload, service.spec.calibration.workload) if one is not None]
     workload = given[0] if given else WorkloadSpec()
     _check_prompts(view, workload.prompts)
-    beside = workload.model_copy(update={"prompt_tokens": None, "output_tokens": None}).to_json_object()
+    beside = workload.replace(prompt_tokens=None, output_tokens=None).to_json_object()
     document = json.dumps(beside, separators=(",", ":")) if any(beside.values()) else None
     return PlannedWorkload(*_lengths(view, workload, given), document)
 

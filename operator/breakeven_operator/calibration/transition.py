@@ -50,12 +50,10 @@ class Transition:
         The points are left out: they belong to the drivers, and applying them here would take them over.
         """
         before = self.run.status
-        status = before.model_copy(update={"observed_generation": self.run.metadata.generation, **changes})
-        status = status.model_copy(
-            update={
-                "display": run_display(status, self.now, break_even),
-                "conditions": self._conditions(status),
-            }
+        status = before.replace(observed_generation=self.run.metadata.generation, **changes)
+        status = status.replace(
+            display=run_display(status, self.now, break_even),
+            conditions=self._conditions(status),
         )
         document = status.to_json_object()
         document.pop("points", None)

@@ -20,6 +20,7 @@ from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
 from breakeven_operator.resources.candidates import MeasuredCandidates
+from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import Mode
 
@@ -140,10 +141,10 @@ def calibrated(
     """
     status, ended = _account(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
-        status = status.model_copy(update={"startup_seconds": startup_s})
+        status = status.replace(startup_seconds=startup_s)
     run = next((run for run in runs if not _final(run)), None)
     again = _to_measure_again(service, ended)
-    asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION) or None
+    asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
     entry, reason, message, trigger, dispelled = _in_force(
         service, identity, profiles, status.failures, now, doubt
@@ -176,15 +177,13 @@ def calibrated(
         reason = word if entry is None else reason
         progress += f"; {refused.sentence if refused is not None else f'run {name} is created'}"
         create, trigger = (create, trigger) if refused is None else (None, None)
-    status = status.model_copy(
-        update={
-            "run": run.metadata.name if run else (create.body["metadata"]["name"] if create else status.run),
-            "profile": entry.name if entry else None,
-            "profile_time": entry.created if entry else None,
-            "fingerprint": entry.fingerprint if entry else None,
-            "doubts": 0 if dispelled else status.doubts + (create is not None and trigger in _DOUBTS),
-            **_progress(run),
-        }
+    status = status.replace(
+        run=run.metadata.name if run else (create.body["metadata"]["name"] if create else status.run),
+        profile=entry.name if entry else None,
+        profile_time=entry.created if entry else None,
+        fingerprint=entry.fingerprint if entry else None,
+        doubts=0 if dispelled else status.doubts + (create is not None and trigger in _DOUBTS),
+        **_progress(run),
     )
     handled = asked if (create is not None and trigger is Trigger.REQUESTED) else seen
     if run is not None and asked and asked != seen:
@@ -388,14 +387,12 @@ def _account(
         finished = run.status.finished_time
         if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
             continue
-        status = status.model_copy(
-            update={
-                "last_run_time": finished,
-                "failures": 0 if run.status.phase is RunPhase.SUCCEEDED else status.failures + 1,
-                "last_run": run.metadata.name,
-                "last_reason": run.status.reason,
-                "last_message": run.status.message,
-            }
+        status = status.replace(
+            last_run_time=finished,
+            failures=0 if run.status.phase is RunPhase.SUCCEEDED else status.failures + 1,
+            last_run=run.metadata.name,
+            last_reason=run.status.reason,
+            last_message=run.status.message,
         )
     return status, ended
 

@@ -30,7 +30,7 @@ def check_ownership(context: RolloutContext) -> RolloutStep:
         return unchanged
     if not context.may_write:
         # Nothing would be written anyway: what a person sets in Recommend, Disabled or while paused is the running arm.
-        return RolloutStep(context.rollout, memory.model_copy(update={"written_value": deployment.value}))
+        return RolloutStep(context.rollout, memory.replace(written_value=deployment.value))
     return foreign(context)
 
 
@@ -68,7 +68,7 @@ def foreign(context: RolloutContext) -> RolloutStep:
     )
     return RolloutStep(
         rollout=context.rollout,
-        memory=memory.model_copy(update={"restores": memory.restores + 1}),
+        memory=memory.replace(restores=memory.restores + 1),
         write=WriteAnnotation(deployment.ref, value, deployment.generation),
         events=(Event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
@@ -91,7 +91,7 @@ def note_writers(memory: MemoryStatus, deployment: Deployment, *, writing: bool)
     """
     if deployment.value is None and not writing:
         return memory
-    return memory.model_copy(update={"others_wrote_time": deployment.last_write_time or deployment.created})
+    return memory.replace(others_wrote_time=deployment.last_write_time or deployment.created)
 
 
 def taken_over(
@@ -109,7 +109,7 @@ def taken_over(
     )
     return RolloutStep(
         rollout=None,
-        memory=context.memory.model_copy(update={"taken_over_by": manager[:128], "pause_seen": False}),
+        memory=context.memory.replace(taken_over_by=manager[:128], pause_seen=False),
         ended=superseded,
         events=(Event(reason, message, warning=True),),
         reason=reason,
@@ -130,13 +130,13 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
         if memory.resume == (resume or None):
             return None
         # A token that was set before anything was taken over must not count later.
-        noted = memory.model_copy(update={"resume": resume or None})
+        noted = memory.replace(resume=resume or None)
         waits = memory.failures or memory.backoff_until_time is not None or memory.barred
         return _backoff_ended(context, noted) if asked and waits else RolloutStep(context.rollout, noted)
     if not asked and not (memory.pause_seen and not paused):
         return RolloutStep(
             rollout=None,
-            memory=memory.model_copy(update={"pause_seen": memory.pause_seen or paused}),
+            memory=memory.replace(pause_seen=memory.pause_seen or paused),
             reason=(
                 ClusterReason.REVERTED_TWICE
                 if memory.restores >= _MOST_RESTORES
@@ -148,18 +148,16 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
         )
     return RolloutStep(
         rollout=None,
-        memory=memory.model_copy(
-            update={
-                "taken_over_by": None,
-                "pause_seen": False,
-                "resume": resume or None,
-                "restores": 0,
-                "written_value": context.deployment.value,
-                **NO_FAILURES,
-                "barred": (),
-                # Applying the value that stands there would only share its ownership: the next *change* must be forced.
-                "force_next": True,
-            }
+        memory=memory.replace(
+            taken_over_by=None,
+            pause_seen=False,
+            resume=resume or None,
+            restores=0,
+            written_value=context.deployment.value,
+            **NO_FAILURES,
+            barred=(),
+            # Applying the value that stands there would only share its ownership: the next *change* must be forced.
+            force_next=True,
         ),
         events=(Event(ClusterReason.RESUMED, f"taken back from {holder}"),),
         reason=ClusterReason.RESUMED,
@@ -176,7 +174,7 @@ def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> RolloutStep
         message += f"; {', '.join(one.arm for one in memory.barred)} may be entered again"
     return RolloutStep(
         rollout=context.rollout,
-        memory=memory.model_copy(update={**NO_FAILURES, "barred": ()}),
+        memory=memory.replace(**NO_FAILURES, barred=()),
         events=(Event(ClusterReason.RESUMED, message),),
         reason=ClusterReason.RESUMED,
         message=message,

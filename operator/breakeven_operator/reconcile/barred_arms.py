@@ -21,7 +21,7 @@ def barred(
         return memory
     others = tuple(one for one in memory.barred if one.arm != arm)
     one = BarredArm(arm=arm, reason=str(reason), message=message[:1024], profile=profile, since_time=now)
-    return memory.model_copy(update={"barred": (one, *others)[:_MOST]})
+    return memory.replace(barred=(one, *others)[:_MOST])
 
 
 def acquitted(memory: MemoryStatus, arm: str) -> MemoryStatus:
@@ -29,13 +29,13 @@ def acquitted(memory: MemoryStatus, arm: str) -> MemoryStatus:
     kept = tuple(
         one for one in memory.barred if one.arm != arm or one.reason != ClusterReason.ROLL_FAILS_REQUESTS
     )
-    return memory.model_copy(update={"barred": kept})
+    return memory.replace(barred=kept)
 
 
 def still_barred(memory: MemoryStatus, profile: str | None) -> MemoryStatus:
     """The memory without arms that were barred under another profile: that one is of another image, model or set of candidates."""
     kept = tuple(one for one in memory.barred if profile is None or one.profile in {None, profile})
-    return memory if kept == memory.barred else memory.model_copy(update={"barred": kept})
+    return memory if kept == memory.barred else memory.replace(barred=kept)
 
 
 def refuse_barred(memory: MemoryStatus, wanted: Arm) -> Refusal | None:

@@ -216,7 +216,7 @@ def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptan
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
     """A dwell is interrupted by anything that keeps the decision from being asked: nothing counts as "still best"."""
-    return remembered.model_copy(update={"candidate_arm": None, "candidate_since_time": None})
+    return remembered.replace(candidate_arm=None, candidate_since_time=None)
 
 
 def _remember(
@@ -234,28 +234,26 @@ def _remember(
             "candidate_since_time": _time(memory.candidate_since_s),
         }
     )
-    return status.model_copy(
-        update={
-            **kept,
-            "running_arm": running.name,
-            "profile": profile_name,
-            "decided_time": _time(memory.decided_s),
-            "saved_request_seconds": memory.saved * replicas,
-            **_stored_largest(status, memory.largest, replicas),
-            "queued_requests": memory.backlog.here * replicas,
-            "queued_without": memory.backlog.without * replicas,
-            "queued_time": _time(memory.backlog.stood_s),
-            "seen": tuple(
-                SeenAcceptance(
-                    arm=seen.arm.name,
-                    tokens_per_step=seen.tokens_per_step,
-                    relative_scatter=seen.relative_scatter or None,
-                    accept=seen.survival,
-                )
-                for seen in memory.seen
-            ),
-            "evidence": tuple(_stored(arm, found) for arm, found in memory.evidence.items()),
-        }
+    return status.replace(
+        **kept,
+        running_arm=running.name,
+        profile=profile_name,
+        decided_time=_time(memory.decided_s),
+        saved_request_seconds=memory.saved * replicas,
+        **_stored_largest(status, memory.largest, replicas),
+        queued_requests=memory.backlog.here * replicas,
+        queued_without=memory.backlog.without * replicas,
+        queued_time=_time(memory.backlog.stood_s),
+        seen=tuple(
+            SeenAcceptance(
+                arm=seen.arm.name,
+                tokens_per_step=seen.tokens_per_step,
+                relative_scatter=seen.relative_scatter or None,
+                accept=seen.survival,
+            )
+            for seen in memory.seen
+        ),
+        evidence=tuple(_stored(arm, found) for arm, found in memory.evidence.items()),
     )
 
 

@@ -146,7 +146,7 @@ def take_account(
     kept: dict[str, object] = {"account": account}
     if profile_name is not None and suspicion_of(memory, profile_name) is None:
         kept["suspicion"] = None
-    memory = memory.model_copy(update=kept)
+    memory = memory.replace(**kept)
     said = findings_of(memory, profile_name, rules, now).disagreement
     if said is None or profile_name is None:
         return memory

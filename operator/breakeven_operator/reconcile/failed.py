@@ -60,7 +60,7 @@ def failed(
     conditions = merge(service.status.conditions, (ready,), meta.generation, now)
     marked = {**status, "conditions": [condition.to_json_object() for condition in conditions]}
     return Failed(
-        service.model_copy(update={"status": service.status.model_copy(update={"conditions": conditions})}),
+        service.replace(status=service.status.replace(conditions=conditions)),
         ActionPlan(
             ref,
             (

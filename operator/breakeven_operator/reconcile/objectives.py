@@ -182,7 +182,7 @@ def with_predictions(
         if promised is not None and one.finding is not None and f"{field}_s" not in promised.means:
             ends = getattr(promised, f"{field}_ci_s") or (None, None)
             bounds = Band(getattr(promised, f"{field}_s"), *ends)
-        found.append(one.model_copy(update=_banded("predicted_p95", bounds)))
+        found.append(one.replace(**_banded("predicted_p95", bounds)))
     return tuple(found)
 
 

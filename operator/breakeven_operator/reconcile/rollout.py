@@ -93,15 +93,13 @@ def begin(
     message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(from_arm, prediction)
     return RolloutStep(
         rollout=rollout,
-        memory=context.memory.model_copy(
-            update={
-                "written_value": value,
-                "last_switch_time": now,
-                "restores": 0,
-                "running_arm": to_arm.name,
-                # Requests on the arm that replaces one are compared with them once more.
-                "requests_before": context.memory.requests_before if to_arm.k == 0 else None,
-            }
+        memory=context.memory.replace(
+            written_value=value,
+            last_switch_time=now,
+            restores=0,
+            running_arm=to_arm.name,
+            # Requests on the arm that replaces one are compared with them once more.
+            requests_before=context.memory.requests_before if to_arm.k == 0 else None,
         ),
         ended=earlier,
         write=WriteAnnotation(deployment.ref, value, deployment.generation, force=context.memory.force_next),
@@ -133,16 +131,14 @@ def forget_target(context: RolloutContext) -> RolloutStep:
     """
     message = "the target was deleted and made again"
     superseded = (ended(context, HistoryResult.SUPERSEDED, message),) if context.rollout else ()
-    memory = context.memory.model_copy(
-        update={
-            "written_value": None,
-            "others_wrote_time": None,
-            "restores": 0,
-            "force_next": False,
-            "running_arm": None,
-            "requests_before": None,
-            "target_uid": context.deployment.ref.uid,
-        }
+    memory = context.memory.replace(
+        written_value=None,
+        others_wrote_time=None,
+        restores=0,
+        force_next=False,
+        running_arm=None,
+        requests_before=None,
+        target_uid=context.deployment.ref.uid,
     )
     return RolloutStep(rollout=None, memory=memory, ended=superseded)
 
@@ -163,21 +159,17 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
             busy=True,
         )
     return RolloutStep(
-        rollout=rollout.model_copy(
-            update={
-                "phase": RolloutPhase.UNDOING,
-                "reason": str(reason),
-                "deadline_time": context.now + timedelta(seconds=deadline_s(context)),
-            }
+        rollout=rollout.replace(
+            phase=RolloutPhase.UNDOING,
+            reason=str(reason),
+            deadline_time=context.now + timedelta(seconds=deadline_s(context)),
         ),
-        memory=memory.model_copy(
-            update={
-                "failures": failures,
-                "backoff_until_time": context.now + timedelta(seconds=pause_s),
-                "backoff_reason": str(reason),
-                "written_value": value,
-                "running_arm": rollout.from_arm,
-            }
+        memory=memory.replace(
+            failures=failures,
+            backoff_until_time=context.now + timedelta(seconds=pause_s),
+            backoff_reason=str(reason),
+            written_value=value,
+            running_arm=rollout.from_arm,
         ),
         write=WriteAnnotation(context.deployment.ref, value, context.deployment.generation),
         events=(Event(ClusterReason.ROLL_UNDONE, message, warning=True),),
@@ -191,7 +183,7 @@ def end(context: RolloutContext, result: HistoryResult, reason: ClusterReason, m
     """Finish the measurement of a change that stays."""
     memory = context.memory
     if result is HistoryResult.CONFIRMED:
-        memory = memory.model_copy(update=NO_FAILURES)
+        memory = memory.replace(**NO_FAILURES)
     return RolloutStep(
         rollout=None,
         memory=memory,
@@ -217,14 +209,12 @@ def _roll_batches(deployment: Deployment) -> int:
 def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     deployment = context.deployment
     if same_value(deployment.value, rollout.value) and deployment.value is not None:
-        rolling = rollout.model_copy(
-            update={"phase": RolloutPhase.ROLLING, "target_generation": deployment.generation}
-        )
-        owned = context.memory.model_copy(update={"force_next": False})
+        rolling = rollout.replace(phase=RolloutPhase.ROLLING, target_generation=deployment.generation)
+        owned = context.memory.replace(force_next=False)
         return _rolling(replace(context, memory=owned), rolling)
     if not _untouched(deployment.value, rollout.previous_value):
         return foreign(context)
-    withdrawn = context.memory.model_copy(update={"written_value": rollout.previous_value})
+    withdrawn = context.memory.replace(written_value=rollout.previous_value)
     if not context.may_write or _past(rollout.deadline_time, context.now):
         why = (
             "its deadline passed before it was written"
@@ -251,7 +241,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     deployment, now = context.deployment, context.now
     newest = deployment.newest_replica_set
     known = begun.to_replica_set or (newest if newest != begun.from_replica_set else None)
-    rollout = _waiting_for_a_place(context, begun.model_copy(update={"to_replica_set": known}))
+    rollout = _waiting_for_a_place(context, begun.replace(to_replica_set=known))
     if not same_value(deployment.value, rollout.value) or deployment.value is None:
         return foreign(context)
     late = _past(rollout.deadline_time, now)
@@ -261,14 +251,12 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
             f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.desired} pods run it{deployment.lost_words}"
         )
         return RolloutStep(
-            rollout=rollout.model_copy(
-                update={
-                    "phase": RolloutPhase.CONFIRMING,
-                    "finished_time": now,
-                    "unschedulable_since_time": None,
-                }
+            rollout=rollout.replace(
+                phase=RolloutPhase.CONFIRMING,
+                finished_time=now,
+                unschedulable_since_time=None,
             ),
-            memory=context.memory.model_copy(update={"last_switch_time": now}),
+            memory=context.memory.replace(last_switch_time=now),
             events=(Event(ClusterReason.ROLL_FINISHED, message, warning=bool(deployment.lost)),),
             reason=ClusterReason.ROLL_FINISHED,
             message=message,
@@ -317,11 +305,9 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
         began, left_s = None, 0.0
         if since is not None:
             left_s = min((context.now - since).total_seconds() - context.place_s, 0.0)
-    return rollout.model_copy(
-        update={
-            "unschedulable_since_time": began,
-            "deadline_time": deadline + timedelta(seconds=left_s) if moves and deadline else deadline,
-        }
+    return rollout.replace(
+        unschedulable_since_time=began,
+        deadline_time=deadline + timedelta(seconds=left_s) if moves and deadline else deadline,
     )
 
 
@@ -380,7 +366,7 @@ def _undone(context: RolloutContext, event: Event) -> RolloutStep:
     """The change that was undone is over."""
     return RolloutStep(
         rollout=None,
-        memory=context.memory.model_copy(update={"last_switch_time": context.now}),
+        memory=context.memory.replace(last_switch_time=context.now),
         ended=(ended(context, HistoryResult.UNDONE, event.message),),
         events=(event,),
     )

@@ -45,7 +45,7 @@ from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
 from breakeven_operator.refused_writes import RefusedWrite, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
-from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.memorystatus import LONGEST_VALUE, MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
 from breakeven_operator.resources.servicestatus import ServiceWorkings
 from breakeven_operator.resources.updatepolicy import Mode
@@ -232,13 +232,11 @@ def conflicted(
     """
     status = service.status
     step = taken_over(_context(service, deployment, None, now), ", ".join(managers), "owns the annotation")
-    memory = step.memory.model_copy(update={"written_value": deployment.value})
-    changed = shown.model_copy(
-        update={
-            "workings": ServiceWorkings(memory=memory, display=shown.display),
-            "rollout": None,
-            "history": (*step.ended, *status.history)[:10],
-        }
+    memory = step.memory.replace(written_value=deployment.value)
+    changed = shown.replace(
+        workings=ServiceWorkings(memory=memory, display=shown.display),
+        rollout=None,
+        history=(*step.ended, *status.history)[:10],
     )
     ref = reference(service)
     return ActionPlan(
@@ -342,7 +340,7 @@ def _go_on(service: SpeculativeService, context: RolloutContext, evidence: RollE
     before = context.memory.target_uid or (seen.uid if seen is not None else None)
     if before not in {None, context.deployment.ref.uid}:
         return forget_target(context)
-    resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")
+    resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")[:LONGEST_VALUE]
     handed = hand_back(context, resume, paused=service.spec.paused)
     if handed is not None:
         if handed.busy:
@@ -379,12 +377,12 @@ def _joined(first: RolloutStep, second: RolloutStep) -> RolloutStep:
 
 
 def _with_tokens(memory: MemoryStatus, state: Calibrated) -> MemoryStatus:
-    return memory.model_copy(update={"recalibrate": state.recalibrate})
+    return memory.replace(recalibrate=state.recalibrate)
 
 
 def _of_target(memory: MemoryStatus, deployment: Deployment) -> MemoryStatus:
     """The memory as that of this very target."""
-    return memory.model_copy(update={"target_uid": deployment.ref.uid})
+    return memory.replace(target_uid=deployment.ref.uid)
 
 
 def _refused(

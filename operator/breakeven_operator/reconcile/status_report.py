@@ -101,10 +101,10 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
     profile = cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
-        memory = memory.model_copy(update={"seen": ()})
+        memory = memory.replace(seen=())
     paying = pays_now(cycle.choice)
     if paying is not None:
-        memory = memory.model_copy(update={"pays": paying})
+        memory = memory.replace(pays=paying)
     status = SpeculativeServiceStatus(
         observed_generation=service.metadata.generation,
         target=_target(cycle),
@@ -127,7 +127,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
     )
     conditions = merge(old.conditions, _aspects(cycle, status), service.metadata.generation, cycle.now)
-    return status.model_copy(update={"conditions": conditions})
+    return status.replace(conditions=conditions)
 
 
 def _target(cycle: CycleFacts) -> Target | None:

@@ -15,7 +15,7 @@ def suspected(
     if suspicion_of(memory, profile_name) is not None:
         return memory
     suspicion = Suspicion(profile=profile_name, reason=str(reason), message=message[:1024], since_time=now)
-    return memory.model_copy(update={"suspicion": suspicion})
+    return memory.replace(suspicion=suspicion)
 
 
 def suspicion_of(memory: MemoryStatus, profile_name: str | None) -> Suspicion | None:

@@ -35,5 +35,5 @@ def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) ->
     status = service.status
     if last is None or status.workings is None or status.memory != last.stored:
         return service
-    workings = status.workings.model_copy(update={"memory": last.memory})
-    return service.with_status(status.model_copy(update={"workings": workings}))
+    workings = status.workings.replace(memory=last.memory)
+    return service.with_status(status.replace(workings=workings))

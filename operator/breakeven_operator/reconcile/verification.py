@@ -104,18 +104,16 @@ class _Finding(NamedTuple):
     def kept_in(self, rollout: Rollout, bounds: SpeedupBounds) -> Rollout:
         """The change with promise and measurement, for the history."""
         one, promise = self.measured, self.promise
-        return rollout.model_copy(
-            update={
-                "predicted_speedup": _storable(promise.speedup),
-                "predicted_speedup_lower": _storable(promise.lower),
-                "predicted_speedup_upper": _storable(promise.upper),
-                "load_rps": one.rps,
-                "measured_speedup": _storable(one.speedup),
-                "measured_speedup_lower": _storable(bounds.lower),
-                "measured_speedup_upper": _storable(bounds.upper),
-                "measured_requests": round(one.requests),
-                "witness": one.witness,
-            }
+        return rollout.replace(
+            predicted_speedup=_storable(promise.speedup),
+            predicted_speedup_lower=_storable(promise.lower),
+            predicted_speedup_upper=_storable(promise.upper),
+            load_rps=one.rps,
+            measured_speedup=_storable(one.speedup),
+            measured_speedup_lower=_storable(bounds.lower),
+            measured_speedup_upper=_storable(bounds.upper),
+            measured_requests=round(one.requests),
+            witness=one.witness,
         )
 
 
@@ -171,9 +169,9 @@ def _with_requests(step: RolloutStep, rollout: Rollout, failing: FailureFinding 
     if rollout.to_arm != NO_SPECULATION.name:
         posts, refusals, served = map(round, failing.old)
         before = RequestsBefore(arm=rollout.to_arm, posts=posts, refusals=refusals, served=served)
-        return replace(step, memory=step.memory.model_copy(update={"requests_before": before}))
+        return replace(step, memory=step.memory.replace(requests_before=before))
     arm, earlier = rollout.from_arm or "", step.memory.requests_before
-    memory = step.memory.model_copy(update={"requests_before": None})
+    memory = step.memory.replace(requests_before=None)
     if rollout.reason != ClusterReason.ROLL_FAILS_REQUESTS or not fails_without(earlier, arm, failing.new):
         return replace(step, memory=memory)
     message = (
@@ -296,7 +294,7 @@ def _disproved(
         return step
     memory = step.memory
     count = (memory.disproved if memory.disproved_profile == entry.name else 0) + 1
-    memory = memory.model_copy(update={"disproved": count, "disproved_profile": entry.name})
+    memory = memory.replace(disproved=count, disproved_profile=entry.name)
     memory = suspected(
         memory,
         entry.name,

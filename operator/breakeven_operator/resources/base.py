@@ -154,6 +154,18 @@ class Model(BaseModel):
         except ValidationError as error:
             raise wrong_field(error, where, "`kubectl explain` lists") from None
 
+    def replace(self, **changes: Any) -> Self:
+        """The same object with other values of some fields, named as in Python, checked as those of a new one are.
+
+        Raises:
+            ValidationError: there is no such field, it takes no such value, or a rule between fields is broken.
+        """
+        # `model_copy` takes any name and any value: a misspelt field would be lost without a word.
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        checked = type(self).model_validate(kept | changes, extra="forbid")
+        # A copy, because validation makes new tuples of the old ones, and equal parts shall be one object in memory.
+        return self.model_copy(update={name: getattr(checked, name) for name in changes})
+
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object with camelCase keys; fields without a value are left out, never null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, context=_FOR_THE_API)
@@ -185,7 +197,7 @@ class StatusModel(Model):
         if info.context is not _FOR_THE_API:
             return fields
         # `History:` with nothing below it would fill kubectl describe. `exclude_none` looks at what a field holds, not at
-        # what is written for it: a figure that came in past the validation (`model_copy`) is dropped here.
+        # what is written for it.
         # Words of engines, servers and manifests get no further than here with what moves a terminal's cursor.
         return {
             key: printable(value) if isinstance(value, str) else value

@@ -40,7 +40,7 @@ class Budget(Model):
 
     def within(self, longest_s: int) -> Budget:
         """The budget as far as an installation allows it."""
-        return self.model_copy(update={"max_duration_seconds": min(self.max_duration_seconds, longest_s)})
+        return self.replace(max_duration_seconds=min(self.max_duration_seconds, longest_s))
 
 
 class Calibration(Model):

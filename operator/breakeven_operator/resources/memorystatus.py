@@ -23,6 +23,9 @@ from breakeven_operator.resources.base import (
 )
 from breakeven_operator.resources.modelstatus import ModelAccount
 
+LONGEST_VALUE = 256
+"""Characters of an annotation's value that are remembered; what comes after them makes no other value."""
+
 _ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
 
@@ -222,11 +225,16 @@ class MemoryStatus(StatusModel):
     ] = None
     recalibrate: Annotated[
         str | None,
-        Field(max_length=256, description="Value of the recalibrate annotation that was last acted upon."),
+        Field(
+            max_length=LONGEST_VALUE,
+            description="Value of the recalibrate annotation that was last acted upon.",
+        ),
     ] = None
     resume: Annotated[
         str | None,
-        Field(max_length=256, description="Value of the resume annotation that was last acted upon."),
+        Field(
+            max_length=LONGEST_VALUE, description="Value of the resume annotation that was last acted upon."
+        ),
     ] = None
     taken_over_by: Annotated[
         str | None,

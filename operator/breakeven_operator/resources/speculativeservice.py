@@ -146,8 +146,8 @@ class SpeculativeService(Model):
 
     def with_candidates(self, candidates: Candidates) -> Self:
         """The same service with other candidates, such as those whose schedules were measured."""
-        return self.model_copy(update={"spec": self.spec.model_copy(update={"candidates": candidates})})
+        return self.replace(spec=self.spec.replace(candidates=candidates))
 
     def with_status(self, status: SpeculativeServiceStatus) -> Self:
         """The same service with another status."""
-        return self.model_copy(update={"status": status})
+        return self.replace(status=status)

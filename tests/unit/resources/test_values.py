@@ -1,11 +1,13 @@
 """Numbers, times and status models: what is written is what is read."""
 
+import math
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from breakeven.errors import InputError
 from breakeven_operator.resources.base import DECIMAL_PATTERN, decimal_string, fits
@@ -134,6 +136,32 @@ def test_what_a_newer_version_wrote_into_a_status_is_ignored():
 
 def test_a_status_shows_no_empty_lists():
     assert SpeculativeServiceStatus().to_json_object() == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"restored": 1}, "Extra inputs are not permitted"),
+        ({"restores": -1}, "greater than or equal to 0"),
+        ({"restores": "often"}, "valid integer"),
+        ({"largest_rps": math.inf}, "not a decimal number"),
+        ({"evidence": [SeenAcceptance(arm="none", tokens_per_step=1.0)]}, "LiveEvidence"),
+        ({"seen": [SeenAcceptance(arm="none", tokens_per_step=1.0)] * 2}, "is there twice"),
+    ],
+)
+def test_a_field_is_replaced_by_what_a_new_object_takes_or_not_at_all(changes, said):
+    memory = MemoryStatus(failures=2)
+    with pytest.raises(ValidationError, match=said):
+        memory.replace(**changes)
+    assert memory == MemoryStatus(failures=2)
+
+
+def test_what_is_not_replaced_stays_the_same_object_and_what_was_not_given_is_not_given():
+    memory = MemoryStatus(seen=[SeenAcceptance(arm="none", tokens_per_step=1.0)])
+    changed = memory.replace(restores=3)
+    assert changed.restores == 3
+    assert changed.seen is memory.seen
+    assert changed.model_fields_set == {"seen", "restores"}
 
 
 def test_points_of_an_arm_come_by_index():
