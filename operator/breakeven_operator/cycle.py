@@ -50,7 +50,7 @@ from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.sharing import sharing
 from breakeven_operator.serve.logs import CYCLE
-from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.writer import Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
@@ -150,16 +150,21 @@ class Reconciler:
         Raises:
             ClusterError: the world could not be read; nothing was done.
         """
+        passed = self._telemetry.stages(self._clock.monotonic)
         world = await self._observer.observe(soon=self._left > 0)
+        passed(CycleStage.READING)
         now = self._clock.now()
         report = CycleReport(
             services=len(world.services) + len(world.invalid),
         )
         self._forget(world)
         due, grounds = self._due(world, now)
+        passed(CycleStage.COMPARING)
         legible = await self._observer.legible(world, due)
+        passed(CycleStage.AWAITING)
         world, now = legible.world, self._clock.now()
         outcomes, failures = self._decide(legible, grounds, now, report)
+        passed(CycleStage.DECIDING)
         report.left += len(due) - len(legible.ready) - len(legible.awaited)
         gate = asyncio.Semaphore(_WRITERS)
 
@@ -175,6 +180,7 @@ class Reconciler:
                     failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
 
         await asyncio.gather(*map(handle, range(len(outcomes))))
+        passed(CycleStage.WRITING)
         for failure in failures:
             self._note(await self._writer.carry_out(failure.plan), report)
         for manifest, problem in world.invalid:
@@ -186,16 +192,19 @@ class Reconciler:
         names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
         for action in housekeeping.abandoned(world.profiles, names, now):
             self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
+        passed(CycleStage.REPORTING)
         self._fits_left = _FITS_PER_CYCLE
         self._bytes_left = _FILES_PER_CYCLE
         for view in run_views(
             world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial, now
         ):
             await self._run(view, now, report)
+        passed(CycleStage.CALIBRATING)
         self._publish(outcomes, failures, now)
         self._telemetry.services.set(len(world.services))
         self._telemetry.services_left.set(report.left + len(legible.awaited))
         self._left = report.left
+        passed(CycleStage.PUBLISHING)
         return report
 
     def _due(self, world: Snapshot, now: datetime) -> tuple[list[SpeculativeService], Mapping[str, Grounds]]:

@@ -16,6 +16,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, NODES, PROFILES, RUNS, SERVICE
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.serve.telemetry import CycleStage
 from fakes.fleet_world import SERVICE, VALUE, FleetWorld
 
 WINDOW_S = 60.0
@@ -515,6 +516,20 @@ async def test_a_cycle_decides_for_a_second_and_those_first_that_have_waited_lon
     world.add_services(20)
     await world.fleet.cycle()
     assert len(world.prometheus.queries) == 3
+
+
+async def test_each_stage_of_a_cycle_is_timed(monkeypatch):
+    world = FleetWorld()
+    world.add_services(2)
+    Decisions(monkeypatch, world, DECIDING_S)
+    await world.fleet.cycle()
+
+    def of_stage(what, stage):
+        return world.registry.get_sample_value(f"breakeven_cycle_stage_seconds_{what}", {"stage": stage})
+
+    assert {stage: of_stage("count", stage) for stage in CycleStage} == dict.fromkeys(CycleStage, 1.0)
+    took_s = {stage: of_stage("sum", stage) for stage in CycleStage}
+    assert took_s == dict.fromkeys(CycleStage, 0.0) | {CycleStage.DECIDING: pytest.approx(3 * DECIDING_S)}
 
 
 async def test_a_prometheus_that_did_not_answer_is_asked_again_by_the_cycle_that_follows_at_once(monkeypatch):

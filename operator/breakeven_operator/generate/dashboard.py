@@ -258,14 +258,20 @@ ROWS: dict[str, tuple[PanelText, ...]] = {
         ),
         PanelText(
             "Time of a cycle",
-            "One pass over all services.",
+            "One pass over all services, and its stages.",
             "s",
-            tuple(
+            (
+                *(
+                    PanelQuery(
+                        f"histogram_quantile({share}, sum by (le) (rate(breakeven_cycle_duration_seconds_bucket[5m])))",
+                        f"p{share}",
+                    )
+                    for share in ("0.5", "0.95")
+                ),
                 PanelQuery(
-                    f"histogram_quantile({share}, sum by (le) (rate(breakeven_cycle_duration_seconds_bucket[5m])))",
-                    f"p{share}",
-                )
-                for share in ("0.5", "0.95")
+                    "histogram_quantile(0.95, sum by (le,stage) (rate(breakeven_cycle_stage_seconds_bucket[5m])))",
+                    "p0.95 {{stage}}",
+                ),
             ),
         ),
         PanelText(

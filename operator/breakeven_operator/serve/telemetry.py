@@ -11,8 +11,9 @@ scraped pod have those names and would rename ours to `exported_namespace` unles
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -29,6 +30,19 @@ from breakeven_operator.serve.service_gauges import LabelledValue, ServiceGauge,
 from breakeven_operator.serve.state_gauges import STATE_GAUGES
 
 SERVICE_LABELS = ("specsvc_namespace", "specsvc")
+
+
+class CycleStage(StrEnum):
+    """The stages of a cycle, in their order."""
+
+    READING = "Reading"
+    COMPARING = "Comparing"
+    AWAITING = "Awaiting"
+    DECIDING = "Deciding"
+    WRITING = "Writing"
+    REPORTING = "Reporting"
+    CALIBRATING = "Calibrating"
+    PUBLISHING = "Publishing"
 
 
 class ServiceCounter(NamedTuple):
@@ -458,6 +472,13 @@ class Telemetry:
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
             registry=registry,
         )
+        self.cycle_stages = Histogram(
+            "breakeven_cycle_stage_seconds",
+            f"Time of one stage of a pass. They are, in their order: {', '.join(CycleStage)}. A stage that failed has no time.",
+            ["stage"],
+            buckets=(0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
+            registry=registry,
+        )
         self.observation_age = Gauge(
             "breakeven_observation_age_seconds",
             "How long ago the API server was last heard of, about the kind of object that it is longest ago for.",
@@ -485,6 +506,17 @@ class Telemetry:
             ["verb", "code"],
             registry=registry,
         )
+
+    def stages(self, monotonic: Callable[[], float]) -> Callable[[CycleStage], None]:
+        """A function to be called at the end of each stage: it notes the time since its last call, at first since now."""
+        ended_s = monotonic()
+
+        def passed(stage: CycleStage) -> None:
+            nonlocal ended_s
+            began_s, ended_s = ended_s, monotonic()
+            self.cycle_stages.labels(str(stage)).observe(ended_s - began_s)
+
+        return passed
 
     def lead(self, acts: bool) -> None:
         """Whether this replica acts; one that does not has nothing to say about services."""

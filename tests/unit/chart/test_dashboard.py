@@ -29,7 +29,9 @@ def exported():
     Telemetry(own)
     for family in own.collect():
         ending = {"counter": "_total", "histogram": "_bucket"}.get(family.type, "")
-        found.setdefault(family.name + ending, {"reason", "outcome", "verb", "code", "le", "version"})
+        found.setdefault(
+            family.name + ending, {"reason", "outcome", "verb", "code", "le", "version", "stage"}
+        )
     return found
 
 
