@@ -9,8 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.base import API_VERSION
 from breakeven_operator.resources.definitions import DEFINITIONS, Definition
+from breakeven_operator.resources.figures import LOGGED, FigureGauge, status_fields
 from breakeven_operator.resources.schema import structural
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 
@@ -126,6 +128,13 @@ def metrics_page() -> str:
         *(_metric(gauge.name, gauge.labels, gauge.help) for gauge in SERVICE_GAUGES),
         *(_metric(f"{name}_total", labels, text) for name, (text, labels) in SERVICE_COUNTERS.items()),
         "",
+        "## Figures of a status\n",
+        "Where else a field of `status` is shown, and when its change is worth a write. The line of the log that tells of a",
+        "decision repeats some by their names. A percentage is a ratio as a metric, a time Unix seconds.\n",
+        "| field | metric | in the log | written |",
+        "|---|---|---|---|",
+        *_figures(),
+        "",
         "## Of the operator\n",
         "| metric | type | meaning |",
         "|---|---|---|",
@@ -136,6 +145,14 @@ def metrics_page() -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _figures() -> Iterator[str]:
+    for row in status_fields(SpeculativeServiceStatus):
+        names = ", ".join(f"`{gauge.name}`" for gauge in row.marks(FigureGauge))
+        logged = "yes" if LOGGED in row.marks(str) else ""
+        if names or logged:
+            yield f"| `{row.json_path}` | {names} | {logged} | {row.renewal.value} |"
 
 
 def _metric(name: str, labels: Iterable[str], text: str) -> str:

@@ -12,6 +12,8 @@ from breakeven_operator.reconcile.status_report import CycleFacts, doubt_aspects
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
+from breakeven_operator.resources.decisionstatus import DecisionStatus
+from breakeven_operator.resources.figures import LOGGED, status_fields
 
 
 def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
@@ -111,26 +113,12 @@ _WARNINGS = frozenset(ClusterReason) - {
 }
 
 
+_LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))
+
+
 def facts(cycle: CycleFacts, status: SpeculativeServiceStatus) -> dict[str, object]:
     """The canonical log line of the cycle: what was seen, decided and done."""
     decision = status.decision.to_json_object() if status.decision is not None else {}
-    shown = (
-        "loadRps",
-        "expectedPeakRps",
-        "inflight",
-        "observedLatencySeconds",
-        "predictedLatencySeconds",
-        "saturatedArms",
-        "speedup",
-        "speedupLower",
-        "speedupUpper",
-        "breakEvenRps",
-        "savingPercent",
-        "rollCostSeconds",
-        "tokensPerStep",
-        "profile",
-        "heldUntil",
-    )
     return {
         "action": cycle.verdict.action,
         "reason": str(cycle.verdict.reason),
@@ -143,5 +131,5 @@ def facts(cycle: CycleFacts, status: SpeculativeServiceStatus) -> dict[str, obje
         "doubts": [aspect.reason for aspect in doubt_aspects(cycle) if aspect.holds is False],
         "objectives": str(cycle.objectives.reason) if cycle.objectives is not None else None,
         "rollout": str(status.rollout.phase) if status.rollout is not None else None,
-        **{key: decision[key] for key in shown if key in decision},
+        **{key: decision[key] for key in _LOGGED if key in decision},
     }

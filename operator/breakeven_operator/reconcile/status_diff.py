@@ -15,91 +15,17 @@ from typing import Any
 
 from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven_operator.reconcile.model_account import GAP_S
+from breakeven_operator.resources import SpeculativeServiceStatus
+from breakeven_operator.resources.figures import Renewal, status_fields
 
 _SMALL = 0.05
 # A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth of itself and says the same.
 _SMALL_POINTS = 1.0
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
-# Times of the observation itself: they say when, not what.
-_STAMPS = frozenset({"decision.time", "decision.evidenceTime"})
-# Figures and the texts that carry them.
-_FIGURES = (
-    "decision.",
-    "capacity.",
-    "model.",
-    "workings.memory.seen.tokensPerStep",
-    "objectives.",
-    "workings.display.",
-    "calibration.",
-    "conditions.message",
-    "history.",
-    "rollout.unschedulableSinceTime",
-)
-# What live windows have taught. The operator that learned it goes on with it, see `unwritten`; it is written for one that
-# starts anew, once that would miss it.
-_LEARNED = (
-    "workings.memory.evidence.",
-    "workings.memory.savedRequestSeconds",
-    "workings.memory.largestRps",
-    "workings.memory.largestReplicas",
-    "workings.memory.largestTime",
-    "workings.memory.queuedRequests",
-    "workings.memory.queuedWithout",
-    "workings.memory.queuedTime",
-    "workings.memory.decidedTime",
-    "workings.memory.seen.relativeScatter",
-    "workings.memory.seen.accept",
-    "workings.memory.account.windows.",
-)
-# Those that grow without a bound that is soon reached, and how much of one may be missed.
-_AMOUNTS = frozenset(
-    {
-        "workings.memory.evidence.precisionAlone",
-        "workings.memory.evidence.precisionBoth",
-        "workings.memory.evidence.precisionCompany",
-        "workings.memory.savedRequestSeconds",
-        "workings.memory.largestRps",
-    }
-)
 _MISSED = 0.2
 _MISSED_S = GAP_S / 2.0
-# The first window of an arm teaches as much as the next half hour, and the first ones of an account begin it: where there was
-# no such time before, there is one to be kept.
-_FIRST = frozenset(
-    {
-        "workings.memory.decidedTime",
-        "workings.memory.evidence.time",
-        "workings.memory.account.windows.time",
-    }
-)
-# ... but not these of the figures.
-_STATE = frozenset(
-    {
-        "decision.action",
-        "decision.arm",
-        "decision.runningArm",
-        "decision.reason",
-        "decision.comparedArm",
-        "decision.profile",
-        "decision.heldUntil",
-        "decision.verdict",
-        "decision.saturatedArms",
-        "workings.display.arm",
-        "workings.display.pays",
-        "workings.display.recommended",
-        "capacity.scaledBy",
-        "model.arm",
-        "model.profile",
-        "capacity.fewestReplicasArm",
-        "objectives.finding",
-        "objectives.sinceTime",
-        "objectives.limitSeconds",
-        "calibration.run",
-        "calibration.profile",
-        "calibration.failures",
-        "calibration.lastRunTime",
-    }
-)
+_LEARNED = frozenset({Renewal.LEARNED, Renewal.AMOUNT, Renewal.BEGINNING})
+_RENEWALS = {one.json_path: one.renewal for one in status_fields(SpeculativeServiceStatus)}
 
 
 class Worth(Enum):
@@ -128,27 +54,37 @@ def worth_writing(
     missed_s = _since_s(_decided(old), _decided(new))
     found = Worth.NOT
     for key, before, after in _changes(old, new):
-        if key in _STAMPS:
+        wanted = _renewal(key)
+        if wanted is Renewal.NEVER:
             continue
-        if key in _FIRST and before is None:
+        if wanted is Renewal.AT_ONCE or (wanted is Renewal.BEGINNING and before is None):
             return Worth.NOW
-        if key.startswith(_LEARNED):
-            if _missed(key, before, after, missed_s):
+        if wanted in _LEARNED:
+            if _missed(wanted, before, after, missed_s):
                 return Worth.NOW
             continue
-        if key in _STATE or not key.startswith(_FIGURES):
-            return Worth.NOW
         small_step = _SMALL_POINTS if key.endswith("Percent") else 0.0
         if found is not renewal and not _close(before, after, _SMALL, small_step):
             found = renewal
     return found
 
 
-def _missed(key: str, before: object, after: object, since_s: float) -> bool:
-    """Whether an operator that starts anew would miss what was learned within such a time."""
+def _renewal(key: str) -> Renewal:
+    """The rule of a field; one of another version of the operator has that of the part it is in."""
+    while key and key not in _RENEWALS:
+        key = key.rpartition(".")[0]
+    return _RENEWALS.get(key, Renewal.AT_ONCE)
+
+
+def _missed(renewal: Renewal, before: object, after: object, since_s: float) -> bool:
+    """Whether an operator that starts again would miss what was learned within such a time.
+
+    The one that learned it goes on with it, see `unwritten`. The first window of an arm teaches as much as the next half
+    hour, and the first ones of an account begin it. Amounts grow without a bound that is soon reached.
+    """
     if since_s >= _MISSED_S:
         return True
-    return since_s >= INDEPENDENT_S and key in _AMOUNTS and not _close(before, after, _MISSED)
+    return since_s >= INDEPENDENT_S and renewal is Renewal.AMOUNT and not _close(before, after, _MISSED)
 
 
 def _decided(status: Mapping[str, Any]) -> object:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
-from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.wording import Explained, figures_text
 from breakeven.profile import Comparison, Profile
@@ -44,14 +43,10 @@ from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
+from breakeven_operator.resources.decisionstatus import DecisionFacts, DecisionStatus
+from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.rolloutstatus import HistoryEntry
-from breakeven_operator.resources.servicestatus import (
-    Alternative,
-    DecisionStatus,
-    PaysWhereStatus,
-    ServiceDisplay,
-    ServiceWorkings,
-)
+from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
 
 _HISTORY = 10
@@ -192,105 +187,22 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     verdict, figures = cycle.verdict, cycle.live.figures if cycle.live is not None else None
     explained, decision = cycle.choice.explained, cycle.choice.decision
     running = cycle.running.arm if cycle.running is not None else None
-    fields: dict[str, object] = {
-        "time": cycle.now,
-        "action": verdict.action,
-        "arm": verdict.arm.name if verdict.arm is not None else None,
-        "running_arm": running.name if running is not None else None,
-        "reason": str(verdict.reason),
-        "message": with_measured(_with_overload(verdict.message, explained), cycle.choice)[:1024],
-        "profile": cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None,
-    }
-    if figures is not None:
-        fields |= {
-            "load_rps": figures.rps,
-            "inflight": figures.inflight,
-            "tokens_per_step": figures.tokens_per_step,
-            "observed_latency_seconds": figures.latency_s,
-            "requests": max(0, round(figures.requests)),
-            "given_up_percent": 100.0 * figures.given_up,
-            "window_seconds": figures.window_s,
-            "evidence_time": cycle.now - timedelta(seconds=figures.age_s),
-        }
-    if explained is not None and decision is not None:
-        fields |= {
-            **_expected(decision, cycle.live),
-            **_saving(decision, explained.confidence),
-            "confidence_percent": round(100 * explained.confidence),
-            "held_until": (
-                datetime.fromtimestamp(decision.until_s, UTC)
-                if decision.until_s is not None and verdict.reason == decision.reason
-                else None
-            ),
-            **_prediction(explained.of(decision.running)),
-            **_comparison(decision.subject, cycle.choice.against_none),
-            "alternative": _alternative(explained),
-        }
-    return DecisionStatus(**fields)
-
-
-def _expected(decision: Decision, live: Live | None) -> dict[str, object]:
-    if decision.ahead is None or live is None or not live.past.rates.rps:
-        return {}
-    return {
-        "expected_peak_rps": decision.ahead.peak_rps,
-        "expected_observations": len(live.past.rates.rps),
-    }
-
-
-def _saving(decision: Decision, confidence: float) -> dict[str, object]:
-    one = decision.considered
-    if one is None:
-        return {}
-    lower, upper = one.share_bounds(confidence)
-    served = decision.load.rps * (decision.load.latency_s or 0.0)
-    return {
-        "considered_arm": one.arm.name,
-        "saving_percent": _finite(100.0 * one.share),
-        "saving_lower_percent": _finite(100.0 * lower),
-        "saving_upper_percent": _finite(100.0 * upper),
-        "roll_cost_seconds": _finite(one.roll_cost / served) if served > 0.0 else None,
-        "pays_until_rps": _finite(decision.pays_until_rps),
-    }
-
-
-def _prediction(running: ArmEvaluation | None) -> dict[str, object]:
-    if running is None:
-        return {}
-    return {
-        "predicted_latency_seconds": _finite(running.prediction.latency_s),
-        "utilization": _finite(running.utilisation),
-    }
-
-
-def _comparison(subject: Arm | None, comparison: Comparison | None) -> dict[str, object]:
-    if subject is None or comparison is None:
-        return {}
-    lower, upper = comparison.speedup_ci or (None, None)
-    c2_lower, c2_upper = comparison.c2_ratio_ci or (None, None)
-    even_lower, even_upper = comparison.break_even_ci_rps or (None, None)
-    return {
-        "compared_arm": subject.name,
-        "saturated_arms": _saturated(subject, comparison),
-        # 0 stands for a saturated arm; in a status it would read like a measured ratio.
-        "speedup": _finite(comparison.speedup) or None,
-        "speedup_lower": _finite(lower),
-        "speedup_upper": _finite(upper),
-        "c1_ratio": _finite(comparison.c1_ratio),
-        "c2_ratio": _finite(comparison.c2_ratio),
-        "c2_ratio_lower": _finite(c2_lower),
-        "c2_ratio_upper": _finite(c2_upper),
-        "verdict": PaysWhereStatus(str(comparison.verdict).capitalize()),
-        "break_even_rps": _finite(comparison.break_even_rps),
-        "break_even_lower_rps": _finite(even_lower),
-        "break_even_upper_rps": _finite(even_upper),
-    }
-
-
-def _saturated(subject: Arm, comparison: Comparison) -> tuple[str, ...]:
-    """Which of the two cannot carry this load."""
-    found = ((subject, comparison.saturated), (NO_SPECULATION, comparison.against_saturated))
-    return tuple(arm.name for arm, saturated in found if saturated)
+    past = len(cycle.live.past.rates.rps) if cycle.live is not None else 0
+    return DecisionStatus(
+        time=cycle.now,
+        action=verdict.action,
+        arm=verdict.arm.name if verdict.arm is not None else None,
+        running_arm=running.name if running is not None else None,
+        reason=str(verdict.reason),
+        message=with_measured(_with_overload(verdict.message, explained), cycle.choice)[:1024],
+        profile=cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None,
+        held_until=(
+            datetime.fromtimestamp(decision.until_s, UTC)
+            if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
+            else None
+        ),
+        **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, explained, past)),
+    )
 
 
 def _with_overload(message: str, explained: Explained | None) -> str:
@@ -301,21 +213,6 @@ def _with_overload(message: str, explained: Explained | None) -> str:
     return (
         f"{message}; the load is {100 * running.utilisation:.0f} % of what {running.arm} can carry "
         f"({running.saturation_rps:.3g} rps per replica): requests queue"
-    )
-
-
-def _alternative(explained: Explained) -> Alternative | None:
-    other = explained.decision.alternative
-    if other is None:
-        return None
-    standing = explained.of(other.arm)
-    against = standing.against_none if standing is not None else None
-    lower, upper = (against.speedup_ci if against is not None else None) or (None, None)
-    return Alternative(
-        arm=other.arm.name,
-        speedup=(_finite(against.speedup) or None) if against is not None else None,
-        speedup_lower=_finite(lower),
-        speedup_upper=_finite(upper),
     )
 
 
@@ -503,8 +400,3 @@ def _last_roll(last: HistoryEntry) -> str:
     result = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(last.result)).lower()
     ended = how if how.startswith(result) else f"{result}: {how}"
     return f"last roll, ended {last.time:%Y-%m-%d %H:%M} UTC: {change}{why}, {ended}"
-
-
-def _finite(value: float | None) -> float | None:
-    """What a decimal of the status can hold."""
-    return value if value is not None and abs(value) < 1e12 else None

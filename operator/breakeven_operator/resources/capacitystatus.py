@@ -15,6 +15,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
+from breakeven_operator.resources.figures import FigureGauge, LowerOrOpen, Renewal, UpperOrOpen
 
 
 class ArmCapacity(StatusModel):
@@ -26,9 +27,16 @@ class ArmCapacity(StatusModel):
         Field(
             description="Largest load per replica that keeps spec.slo, requests per second; without one, what it carries at all."
         ),
+        FigureGauge(
+            "breakeven_capacity_requests_per_second",
+            "Largest load per replica that keeps the objectives; what an arm carries at all without any. Absent where unknown or a "
+            "bound is open.",
+            {"arm": "arm"},
+            ends=("lower_rps", "upper_rps"),
+        ),
     ]
-    lower_rps: Annotated[Number | None, Field(description="Lower bound; absent where open.")] = None
-    upper_rps: Annotated[Number | None, Field(description="Upper bound; absent where open.")] = None
+    lower_rps: LowerOrOpen = None
+    upper_rps: UpperOrOpen = None
     limit: Annotated[
         Word | None,
         Field(
@@ -60,6 +68,13 @@ class CapacityStatus(StatusModel):
             description="Replicas for that load times 1.2, by the lower bound of the running arm (during a roll: of the arm that carries least). "
             "Absent while load or capacity is not known.",
         ),
+        FigureGauge(
+            "breakeven_recommended_replicas",
+            "Replicas for the present load of all of them times 1.2, by the lower bound of the running arm's capacity; absent while "
+            "load or capacity is not known.",
+            # What is acted upon must not be of an earlier cycle.
+            fresh=True,
+        ),
     ] = None
     scaled_by: Annotated[
         str | None,
@@ -67,11 +82,13 @@ class CapacityStatus(StatusModel):
             max_length=128,
             description="Field manager of the autoscaler that last set the target's replicas; absent: none has.",
         ),
+        Renewal.AT_ONCE,
     ] = None
     fewest_replicas_arm: Annotated[
         ArmName | None,
         Field(
             description="The arm that surely needs fewest replicas for the present load; the running one where none surely needs fewer."
         ),
+        Renewal.AT_ONCE,
     ] = None
     message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None

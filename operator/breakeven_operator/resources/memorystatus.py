@@ -21,6 +21,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
+from breakeven_operator.resources.figures import FigureGauge, Renewal
 from breakeven_operator.resources.modelstatus import ModelAccount
 
 LONGEST_VALUE = 256
@@ -34,15 +35,18 @@ class SeenAcceptance(StatusModel):
 
     arm: Annotated[ArmName, Field(description="The arm that ran.")]
     tokens_per_step: Annotated[
-        RequiredNumber, Field(description="Tokens per request-step, bonus token included.")
+        RequiredNumber, Field(description="Tokens per request-step, bonus token included."), Renewal.MOVED
     ]
     relative_scatter: Annotated[
-        Number | None, Field(description="Its standard deviation between windows of time, over itself.")
+        Number | None,
+        Field(description="Its standard deviation between windows of time, over itself."),
+        Renewal.LEARNED,
     ] = None
     accept: Annotated[
         tuple[RequiredNumber, ...],
         _ATOMIC_SHARES,
         Field(description="Share of drafts whose first tokens up to each position were all accepted."),
+        Renewal.LEARNED,
     ] = ()
 
 
@@ -53,10 +57,16 @@ class LiveEvidence(StatusModel):
     """
 
     arm: Annotated[ArmName, Field(description="The arm.")]
-    time: Annotated[Instant, Field(description="When it was last added to; it fades from then on.")]
-    precision_alone: Annotated[RequiredNumber, Field(description="Precision of the first factor.")]
-    precision_both: Annotated[RequiredNumber, Field(description="Precision that both share.")]
-    precision_company: Annotated[RequiredNumber, Field(description="Precision of the second factor.")]
+    time: Annotated[
+        Instant, Field(description="When it was last added to; it fades from then on."), Renewal.BEGINNING
+    ]
+    precision_alone: Annotated[
+        RequiredNumber, Field(description="Precision of the first factor."), Renewal.AMOUNT
+    ]
+    precision_both: Annotated[RequiredNumber, Field(description="Precision that both share."), Renewal.AMOUNT]
+    precision_company: Annotated[
+        RequiredNumber, Field(description="Precision of the second factor."), Renewal.AMOUNT
+    ]
     pull_alone: Annotated[RequiredNumber, Field(description="Precision times mean, of the first factor.")]
     pull_company: Annotated[RequiredNumber, Field(description="Precision times mean, of the second factor.")]
     alone_seconds: Annotated[
@@ -82,7 +92,16 @@ class Suspicion(StatusModel):
 class BarredArm(StatusModel):
     """An arm that is not entered again before something about it has changed."""
 
-    arm: Annotated[ArmName, Field(description="The arm.")]
+    arm: Annotated[
+        ArmName,
+        Field(description="The arm."),
+        FigureGauge(
+            "breakeven_barred_arm_info",
+            "1 for each arm that is not entered any more, because requests failed on it or its engines crashed.",
+            {"arm": "arm", "reason": "reason"},
+            info=True,
+        ),
+    ]
     reason: Annotated[Word, Field(description="Why it was left, in one word.")]
     message: Annotated[Sentence | None, Field(description="The same as a sentence, with its figures.")] = None
     profile: Annotated[ObjectName | None, Field(description="Profile in force then; a new one ends it.")] = (
@@ -120,7 +139,9 @@ class MemoryStatus(StatusModel):
     candidate_since_time: Annotated[
         Instant | None, Field(description="Since when entering one has been worth it.")
     ] = None
-    decided_time: Annotated[Instant | None, Field(description="When it was last decided on figures.")] = None
+    decided_time: Annotated[
+        Instant | None, Field(description="When it was last decided on figures."), Renewal.BEGINNING
+    ] = None
     profile: Annotated[
         ObjectName | None,
         Field(description="Profile that the evidence is about; under another one it does not count."),
@@ -128,10 +149,12 @@ class MemoryStatus(StatusModel):
     saved_request_seconds: Annotated[
         RequiredNumber,
         Field(description="Request time of the fleet that speculation has saved; it fades over ten days."),
+        Renewal.AMOUNT,
     ] = 0.0
     largest_rps: Annotated[
         RequiredNumber,
         Field(description="Largest load of the fleet that was seen within ten days."),
+        Renewal.AMOUNT,
     ] = 0.0
     largest_replicas: Annotated[
         int | None,
@@ -139,18 +162,24 @@ class MemoryStatus(StatusModel):
             ge=1,
             description="Replicas that it came to. Absent in the status of an older operator, whose figures are per replica.",
         ),
+        Renewal.LEARNED,
     ] = None
-    largest_time: Annotated[Instant | None, Field(description="When it came.")] = None
+    largest_time: Annotated[Instant | None, Field(description="When it came."), Renewal.LEARNED] = None
     queued_requests: Annotated[
         RequiredNumber,
         Field(
             description="Requests of the fleet that wait, by what came and what the arm in place carries; until they are served latency teaches nothing."
         ),
+        Renewal.LEARNED,
     ] = 0.0
     queued_without: Annotated[
-        RequiredNumber, Field(description="Those that would wait, had no speculation run all along.")
+        RequiredNumber,
+        Field(description="Those that would wait, had no speculation run all along."),
+        Renewal.LEARNED,
     ] = 0.0
-    queued_time: Annotated[Instant | None, Field(description="When requests last waited.")] = None
+    queued_time: Annotated[
+        Instant | None, Field(description="When requests last waited."), Renewal.LEARNED
+    ] = None
     evidence: Annotated[
         tuple[LiveEvidence, ...],
         Field(
@@ -158,6 +187,7 @@ class MemoryStatus(StatusModel):
             json_schema_extra=list_map("arm"),
             description="What live latency has said about each arm that ever ran.",
         ),
+        Renewal.LEARNED,
     ] = ()
     seen: Annotated[
         tuple[SeenAcceptance, ...],
@@ -195,7 +225,11 @@ class MemoryStatus(StatusModel):
             description="Requests before the last roll, once it was judged: one that fails them later is left, too."
         ),
     ] = None
-    failures: Annotated[int, Field(ge=0, description="Rolls undone in a row.")] = 0
+    failures: Annotated[
+        int,
+        Field(ge=0, description="Rolls undone in a row."),
+        FigureGauge("breakeven_rolls_undone", "Rolls that were undone in a row."),
+    ] = 0
     disproved: Annotated[
         int, Field(ge=0, description="Rolls in a row that measurement disproved, under one profile.")
     ] = 0

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, StatusModel, Time, Word
+from breakeven_operator.resources.figures import FigureGauge, Renewal
 
 
 class Metadata(Model):
@@ -37,7 +38,16 @@ class ConditionStatus(StrEnum):
 class Condition(StatusModel):
     """One aspect of the object's state, as in every Kubernetes API."""
 
-    type: Annotated[Word, Field(description="Name of the aspect, such as Ready or Profitable.")]
+    type: Annotated[
+        Word,
+        Field(description="Name of the aspect, such as Ready or Profitable."),
+        FigureGauge(
+            "breakeven_condition_info",
+            "1 for each condition of the status, with its status and reason word.",
+            {"condition": "type", "status": "status", "reason": "reason"},
+            info=True,
+        ),
+    ]
     status: Annotated[
         ConditionStatus, Field(description="True, False, or Unknown where nothing could be observed.")
     ]
@@ -45,7 +55,9 @@ class Condition(StatusModel):
         Word, Field(description="One word why; docs/reasons.md says what each word means and what to do.")
     ]
     message: Annotated[
-        str, Field(max_length=4096, description="One sentence with the figures that decided.")
+        str,
+        Field(max_length=4096, description="One sentence with the figures that decided."),
+        Renewal.MOVED,
     ] = ""
     last_transition_time: Annotated[Time, Field(description="When the status last changed.")]
     observed_generation: Annotated[

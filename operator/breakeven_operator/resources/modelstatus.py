@@ -18,6 +18,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
+from breakeven_operator.resources.figures import FigureGauge, LowerBound, Renewal, UpperBound, ends_of
 
 MOST_WINDOWS = 12
 """Windows that an account keeps."""
@@ -26,7 +27,7 @@ MOST_WINDOWS = 12
 class AccountWindow(StatusModel):
     """One window of the arm in place: what was measured over what the profile predicts for its load, lengths and acceptance."""
 
-    time: Annotated[Instant, Field(description="When it ended.")]
+    time: Annotated[Instant, Field(description="When it ended."), Renewal.BEGINNING]
     window_seconds: Annotated[RequiredNumber, Field(description="How long it was.")]
     requests: Annotated[int, Field(ge=0, description="Requests that finished in it.")]
     observed_seconds: Annotated[RequiredNumber, Field(description="Measured mean latency.")]
@@ -72,6 +73,7 @@ class ModelAccount(StatusModel):
     windows: Annotated[
         tuple[AccountWindow, ...],
         Field(max_length=MOST_WINDOWS, json_schema_extra=ATOMIC, description="Oldest first."),
+        Renewal.LEARNED,
     ] = ()
 
 
@@ -93,8 +95,10 @@ class PositionSurvival(StatusModel):
 class ModelStatus(StatusModel):
     """How measured latency of the arm in place compares with what the profile predicts for the same load, lengths and acceptance."""
 
-    profile: Annotated[ObjectName | None, Field(description="The profile that predicts.")] = None
-    arm: Annotated[ArmName | None, Field(description="The arm in place.")] = None
+    profile: Annotated[
+        ObjectName | None, Field(description="The profile that predicts."), Renewal.AT_ONCE
+    ] = None
+    arm: Annotated[ArmName | None, Field(description="The arm in place."), Renewal.AT_ONCE] = None
     since: Annotated[
         Instant | None, Field(description="Begin of the oldest window behind these figures.")
     ] = None
@@ -105,13 +109,21 @@ class ModelStatus(StatusModel):
         None
     )
     latency_ratio: Annotated[
-        Number | None, Field(description="Measured over predicted mean latency: the median of the windows.")
+        Number | None,
+        Field(description="Measured over predicted mean latency: the median of the windows."),
+        FigureGauge(
+            "breakeven_model_error_ratio",
+            "Measured over predicted mean latency of the running arm at the same load, lengths and acceptance: the median of the "
+            "last windows.",
+            {"arm": "arm"},
+            ends=ends_of("latency_ratio"),
+        ),
     ] = None
     latency_ratio_lower: Annotated[
         Number | None,
         Field(description="Lower bound, from how windows differ and at least from the requests in them."),
     ] = None
-    latency_ratio_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
+    latency_ratio_upper: UpperBound = None
     predicted_lower: Annotated[
         Number | None,
         Field(description="The prediction's own lower bound, over the prediction; absent where open."),
@@ -132,9 +144,15 @@ class ModelStatus(StatusModel):
             description="Predicted latency without speculation over the measured latency of the speculative arm in place: no "
             "acceptance and no law of that arm is in it."
         ),
+        FigureGauge(
+            "breakeven_measured_speedup_ratio",
+            "Predicted latency without speculation over the measured latency of the running arm; no law of that arm is in it.",
+            {"arm": "arm"},
+            ends=ends_of("measured_speedup"),
+        ),
     ] = None
-    measured_speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
-    measured_speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
+    measured_speedup_lower: LowerBound = None
+    measured_speedup_upper: UpperBound = None
     speedup: Annotated[
         Number | None,
         Field(
@@ -142,8 +160,8 @@ class ModelStatus(StatusModel):
             "what decisions rest on."
         ),
     ] = None
-    speedup_lower: Annotated[Number | None, Field(description="Lower bound.")] = None
-    speedup_upper: Annotated[Number | None, Field(description="Upper bound.")] = None
+    speedup_lower: LowerBound = None
+    speedup_upper: UpperBound = None
     cause: Annotated[
         Word | None,
         Field(

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven_operator.resources.base import Instant, Number, StatusModel, Word
+from breakeven_operator.resources.figures import FigureGauge, ItsLower, ItsUpperOrOpen, Renewal, ends_of
 
 
 class ObjectiveFinding(StrEnum):
@@ -17,6 +18,28 @@ class ObjectiveFinding(StrEnum):
     MISSED = "Missed"
     UNCERTAIN = "Uncertain"
     UNMEASURED = "Unmeasured"
+
+
+def _promised(name: str, text: str, ends: tuple[str, ...] = ()) -> FigureGauge:
+    """A gauge of figures with an objective.
+
+    Requests and missed ones are counts of the last window, published at every cycle: summed over an hour both count each
+    request alike often, so that their ratio is the hour's, whichever pods came and went. A status of an earlier cycle would
+    be counted again and again.
+    """
+    return FigureGauge(name, text, {"figure": "figure"}, ends=ends, only_with="limit_seconds", fresh=True)
+
+
+def _quantile(quantile: str, name: str) -> FigureGauge:
+    return FigureGauge(
+        "breakeven_latency_quantile_seconds",
+        "Measured quantile over the last window, by figure (e2e, ttft, tpot), of services with an objective; its bounds are edges of "
+        "vLLM's histogram.",
+        {"figure": "figure"},
+        fixed={"quantile": quantile},
+        ends=ends_of(name),
+        fresh=True,
+    )
 
 
 class ObjectiveStatus(StatusModel):
@@ -34,15 +57,28 @@ class ObjectiveStatus(StatusModel):
             description="Kept or Missed: the bounds of the measured quantile lie on one side of the limit. Uncertain: on both. "
             "Unmeasured: there is no such quantile now. Absent without an objective."
         ),
+        Renewal.AT_ONCE,
     ] = None
-    since_time: Annotated[Instant | None, Field(description="Since when it has been found so.")] = None
-    limit_seconds: Annotated[Number | None, Field(description="What the objective allows.")] = None
+    since_time: Annotated[
+        Instant | None, Field(description="Since when it has been found so."), Renewal.AT_ONCE
+    ] = None
+    limit_seconds: Annotated[
+        Number | None,
+        Field(description="What the objective allows."),
+        Renewal.AT_ONCE,
+        _promised("breakeven_objective_seconds", "Limit of spec.slo that 95 % of requests shall keep."),
+    ] = None
     target_percent: Annotated[
         int | None, Field(ge=0, le=100, description="Share of requests that shall keep it.")
     ] = None
     attainment_percent: Annotated[
         Number | None,
         Field(description="Share of requests that kept it, interpolated between two edges of the histogram."),
+        _promised(
+            "breakeven_objective_attainment_ratio",
+            "Share of the last window's requests within the limit.",
+            ends_of("attainment_percent"),
+        ),
     ] = None
     attainment_lower_percent: Annotated[
         Number | None,
@@ -52,34 +88,45 @@ class ObjectiveStatus(StatusModel):
         Number | None,
         Field(description="Its upper bound: sampling, and each request between the edges kept it."),
     ] = None
-    requests: Annotated[int | None, Field(ge=0, description="Requests in the histogram.")] = None
+    requests: Annotated[
+        int | None,
+        Field(ge=0, description="Requests in the histogram."),
+        _promised(
+            "breakeven_objective_requests", "Requests of the last window that were held against the limit."
+        ),
+    ] = None
     missed_requests: Annotated[
-        int | None, Field(ge=0, description="Those of them that surely took longer than the limit.")
+        int | None,
+        Field(ge=0, description="Those of them that surely took longer than the limit."),
+        _promised("breakeven_objective_missed_requests", "Those of them that surely took longer."),
     ] = None
     p50_seconds: Annotated[
-        Number | None, Field(description="Median; half of the requests took no longer.")
+        Number | None,
+        Field(description="Median; half of the requests took no longer."),
+        _quantile("0.5", "p50_seconds"),
     ] = None
-    p50_lower_seconds: Annotated[Number | None, Field(description="Its lower bound.")] = None
-    p50_upper_seconds: Annotated[Number | None, Field(description="Its upper bound; absent where open.")] = (
-        None
-    )
-    p95_seconds: Annotated[Number | None, Field(description="95th percentile.")] = None
-    p95_lower_seconds: Annotated[Number | None, Field(description="Its lower bound.")] = None
-    p95_upper_seconds: Annotated[Number | None, Field(description="Its upper bound; absent where open.")] = (
-        None
-    )
-    p99_seconds: Annotated[Number | None, Field(description="99th percentile.")] = None
-    p99_lower_seconds: Annotated[Number | None, Field(description="Its lower bound.")] = None
-    p99_upper_seconds: Annotated[Number | None, Field(description="Its upper bound; absent where open.")] = (
-        None
-    )
+    p50_lower_seconds: ItsLower = None
+    p50_upper_seconds: ItsUpperOrOpen = None
+    p95_seconds: Annotated[
+        Number | None, Field(description="95th percentile."), _quantile("0.95", "p95_seconds")
+    ] = None
+    p95_lower_seconds: ItsLower = None
+    p95_upper_seconds: ItsUpperOrOpen = None
+    p99_seconds: Annotated[
+        Number | None, Field(description="99th percentile."), _quantile("0.99", "p99_seconds")
+    ] = None
+    p99_lower_seconds: ItsLower = None
+    p99_upper_seconds: ItsUpperOrOpen = None
     predicted_p95_seconds: Annotated[
         Number | None,
         Field(
             description="95th percentile that the profile predicts for the running arm at the present load; absent where none was calibrated."
         ),
+        _promised(
+            "breakeven_objective_predicted_seconds",
+            "95th percentile that the profile predicts for the running arm at the present load.",
+            ends_of("predicted_p95_seconds"),
+        ),
     ] = None
-    predicted_p95_lower_seconds: Annotated[Number | None, Field(description="Its lower bound.")] = None
-    predicted_p95_upper_seconds: Annotated[
-        Number | None, Field(description="Its upper bound; absent where open.")
-    ] = None
+    predicted_p95_lower_seconds: ItsLower = None
+    predicted_p95_upper_seconds: ItsUpperOrOpen = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from breakeven_operator.resources.base import (
     Time,
     Word,
 )
+from breakeven_operator.resources.figures import FigureGauge, Renewal
 
 
 class RolloutPhase(StrEnum):
@@ -77,6 +79,11 @@ class PromiseAndMeasurement(StatusModel):
     ] = None
 
 
+def _deadline(rollout: Rollout) -> datetime | None:
+    # Once all pods run the new arm only measuring is left, which the deadline is not about.
+    return rollout.deadline_time if rollout.finished_time is None else None
+
+
 class Rollout(PromiseAndMeasurement):
     """A change of arm on its way; written before the target is."""
 
@@ -96,10 +103,16 @@ class Rollout(PromiseAndMeasurement):
     ] = None
     started_time: Annotated[Instant | None, Field(description="When it was decided.")] = None
     deadline_time: Annotated[
-        Instant | None, Field(description="When it is undone unless it has finished.")
+        Instant | None,
+        Field(description="When it is undone unless it has finished."),
+        FigureGauge(
+            "breakeven_rollout_deadline_timestamp_seconds",
+            "When a roll is undone unless all pods run the new arm; absent when none is under way.",
+            instead=_deadline,
+        ),
     ] = None
     unschedulable_since_time: Annotated[
-        Instant | None, Field(description="Since when a new pod has found no GPU.")
+        Instant | None, Field(description="Since when a new pod has found no GPU."), Renewal.MOVED
     ] = None
     finished_time: Annotated[
         Instant | None, Field(description="When all pods ran the new arm; measuring starts here.")

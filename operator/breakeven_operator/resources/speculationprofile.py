@@ -20,8 +20,8 @@ from breakeven_operator.resources.base import (
     list_map,
 )
 from breakeven_operator.resources.calibrationrun import MAX_ARMS
+from breakeven_operator.resources.decisionstatus import PaysWhereStatus
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
-from breakeven_operator.resources.servicestatus import PaysWhereStatus
 
 
 class FitQuality(StrEnum):

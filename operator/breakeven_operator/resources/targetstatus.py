@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven_operator.resources.base import ArmName, Instant, StatusModel, Time, list_map
+from breakeven_operator.resources.figures import FigureGauge
 
 
 class ArmSource(StrEnum):
@@ -71,12 +72,26 @@ class PodsOfArm(StatusModel):
 class Current(StatusModel):
     """What runs now."""
 
-    arm: Annotated[ArmName | None, Field(description="The arm the target's pods run.")] = None
+    arm: Annotated[
+        ArmName | None,
+        Field(description="The arm the target's pods run."),
+        FigureGauge(
+            "breakeven_current_arm_info",
+            "1 for the arm that the target's pods run.",
+            {"arm": "arm"},
+            info=True,
+        ),
+    ] = None
     method: Annotated[
         str | None, Field(max_length=64, description="vLLM's word for its method; none without speculation.")
     ] = None
     draft_length: Annotated[
-        int | None, Field(ge=0, description="Tokens drafted per step; of a schedule the longest.")
+        int | None,
+        Field(ge=0, description="Tokens drafted per step; of a schedule the longest."),
+        FigureGauge(
+            "breakeven_current_draft_tokens",
+            "Draft length of the running arm, tokens per step, of a schedule the longest; 0 without speculation.",
+        ),
     ] = None
     schedule: Annotated[
         str | None,

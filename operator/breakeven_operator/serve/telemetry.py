@@ -23,11 +23,9 @@ from prometheus_client.registry import Collector
 from breakeven import __version__
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.servicestatus import DecisionStatus
-from breakeven_operator.serve.objective_gauges import OBJECTIVE_GAUGES
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
+from breakeven_operator.serve.figure_gauges import gauges_of
 from breakeven_operator.serve.service_gauges import LabelledValue, ServiceGauge, one_value
-from breakeven_operator.serve.state_gauges import STATE_GAUGES
 
 SERVICE_LABELS = ("specsvc_namespace", "specsvc")
 
@@ -52,79 +50,10 @@ class ServiceCounter(NamedTuple):
     labels: tuple[str, ...]
 
 
-def _bounds(
-    arm: str | None, estimate: float | None, lower: float | None, upper: float | None
-) -> Iterator[LabelledValue]:
-    if arm is None:
-        return
-    for bound, value in (("estimate", estimate), ("lower", lower), ("upper", upper)):
-        yield from one_value(value, arm, bound)
-
-
-def _decision(service: SpeculativeService) -> DecisionStatus:
-    return service.status.decision or DecisionStatus()
-
-
-def _speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    decision = _decision(service)
-    # The status says by name which arm is saturated; a rule can only compare numbers, and reads 0.
-    saturated = decision.compared_arm is not None and decision.saturated_arms == (decision.compared_arm,)
-    speedup = 0.0 if saturated else decision.speedup
-    return _bounds(decision.compared_arm, speedup, decision.speedup_lower, decision.speedup_upper)
-
-
-def _c2_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    decision = _decision(service)
-    return _bounds(decision.compared_arm, decision.c2_ratio, decision.c2_ratio_lower, decision.c2_ratio_upper)
-
-
-def _break_even(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    decision = _decision(service)
-    return _bounds(
-        decision.compared_arm,
-        decision.break_even_rps,
-        decision.break_even_lower_rps,
-        decision.break_even_upper_rps,
-    )
-
-
-def _capacity(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    capacity = service.status.capacity
-    for one in capacity.arms if capacity is not None else ():
-        yield from _bounds(one.arm, one.capacity_rps, one.lower_rps, one.upper_rps)
-
-
-def _replicas(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    # What is acted upon must not be of an earlier cycle.
-    capacity = service.status.capacity if not service.status.undecided else None
-    return one_value(capacity.recommended_replicas if capacity is not None else None)
-
-
 def _target_replicas(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     target, capacity = service.status.target, service.status.capacity
     scaled_by = capacity.scaled_by if capacity is not None else None
     return one_value(target.replicas if target is not None else None, scaled_by or "")
-
-
-def _given_up(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    percent = _decision(service).given_up_percent
-    return one_value(percent / 100.0 if percent is not None else None)
-
-
-def _model_error(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    model = service.status.model
-    if model is not None:
-        yield from _bounds(
-            model.arm, model.latency_ratio, model.latency_ratio_lower, model.latency_ratio_upper
-        )
-
-
-def _measured_speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    model = service.status.model
-    if model is not None:
-        yield from _bounds(
-            model.arm, model.measured_speedup, model.measured_speedup_lower, model.measured_speedup_upper
-        )
 
 
 def _survival(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
@@ -145,11 +74,6 @@ def _doubts(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]
             yield from one_value(float(against), condition.reason if against else word)
 
 
-def _c1_ratio(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    decision = _decision(service)
-    return one_value(decision.c1_ratio, decision.compared_arm) if decision.compared_arm else iter(())
-
-
 def _info(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     target = service.spec.target_ref
     found = service.status.target
@@ -157,20 +81,6 @@ def _info(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     yield from one_value(
         1.0, str(service.spec.update_policy.mode), f"{target.kind}/{target.name}", gpu_product
     )
-
-
-def _running(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    current = service.status.current
-    return one_value(1.0, current.arm) if current and current.arm else iter(())
-
-
-def _recommended(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    arm = _decision(service).arm
-    return one_value(1.0, arm) if arm else iter(())
-
-
-def _draft_tokens(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    return one_value(service.status.current.draft_length if service.status.current else None)
 
 
 def _roll_speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
@@ -194,10 +104,6 @@ def _profile_age(service: SpeculativeService, now: datetime) -> Iterator[Labelle
     calibration = service.status.calibration
     measured = calibration.profile_time if calibration and calibration.profile else None
     return one_value((now - measured).total_seconds() if measured else None)
-
-
-def _timestamp(time: datetime | None) -> Iterator[LabelledValue]:
-    return one_value(time.timestamp() if time else None)
 
 
 # What a condition is against where it is False; a profile may be under suspicion for another word as well.
@@ -225,110 +131,10 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         lambda service, _: one_value(float(service.spec.paused)),
     ),
     ServiceGauge(
-        "breakeven_current_arm_info", "1 for the arm that the target's pods run.", _running, ("arm",)
-    ),
-    ServiceGauge(
-        "breakeven_current_draft_tokens",
-        "Draft length of the running arm, tokens per step, of a schedule the longest; 0 without speculation.",
-        _draft_tokens,
-    ),
-    ServiceGauge("breakeven_recommended_arm_info", "1 for the arm that should run.", _recommended, ("arm",)),
-    ServiceGauge(
-        "breakeven_speedup_ratio",
-        "Latency without speculation over latency with the arm at the present load; below 1 it loses, and 0 says that the "
-        "arm is saturated where no speculation is not (absent where no speculation is).",
-        _speedup,
-        ("arm", "bound"),
-    ),
-    ServiceGauge(
-        "breakeven_c1_ratio",
-        "C1,R: latency of a lone request, arm over no speculation.",
-        _c1_ratio,
-        ("arm",),
-    ),
-    ServiceGauge(
-        "breakeven_c2_ratio",
-        "C2,R: cost of company, arm over no speculation; above 1 the gain shrinks with load.",
-        _c2_ratio,
-        ("arm", "bound"),
-    ),
-    ServiceGauge(
-        "breakeven_break_even_requests_per_second",
-        "Load per replica at which the arm's gain is gone; absent where there is none or a bound is open.",
-        _break_even,
-        ("arm", "bound"),
-    ),
-    ServiceGauge(
-        "breakeven_load_requests_per_second",
-        "Offered load per replica.",
-        lambda service, _: one_value(_decision(service).load_rps),
-    ),
-    ServiceGauge(
-        "breakeven_expected_peak_requests_per_second",
-        "Highest load per replica that is expected; absent where the present load is taken to last.",
-        lambda service, _: one_value(_decision(service).expected_peak_rps),
-    ),
-    ServiceGauge(
-        "breakeven_capacity_requests_per_second",
-        "Largest load per replica that keeps the objectives; what an arm carries at all without any. Absent where unknown or a "
-        "bound is open.",
-        _capacity,
-        ("arm", "bound"),
-    ),
-    ServiceGauge(
-        "breakeven_recommended_replicas",
-        "Replicas for the present load of all of them times 1.2, by the lower bound of the running arm's capacity; absent while "
-        "load or capacity is not known.",
-        _replicas,
-    ),
-    ServiceGauge(
         "breakeven_target_replicas",
         "Replicas that the target asks for; scaled_by names the autoscaler that set them and is empty where none has.",
         _target_replicas,
         ("scaled_by",),
-    ),
-    ServiceGauge(
-        "breakeven_inflight_requests",
-        "Mean requests in flight per replica.",
-        lambda service, _: one_value(_decision(service).inflight),
-    ),
-    ServiceGauge(
-        "breakeven_given_up_ratio",
-        "Requests that began and whose clients went away before the end, of all that began; what gives up in the queue is not seen.",
-        _given_up,
-    ),
-    ServiceGauge(
-        "breakeven_utilization_ratio",
-        "Load over the running arm's saturation.",
-        lambda service, _: one_value(_decision(service).utilization),
-    ),
-    ServiceGauge(
-        "breakeven_tokens_per_step",
-        "Measured tokens per request-step of the running arm, bonus token included.",
-        lambda service, _: one_value(_decision(service).tokens_per_step),
-    ),
-    ServiceGauge(
-        "breakeven_observed_latency_seconds",
-        "Measured mean latency of a request.",
-        lambda service, _: one_value(_decision(service).observed_latency_seconds),
-    ),
-    ServiceGauge(
-        "breakeven_predicted_latency_seconds",
-        "Mean latency that the profile predicts for the running arm at the present load.",
-        lambda service, _: one_value(_decision(service).predicted_latency_seconds),
-    ),
-    ServiceGauge(
-        "breakeven_model_error_ratio",
-        "Measured over predicted mean latency of the running arm at the same load, lengths and acceptance: the median of the "
-        "last windows.",
-        _model_error,
-        ("arm", "bound"),
-    ),
-    ServiceGauge(
-        "breakeven_measured_speedup_ratio",
-        "Predicted latency without speculation over the measured latency of the running arm; no law of that arm is in it.",
-        _measured_speedup,
-        ("arm", "bound"),
     ),
     ServiceGauge(
         "breakeven_draft_survival_ratio",
@@ -344,16 +150,6 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         ("reason",),
     ),
     ServiceGauge(
-        "breakeven_evidence_timestamp_seconds",
-        "Time of the newest sample behind the figures above; alerts must check its age.",
-        lambda service, _: _timestamp(_decision(service).evidence_time),
-    ),
-    ServiceGauge(
-        "breakeven_decision_timestamp_seconds",
-        "Time of the last decision.",
-        lambda service, _: _timestamp(_decision(service).time),
-    ),
-    ServiceGauge(
         "breakeven_profile_age_seconds", "Time since the profile in force was measured.", _profile_age
     ),
     ServiceGauge(
@@ -361,8 +157,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         "1 while the operator changes the arm of the target.",
         lambda service, _: one_value(float(service.status.rollout is not None)),
     ),
-    *OBJECTIVE_GAUGES,
-    *STATE_GAUGES,
+    *gauges_of(SpeculativeServiceStatus),
     ServiceGauge(
         "breakeven_roll_speedup",
         "Latency of the old arm over that of the new one in the last change of arm that was measured: what was promised for "

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from breakeven.errors import InputError
 from breakeven_operator.resources.base import DECIMAL_PATTERN, decimal_string, fits
 from breakeven_operator.resources.calibrationrun import CalibrationRunStatus, StoredPoint
+from breakeven_operator.resources.decisionstatus import DecisionStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.servicestatus import DecisionStatus, SpeculativeServiceStatus
+from breakeven_operator.resources.servicestatus import SpeculativeServiceStatus
 
 
 @given(st.floats(min_value=-1e14, max_value=1e14).filter(lambda value: value == 0 or abs(value) > 1e-6))

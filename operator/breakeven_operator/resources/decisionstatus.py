@@ -1,0 +1,419 @@
+"""The last decision of a service with the figures that made it: the table of these figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Protocol
+
+from pydantic import Field
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
+from breakeven.planning.decision import Decision
+from breakeven.planning.evaluation import ArmEvaluation
+from breakeven.planning.expected_saving import ArmSaving
+from breakeven.planning.forecast import Forecast
+from breakeven.planning.wording import Explained
+from breakeven.profile import Comparison
+from breakeven_operator.resources.base import (
+    ATOMIC,
+    ArmName,
+    Instant,
+    Number,
+    ObjectName,
+    Sentence,
+    StatusModel,
+    Word,
+)
+from breakeven_operator.resources.figures import (
+    LOGGED,
+    FigureGauge,
+    LowerBound,
+    LowerOrOpen,
+    Reading,
+    Renewal,
+    UpperBound,
+    UpperOrOpen,
+    bounded,
+    ends_of,
+    figure,
+)
+
+
+class PaysWhereStatus(StrEnum):
+    """For which loads the compared arm beats no speculation (design of the model, comparison table)."""
+
+    BELOW = "Below"
+    ABOVE = "Above"
+    ALWAYS = "Always"
+    NEVER = "Never"
+    TIE = "Tie"
+    UNCERTAIN = "Uncertain"
+
+
+class _LiveFigures(Protocol):
+    """The figures of a window that a decision shows."""
+
+    @property
+    def rps(self) -> float: ...
+    @property
+    def inflight(self) -> float: ...
+    @property
+    def tokens_per_step(self) -> float | None: ...
+    @property
+    def latency_s(self) -> float | None: ...
+    @property
+    def requests(self) -> float: ...
+    @property
+    def window_s(self) -> float: ...
+    @property
+    def given_up(self) -> float: ...
+    @property
+    def age_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFacts:
+    """The facts that the figures of a decision are read from.
+
+    Attributes:
+        now: time of the observation.
+        live: figures of the window; None: there are none.
+        explained: the library's answer; None: it was not asked.
+        past_loads: number of past loads behind the expected ones; 0: none were read.
+    """
+
+    now: datetime
+    live: _LiveFigures | None
+    explained: Explained | None
+    past_loads: int = 0
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision itself."""
+        return self.explained.decision if self.explained is not None else None
+
+    @property
+    def ahead(self) -> Forecast | None:
+        """Loads that are expected; None if no past load was read."""
+        return self.decision.ahead if self.decision is not None and self.past_loads else None
+
+    @property
+    def considered(self) -> ArmSaving | None:
+        """Saving and cost of the arm to change to, else of the best other one."""
+        return self.decision.considered if self.decision is not None else None
+
+    @property
+    def running(self) -> ArmEvaluation | None:
+        """The running arm at the present load."""
+        return self.of(self.decision.running) if self.decision is not None else None
+
+    @property
+    def compared(self) -> Comparison | None:
+        """The speculative arm in question against no speculation at this load."""
+        return self.explained.against_none if self.explained is not None else None
+
+    def of(self, arm: Arm) -> ArmEvaluation | None:
+        """An arm at the present load."""
+        return self.explained.of(arm) if self.explained is not None else None
+
+
+def _read(of: Callable[[DecisionFacts], object]) -> Reading:
+    return Reading(of)
+
+
+def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
+    one = facts.compared
+    if one is None:
+        return ()
+    found = ((one.arm, one.saturated), (NO_SPECULATION, one.against_saturated))
+    return tuple(arm.name for arm, saturated in found if saturated)
+
+
+def _speedup(against: Comparison) -> Estimate:
+    # 0 stands for a saturated arm; in a status it would read like a measured ratio.
+    return Estimate.of(against.speedup or None, against.speedup_ci)
+
+
+def _saving(facts: DecisionFacts) -> Estimate | None:
+    one = facts.considered
+    if one is None or facts.explained is None:
+        return None
+    return Estimate.of(one.share, one.share_bounds(facts.explained.confidence)).times(100.0)
+
+
+def _roll_cost(facts: DecisionFacts) -> float | None:
+    one, decision = facts.considered, facts.decision
+    served = decision.load.rps * (decision.load.latency_s or 0.0) if decision is not None else 0.0
+    return one.roll_cost / served if one is not None and served > 0.0 else None
+
+
+def _alternative(facts: DecisionFacts) -> Alternative | None:
+    other = facts.decision.alternative if facts.decision is not None else None
+    standing = facts.of(other.arm) if other is not None else None
+    against = standing.against_none if standing is not None else None
+    if other is None:
+        return None
+    return Alternative(
+        arm=other.arm.name, **bounded("speedup", _speedup(against) if against is not None else None)
+    )
+
+
+def _shown_speedup(decision: DecisionStatus) -> float | None:
+    # The status says by name which arm is saturated; a rule can only compare numbers, and reads 0.
+    return 0.0 if decision.saturated_arms == (decision.compared_arm,) else decision.speedup
+
+
+class Alternative(StatusModel):
+    """The best arm among those that were not chosen."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    speedup: Annotated[
+        Number | None, Field(description="Its speedup against no speculation at this load.")
+    ] = None
+    speedup_lower: LowerBound = None
+    speedup_upper: UpperBound = None
+
+
+_OF_ARM = {"arm": "compared_arm"}
+
+
+class DecisionStatus(StatusModel):
+    """The last decision with the figures that made it."""
+
+    time: Annotated[
+        Instant | None,
+        Field(description="When it was made."),
+        Renewal.NEVER,
+        FigureGauge("breakeven_decision_timestamp_seconds", "Time of the last decision."),
+    ] = None
+    action: Annotated[
+        Word | None,
+        Field(description="Stay, Switch or Hold."),
+        Renewal.AT_ONCE,
+        FigureGauge(
+            "breakeven_decision_info",
+            "1 for what the last decision did (Stay, Switch, Hold, Recommend), and why.",
+            {"action": "action", "reason": "reason"},
+            info=True,
+        ),
+    ] = None
+    arm: Annotated[
+        ArmName | None,
+        Field(description="The arm that should run."),
+        Renewal.AT_ONCE,
+        FigureGauge(
+            "breakeven_recommended_arm_info", "1 for the arm that should run.", {"arm": "arm"}, info=True
+        ),
+    ] = None
+    running_arm: Annotated[
+        ArmName | None, Field(description="The arm that ran when it was made."), Renewal.AT_ONCE
+    ] = None
+    reason: Annotated[
+        Word | None, Field(description="One word why; see docs/reasons.md."), Renewal.AT_ONCE
+    ] = None
+    message: Annotated[
+        Sentence | None, Field(description="The same as a sentence, with what would change it.")
+    ] = None
+    compared_arm: ArmName | None = figure(
+        "The speculative arm that the following figures are about: the running one, else the best one.",
+        _read(lambda facts: facts.compared and facts.compared.arm.name),
+        Renewal.AT_ONCE,
+    )
+    saturated_arms: tuple[ArmName, ...] = figure(
+        "Which of the compared arm and none cannot carry the present load, by its law: requests queue, "
+        "and there is no speedup to state.",
+        _read(_saturated),
+        Renewal.AT_ONCE,
+        LOGGED,
+        default=(),
+        extra=ATOMIC,
+        max_length=2,
+    )
+    speedup: Number | None = figure(
+        "Latency without speculation over latency with the compared arm; absent where one of the two is saturated.",
+        _read(lambda facts: facts.compared and _speedup(facts.compared)),
+        LOGGED,
+        FigureGauge(
+            "breakeven_speedup_ratio",
+            "Latency without speculation over latency with the arm at the present load; below 1 it loses, and 0 says that the "
+            "arm is saturated where no speculation is not (absent where no speculation is).",
+            _OF_ARM,
+            ends=ends_of("speedup"),
+            instead=_shown_speedup,
+        ),
+    )
+    speedup_lower: Annotated[Number | None, Field(description="Lower bound of the speedup."), LOGGED] = None
+    speedup_upper: Annotated[Number | None, Field(description="Upper bound of the speedup."), LOGGED] = None
+    c1_ratio: Number | None = figure(
+        "C1,R: latency of a lone request, compared arm over none.",
+        _read(lambda facts: facts.compared and facts.compared.c1_ratio),
+        FigureGauge(
+            "breakeven_c1_ratio", "C1,R: latency of a lone request, arm over no speculation.", _OF_ARM
+        ),
+    )
+    c2_ratio: Number | None = figure(
+        "C2,R: cost of company, compared arm over none; above 1 the gain shrinks with load.",
+        _read(
+            lambda facts: facts.compared and Estimate.of(facts.compared.c2_ratio, facts.compared.c2_ratio_ci)
+        ),
+        FigureGauge(
+            "breakeven_c2_ratio",
+            "C2,R: cost of company, arm over no speculation; above 1 the gain shrinks with load.",
+            _OF_ARM,
+            ends=ends_of("c2_ratio"),
+        ),
+    )
+    c2_ratio_lower: Annotated[Number | None, Field(description="Lower bound of C2,R.")] = None
+    c2_ratio_upper: Annotated[Number | None, Field(description="Upper bound of C2,R.")] = None
+    verdict: PaysWhereStatus | None = figure(
+        "For which loads the compared arm pays.",
+        _read(lambda facts: facts.compared and PaysWhereStatus(str(facts.compared.verdict).capitalize())),
+        Renewal.AT_ONCE,
+    )
+    break_even_rps: Number | None = figure(
+        "Load per replica at which the gain is gone, requests per second.",
+        _read(
+            lambda facts: (
+                facts.compared
+                and Estimate.of(facts.compared.break_even_rps, facts.compared.break_even_ci_rps)
+            )
+        ),
+        LOGGED,
+        FigureGauge(
+            "breakeven_break_even_requests_per_second",
+            "Load per replica at which the arm's gain is gone; absent where there is none or a bound is open.",
+            _OF_ARM,
+            ends=ends_of("break_even_rps"),
+        ),
+    )
+    break_even_lower_rps: LowerOrOpen = None
+    break_even_upper_rps: UpperOrOpen = None
+    confidence_percent: int | None = figure(
+        "Confidence of all bounds here.",
+        _read(lambda facts: facts.explained and round(100 * facts.explained.confidence)),
+        ge=0,
+        le=100,
+    )
+    load_rps: Number | None = figure(
+        "Offered load per replica, requests per second.",
+        _read(lambda facts: facts.live and facts.live.rps),
+        LOGGED,
+        FigureGauge("breakeven_load_requests_per_second", "Offered load per replica."),
+    )
+    considered_arm: ArmName | None = figure(
+        "The arm that saving and roll cost are about: the one to change to, else the best other one.",
+        _read(lambda facts: facts.considered and facts.considered.arm.name),
+    )
+    saving_percent: Number | None = figure(
+        "Request time that the considered arm saves over the loads of the next horizonSeconds; below 0 it takes more.",
+        _read(_saving),
+        LOGGED,
+    )
+    saving_lower_percent: Annotated[Number | None, Field(description="Lower bound of the saving.")] = None
+    saving_upper_percent: Annotated[Number | None, Field(description="Upper bound of the saving.")] = None
+    roll_cost_seconds: Number | None = figure(
+        "What a roll to the considered arm takes, as time of serving the present load.",
+        _read(_roll_cost),
+        LOGGED,
+    )
+    pays_until_rps: Number | None = figure(
+        "breakEvenRps as the live latency of the arms that ran has corrected it.",
+        _read(
+            lambda facts: (
+                facts.decision.pays_until_rps if facts.decision and facts.decision.considered else None
+            )
+        ),
+    )
+    expected_peak_rps: Number | None = figure(
+        "Highest load per replica that is expected to come again, requests per second; absent when the "
+        "present load is taken to last.",
+        _read(lambda facts: facts.ahead and facts.ahead.peak_rps),
+        LOGGED,
+        FigureGauge(
+            "breakeven_expected_peak_requests_per_second",
+            "Highest load per replica that is expected; absent where the present load is taken to last.",
+        ),
+    )
+    expected_observations: int | None = figure(
+        "Past loads behind expectedPeakRps, each a mean over the same time: those of the last updatePolicy.horizonSeconds "
+        "and what followed this time of day on the days before.",
+        _read(lambda facts: facts.past_loads if facts.ahead else None),
+        ge=0,
+    )
+    inflight: Number | None = figure(
+        "Mean requests in flight per replica.",
+        _read(lambda facts: facts.live and facts.live.inflight),
+        LOGGED,
+        FigureGauge("breakeven_inflight_requests", "Mean requests in flight per replica."),
+    )
+    utilization: Number | None = figure(
+        "Load over the running arm's saturation.",
+        _read(lambda facts: facts.running and facts.running.utilisation),
+        FigureGauge("breakeven_utilization_ratio", "Load over the running arm's saturation."),
+    )
+    tokens_per_step: Number | None = figure(
+        "Measured tokens per request-step of the running arm.",
+        _read(lambda facts: facts.live and facts.live.tokens_per_step),
+        LOGGED,
+        FigureGauge(
+            "breakeven_tokens_per_step",
+            "Measured tokens per request-step of the running arm, bonus token included.",
+        ),
+    )
+    observed_latency_seconds: Number | None = figure(
+        "Measured mean latency of a request.",
+        _read(lambda facts: facts.live and facts.live.latency_s),
+        LOGGED,
+        FigureGauge("breakeven_observed_latency_seconds", "Measured mean latency of a request."),
+    )
+    predicted_latency_seconds: Number | None = figure(
+        "What the profile predicts for the running arm.",
+        _read(lambda facts: facts.running and facts.running.prediction.latency_s),
+        LOGGED,
+        FigureGauge(
+            "breakeven_predicted_latency_seconds",
+            "Mean latency that the profile predicts for the running arm at the present load.",
+        ),
+    )
+    requests: int | None = figure(
+        "Finished requests behind the measured figures.",
+        _read(lambda facts: facts.live and max(0, round(facts.live.requests))),
+        ge=0,
+    )
+    given_up_percent: Number | None = figure(
+        "Requests that began and whose clients went away before the end, of all that began.",
+        _read(lambda facts: facts.live and 100.0 * facts.live.given_up),
+        FigureGauge(
+            "breakeven_given_up_ratio",
+            "Requests that began and whose clients went away before the end, of all that began; what gives up in the queue is not seen.",
+        ),
+    )
+    window_seconds: Number | None = figure(
+        "Time over which they were counted.", _read(lambda facts: facts.live and facts.live.window_s)
+    )
+    evidence_time: Instant | None = figure(
+        "Time of the newest sample used.",
+        _read(lambda facts: facts.live and facts.now - timedelta(seconds=facts.live.age_s)),
+        Renewal.NEVER,
+        FigureGauge(
+            "breakeven_evidence_timestamp_seconds",
+            "Time of the newest sample behind the figures above; alerts must check its age.",
+        ),
+    )
+    alternative: Alternative | None = figure("The best arm that was not chosen.", _read(_alternative))
+    held_until: Annotated[
+        Instant | None,
+        Field(description="End of the cool-down, dwell or back-off that holds a change back."),
+        Renewal.AT_ONCE,
+        LOGGED,
+    ] = None
+    profile: Annotated[
+        ObjectName | None,
+        Field(description="SpeculationProfile the figures come from."),
+        Renewal.AT_ONCE,
+        LOGGED,
+    ] = None

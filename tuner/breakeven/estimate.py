@@ -1,0 +1,37 @@
+"""A figure with its bounds: what a law, a histogram or a measurement says of one number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure and its bounds; None: not known, or open.
+
+    Attributes:
+        value: the figure.
+        lower, upper: what it is at least and at most.
+    """
+
+    value: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+
+    @classmethod
+    def of(cls, value: float | None, bounds: tuple[float | None, float | None] | None) -> Estimate:
+        """A figure whose bounds stand beside it; None: both are open."""
+        return cls(value) if bounds is None else cls(value, *bounds)
+
+    def above(self, limit: float) -> bool:
+        """Whether the lower bound lies above a limit."""
+        return self.lower is not None and self.lower > limit
+
+    def below(self, limit: float) -> bool:
+        """Whether the upper bound lies below a limit."""
+        return self.upper is not None and self.upper < limit
+
+    def times(self, factor: float) -> Estimate:
+        """The figure and its bounds in another unit: times a factor above 0."""
+        ends = (None if end is None else factor * end for end in (self.value, self.lower, self.upper))
+        return Estimate(*ends)
