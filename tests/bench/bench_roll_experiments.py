@@ -27,10 +27,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks, LatencyAt
 from breakeven.planning.roll_experiment import experiment
-from breakeven_operator.reconcile.roll_outcome import Outcome, Promise, outcome
+from breakeven_operator.reconcile.roll_outcome import Outcome, outcome
 from breakeven_operator.resources.rolloutstatus import HistoryResult
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
 from breakeven_sim.engine.core import Engine
@@ -207,7 +208,7 @@ class Fleet:
                 if found is None or (truth, kind) in ends:
                     continue
                 promised = truth * factor
-                promise = Promise(promised, 0.95 * promised, 1.05 * promised)
+                promise = Estimate(promised, 0.95 * promised, 1.05 * promised)
                 word = outcome(replace(found, log=found.log + math.log(truth)), promise, windows)
                 if word is not None:
                     ends[truth, kind] = (word, seen)

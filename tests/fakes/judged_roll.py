@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks, LatencyAt
 from breakeven.planning.roll_experiment import MeasuredSpeedup, experiment
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
-from breakeven_operator.reconcile.roll_outcome import Outcome, Promise, outcome
+from breakeven_operator.reconcile.roll_outcome import Outcome, outcome
 from fakes.rolled_fleet import (
     BLOCK_S,
     Rolled,
@@ -26,7 +27,7 @@ from fakes.rolled_fleet import (
 
 BLOCKS_PER_WINDOW = 5
 # A gain in any case: an arm is disproved as soon as it is shown to lose.
-PROMISE = Promise(1.3, 1.0, 1.6)
+PROMISE = Estimate(1.3, 1.0, 1.6)
 OLD, NEW = "chat-7d9f8b6c5d", "chat-64bd5fcf9"
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.estimate import Estimate
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
 from breakeven_operator.reconcile.steps import RolloutContext
@@ -175,13 +176,16 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
 @pytest.mark.parametrize(
     ("prediction", "said"),
     [
-        (ExpectedSpeedup(1.5, 1.4, 1.6, 3.0), ": predicted 1.50x (1.40 to 1.60) at 3 rps per replica"),
-        (ExpectedSpeedup(20.9, 1.5, None, 16.0), ": predicted 1.50x or more at 16 rps per replica"),
         (
-            ExpectedSpeedup(math.inf, None, None, 18.0),
+            ExpectedSpeedup(Estimate(1.5, 1.4, 1.6), 3.0),
+            ": predicted 1.50x (1.40 to 1.60) at 3 rps per replica",
+        ),
+        (ExpectedSpeedup(Estimate(20.9, 1.5), 16.0), ": predicted 1.50x or more at 16 rps per replica"),
+        (
+            ExpectedSpeedup(Estimate(math.inf), 18.0),
             ": eagle/3 is saturated by its law at 18 rps per replica",
         ),
-        (ExpectedSpeedup(1.5), ": predicted 1.50x (without bounds)"),
+        (ExpectedSpeedup(Estimate(1.5)), ": predicted 1.50x (without bounds)"),
         (ExpectedSpeedup(), ""),
     ],
 )

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
+from breakeven.estimate import Estimate
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, FitOutcome, WriteStatus
@@ -24,8 +25,9 @@ from breakeven_operator.resources.calibrationrun import (
     RunPhase,
     read_run,
 )
+from breakeven_operator.resources.decisionstatus import PaysWhereStatus
+from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
-from breakeven_operator.resources.servicestatus import PaysWhereStatus
 from breakeven_operator.resources.speculationprofile import (
     FitQuality,
     ProfileArm,
@@ -118,28 +120,21 @@ class ArmFinding:
             return None
         if comparison.break_even_rps is None:
             return "beyond measured" if comparison.break_even_beyond_range else str(comparison.verdict)
-        lower, upper = comparison.break_even_ci_rps or (None, None)
-        bounds = f" [{_end(lower)},{_end(upper)}]" if (lower, upper) != (None, None) else ""
+        ends = comparison.break_even_ci_rps
+        bounds = f" [{_end(ends[0])},{_end(ends[1])}]" if ends not in {None, (None, None)} else ""
         return f"{comparison.break_even_rps:.3g}{bounds} rps"
 
     def readable(self) -> ProfileArm:
         """The arm as the SpeculationProfile shows it."""
         fit, comparison = self.fit, self.comparison
-        c1_lower, c1_upper = fit.c1_ci_s or (None, None)
-        c2_lower, c2_upper = fit.c2_ci_s or (None, None)
-        lower, upper = (comparison.break_even_ci_rps if comparison else None) or (None, None)
         return ProfileArm(
             arm=fit.arm.name,
             method=fit.method,
             k=fit.k,
             candidate=fit.candidate,
             schedule=fit.schedule,
-            c1_seconds=fit.c1_s,
-            c1_lower_seconds=c1_lower,
-            c1_upper_seconds=c1_upper,
-            c2_seconds=fit.c2_s,
-            c2_lower_seconds=c2_lower,
-            c2_upper_seconds=c2_upper,
+            **bounded("c1_seconds", Estimate.of(fit.c1_s, fit.c1_ci_s)),
+            **bounded("c2_seconds", Estimate.of(fit.c2_s, fit.c2_ci_s)),
             saturation_rps=fit.saturation_rps,
             tokens_per_step=fit.tokens_per_step,
             text=fit.acceptance.text[:200] if fit.acceptance is not None and fit.acceptance.text else None,
@@ -149,13 +144,17 @@ class ArmFinding:
             else 100 * fit.max_relative_error,
             believable=fit.believable,
             reason=fit.reason or None,
-            c1_ratio=comparison.c1_ratio if comparison else None,
-            c2_ratio=comparison.c2_ratio if comparison else None,
-            verdict=PaysWhereStatus(str(comparison.verdict).capitalize()) if comparison else None,
-            break_even_rps=comparison.break_even_rps if comparison else None,
-            break_even_lower_rps=lower,
-            break_even_upper_rps=upper,
+            **(_compared(comparison) if comparison is not None else {}),
         )
+
+
+def _compared(comparison: Comparison) -> dict[str, object]:
+    return {
+        "c1_ratio": comparison.c1_ratio,
+        "c2_ratio": comparison.c2_ratio,
+        "verdict": PaysWhereStatus(str(comparison.verdict).capitalize()),
+        **bounded("break_even_rps", Estimate.of(comparison.break_even_rps, comparison.break_even_ci_rps)),
+    }
 
 
 def _missing(

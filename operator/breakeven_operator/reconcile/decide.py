@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import LargestRate, fitted_law
 from breakeven.planning.fluid_queue import Backlog
-from breakeven.planning.known_speedup import KnownSpeedup, known_speedup
+from breakeven.planning.known_speedup import known_speedup
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
@@ -56,7 +57,7 @@ class Choice:
 
     explained: Explained | None
     memory: MemoryStatus
-    speedup: KnownSpeedup | None = None
+    speedup: Estimate | None = None
 
     @property
     def decision(self) -> Decision | None:
@@ -271,7 +272,6 @@ def _stored_largest(status: MemoryStatus, largest: LargestRate, replicas: int) -
 
 def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:
     alone, both, company = evidence.precision
-    alone_s, company_s = evidence.level_s or (None, None)
     return LiveEvidence(
         arm=arm.name,
         time=datetime.fromtimestamp(evidence.at_s, UTC),
@@ -280,8 +280,8 @@ def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:
         precision_company=company,
         pull_alone=evidence.pull[0],
         pull_company=evidence.pull[1],
-        alone_seconds=alone_s,
-        company_seconds=company_s,
+        alone_seconds=evidence.level_s[0] if evidence.level_s is not None else None,
+        company_seconds=evidence.level_s[1] if evidence.level_s is not None else None,
     )
 
 

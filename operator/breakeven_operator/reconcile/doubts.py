@@ -307,7 +307,7 @@ def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predi
     if ratio is None:
         return None
     lower, upper = predicted_bounds(windows)
-    if ratio.lower <= upper * (1.0 + RUNS_DIFFER) and ratio.upper >= lower / (1.0 + RUNS_DIFFER):
+    if not ratio.above(upper * (1.0 + RUNS_DIFFER)) and not ratio.below(lower / (1.0 + RUNS_DIFFER)):
         return None
     observed_s = typical(one.observed_seconds for one in windows) or 0.0
     predicted_s = typical(one.observed_seconds / one.latency_ratio for one in windows) or 0.0

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import NormalDist, median
-from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
 from breakeven.laws.latency import mean_latency_error
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.learned_laws import INDEPENDENT_S
@@ -40,14 +40,6 @@ GAP_S = 86400.0
 """Time without any window after which an account begins anew, s: what was measured the day before was other traffic."""
 RUNS_DIFFER = 0.05
 """Two runs of one engine differ by as much: identical ones scatter by up to 6 % from day to day."""
-
-
-class Bounded(NamedTuple):
-    """An estimate above 0 with its bounds."""
-
-    value: float
-    lower: float
-    upper: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +143,12 @@ def span_s(windows: Sequence[AccountWindow]) -> float:
     return (windows[-1].time - windows[0].time).total_seconds() + windows[0].window_seconds
 
 
-def latency_ratio(windows: Sequence[AccountWindow], confidence: float) -> Bounded | None:
+def latency_ratio(windows: Sequence[AccountWindow], confidence: float) -> Estimate | None:
     """Measured over predicted latency: the median; None without a window."""
     return _median([one.latency_ratio for one in windows], windows, 0.0, confidence)
 
 
-def measured_speedup(windows: Sequence[AccountWindow], confidence: float) -> Bounded | None:
+def measured_speedup(windows: Sequence[AccountWindow], confidence: float) -> Estimate | None:
     """Predicted latency without speculation over the measured one; None where it has no bounds, or nothing is measured."""
     told = [(one, one.speedup, one.speedup_error) for one in windows]
     known = [(one, speedup, error) for one, speedup, error in told if speedup and error is not None]
@@ -182,7 +174,7 @@ def typical(values: Iterable[float | None]) -> float | None:
 
 def _median(
     values: Sequence[float], windows: Sequence[AccountWindow], common: float, confidence: float
-) -> Bounded | None:
+) -> Estimate | None:
     """The median of positive values, one of each window, and bounds.
 
     Args:
@@ -200,7 +192,7 @@ def _median(
     scatter = _SD_PER_DEVIATION * median(abs(one - middle) for one in logs)
     seen = t_quantile(confidence, size - 1) * root * scatter if size > 1 else 0.0
     half = min(math.hypot(max(sampling, seen), z * common), _WIDEST)
-    return Bounded(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+    return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
 
 
 def _window(
@@ -218,8 +210,8 @@ def _window(
     ratio = _within(observed_s / predicted.latency_s)
     if ratio is None or _within(observed_s) is None:
         return None
-    bounds = predicted.latency_ci_s or (None, None)
-    lower, upper = (_within(end / predicted.latency_s) if end else None for end in bounds)
+    ends = Estimate.of(predicted.latency_s, predicted.latency_ci_s)
+    lower, upper = (_ratio(end, predicted.latency_s) for end in (ends.lower, ends.upper))
     against = none.prediction if none is not None and running.arm != NO_SPECULATION else None
     return AccountWindow(
         time=now,
@@ -251,9 +243,12 @@ def _within(value: float) -> float | None:
 
 def _relative_error(prediction: Prediction, confidence: float) -> float | None:
     """Relative standard error that a prediction's bounds stand for; None where one is open."""
-    lower, upper = prediction.latency_ci_s or (None, None)
-    if not lower or upper is None:
+    one = Estimate.of(prediction.latency_s, prediction.latency_ci_s)
+    if not one.lower or one.upper is None:
         return None
     return _within(
-        max(math.log(upper / lower) / (2.0 * NormalDist().inv_cdf(0.5 + confidence / 2.0)), 2.0 / _MOST)
+        max(
+            math.log(one.upper / one.lower) / (2.0 * NormalDist().inv_cdf(0.5 + confidence / 2.0)),
+            2.0 / _MOST,
+        )
     )

@@ -15,7 +15,6 @@ from breakeven_operator.reconcile.drift import survival
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
     AccountRules,
-    Bounded,
     latency_ratio,
     measured_speedup,
     predicted_bounds,
@@ -24,6 +23,7 @@ from breakeven_operator.reconcile.model_account import (
 )
 from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.modelstatus import ModelStatus, PositionSurvival
 
@@ -66,15 +66,13 @@ def model_status(
         since=windows[0].time - timedelta(seconds=windows[0].window_seconds),
         windows=len(windows),
         requests=sum(one.requests for one in windows),
-        latency_ratio=ratio.value,
-        latency_ratio_lower=ratio.lower,
-        latency_ratio_upper=ratio.upper,
+        **bounded("latency_ratio", ratio),
         predicted_lower=lower or None,
         predicted_upper=upper,
         ttft_ratio=typical(one.ttft_ratio for one in windows),
         tpot_ratio=typical(one.tpot_ratio for one in windows),
-        **_bounded("measured_speedup", measured_speedup(windows, rules.confidence)),
-        **_bounded("speedup", choice.speedup),
+        **bounded("measured_speedup", measured_speedup(windows, rules.confidence)),
+        **bounded("speedup", choice.speedup),
         cause=told.cause if told is not None else None,
         cause_evidence=told.evidence[:1024] if told is not None else None,
         remedy=told.remedy[:1024] if told is not None else None,
@@ -111,8 +109,3 @@ def _first_cause(profile: Profile, arm: Arm | None, choice: Choice, live: Live |
     except BreakevenError:
         # The profile does not tell about these lengths; the decision says so.
         return None
-
-
-def _bounded(name: str, found: Bounded | tuple[float, float, float] | None) -> dict[str, float | None]:
-    value, lower, upper = found if found is not None else (None, None, None)
-    return {name: value, f"{name}_lower": lower, f"{name}_upper": upper}

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from breakeven.planning.attainment import Band
+from breakeven.estimate import Estimate
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.profile import Bounds
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import OBJECTIVES, Aspect
 from breakeven_operator.reconcile.latency_metrics import E2E, TPOT, TTFT, Latencies
+from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.objectivestatus import ObjectiveFinding, ObjectiveStatus
 from breakeven_operator.resources.speculativeservice import ServiceLevel
 
@@ -129,10 +130,10 @@ def _figure(
 ) -> ObjectiveStatus:
     histogram = latencies.histograms.get(figure)
     fields: dict[str, object] = {}
-    p95 = Band(None, None, None)
+    p95 = Estimate()
     if histogram is not None and histogram.requests > 0.0:
         for name, share in _SHOWN.items():
-            fields |= _banded(name, histogram.quantile(share))
+            fields |= bounded(f"{name}_seconds", histogram.quantile(share))
         p95 = histogram.quantile(QUANTILE)
         fields["requests"] = round(histogram.requests)
     if limit_s is None:
@@ -146,17 +147,12 @@ def _figure(
         "target_percent": round(100 * QUANTILE),
     }
     if histogram is not None and histogram.requests > 0.0:
-        within = histogram.within(limit_s)
-        fields |= {
-            "attainment_percent": _percent(within.value),
-            "attainment_lower_percent": _percent(within.lower),
-            "attainment_upper_percent": _percent(within.upper),
-            "missed_requests": round(histogram.missed(limit_s)),
-        }
+        fields |= bounded("attainment_percent", histogram.within(limit_s).times(100.0))
+        fields["missed_requests"] = round(histogram.missed(limit_s))
     return ObjectiveStatus(figure=figure, **fields)
 
 
-def _finding(p95: Band, limit_s: float) -> ObjectiveFinding:
+def _finding(p95: Estimate, limit_s: float) -> ObjectiveFinding:
     if p95.lower is None:
         return ObjectiveFinding.UNMEASURED
     if p95.lower >= limit_s:
@@ -178,11 +174,10 @@ def with_predictions(
     found = []
     for one in objectives.figures:
         field = _PREDICTED[one.figure]
-        bounds = Band(None, None, None)
+        bounds = Estimate()
         if promised is not None and one.finding is not None and f"{field}_s" not in promised.means:
-            ends = getattr(promised, f"{field}_ci_s") or (None, None)
-            bounds = Band(getattr(promised, f"{field}_s"), *ends)
-        found.append(one.replace(**_banded("predicted_p95", bounds)))
+            bounds = Estimate.of(getattr(promised, f"{field}_s"), getattr(promised, f"{field}_ci_s"))
+        found.append(one.replace(**bounded("predicted_p95_seconds", bounds)))
     return tuple(found)
 
 
@@ -229,14 +224,6 @@ def _sentence(one: ObjectiveStatus) -> str:
     return f"{said} (predicted: {_time(one.predicted_p95_seconds)}{bounds})"
 
 
-def _banded(name: str, band: Band) -> dict[str, object]:
-    return {
-        f"{name}_seconds": band.value,
-        f"{name}_lower_seconds": band.lower,
-        f"{name}_upper_seconds": band.upper,
-    }
-
-
 def _between(lower_s: float | None, upper_s: float | None) -> str:
     if lower_s is None:
         return ""
@@ -249,10 +236,6 @@ def _time(seconds: float | None) -> str:
     if seconds is None:
         return "beyond the histogram"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share
 
 
 def _over(value: float | None, limit: float) -> float | None:

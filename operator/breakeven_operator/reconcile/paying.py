@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from breakeven.estimate import Estimate
 from breakeven.profile import Comparison
 from breakeven_operator.reconcile.decide import Choice
 
@@ -15,10 +16,8 @@ def pays(comparison: Comparison | None) -> bool | None:
     if comparison.speedup_ci is None:
         # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
         return {0.0: False, math.inf: True}.get(comparison.speedup)
-    lower, upper = comparison.speedup_ci
-    if lower is not None and lower > 1:
-        return True
-    return False if upper is not None and upper < 1 else None
+    one = Estimate.of(comparison.speedup, comparison.speedup_ci)
+    return True if one.above(1.0) else False if one.below(1.0) else None
 
 
 def pays_now(choice: Choice) -> bool | None:
@@ -26,7 +25,7 @@ def pays_now(choice: Choice) -> bool | None:
     by_profile, known = pays(choice.against_none), choice.speedup
     if known is None or not _contradicted(choice):
         return by_profile
-    return True if known.lower > 1 else False if known.upper < 1 else by_profile
+    return True if known.above(1.0) else False if known.below(1.0) else by_profile
 
 
 def _contradicted(choice: Choice) -> bool:
@@ -35,7 +34,7 @@ def _contradicted(choice: Choice) -> bool:
     if comparison is None or comparison.speedup_ci is None or known is None:
         return False
     lower, upper = comparison.speedup_ci
-    return (upper is not None and known.lower > upper) or (lower is not None and known.upper < lower)
+    return (upper is not None and known.above(upper)) or (lower is not None and known.below(lower))
 
 
 def with_measured(message: str, choice: Choice) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from breakeven.estimate import Estimate
 from breakeven.planning.roll_experiment import MeasuredSpeedup, SpeedupBounds
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.rolloutstatus import HistoryResult
@@ -22,22 +23,6 @@ _NO_LOSS = 0.05
 _MATTERS = 0.02
 
 
-class Promise(NamedTuple):
-    """A predicted speedup and its bounds; None: open."""
-
-    speedup: float
-    lower: float | None = None
-    upper: float | None = None
-
-    @property
-    def bar(self) -> float:
-        """The speedup that a roll must not surely fall short of: 1, or the lower end of what was promised below it.
-
-        An arm that is entered for a peak may lose until then, as far as that was promised.
-        """
-        return min(1.0, self.speedup if self.lower is None else self.lower)
-
-
 class Outcome(NamedTuple):
     """How a roll has ended, what is said beside the figures, and the bounds that it rests on."""
 
@@ -47,7 +32,7 @@ class Outcome(NamedTuple):
     remark: str = ""
 
 
-def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outcome | None:
+def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Outcome | None:
     """The word, or None while it is too early for one.
 
     A loss that is sure by bounds that hold at all looks together is said at any time. Everything else is said once, when
@@ -59,8 +44,9 @@ def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outc
         promise: for the load of the measurement.
         windows: since all pods ran the new arm; below 0 before.
     """
+    bar = _bar(promise)
     at_any_look = measured.always_valid(_CONFIDENCE_OF_ALL_LOOKS)
-    if at_any_look.upper < promise.bar:
+    if at_any_look.upper < bar:
         return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, at_any_look)
     if windows < JUDGED_WINDOWS:
         return None
@@ -70,7 +56,7 @@ def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outc
             remark = "; it gains, and surely less than was promised"
             return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds, remark)
         return Outcome(HistoryResult.CONFIRMED, ClusterReason.ROLL_CONFIRMED, bounds)
-    if bounds.upper < promise.bar:
+    if bounds.upper < bar:
         return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
     if bounds.upper < 1.0:
         remark = "; no more was promised for this load, and the gain that was is one of other loads"
@@ -80,6 +66,15 @@ def outcome(measured: MeasuredSpeedup, promise: Promise, windows: float) -> Outc
     if windows < GIVE_UP_WINDOWS:
         return None
     return Outcome(HistoryResult.UNPROVEN, ClusterReason.ROLL_UNPROVEN, bounds, _still_cold(measured))
+
+
+def _bar(promise: Estimate) -> float:
+    """The speedup that a roll must not surely fall short of: 1, or the lower end of what was promised below it.
+
+    An arm that is entered for a peak may lose until then, as far as that was promised.
+    """
+    least = promise.value if promise.lower is None else promise.lower
+    return 1.0 if least is None else min(1.0, least)
 
 
 def _still_cold(measured: MeasuredSpeedup) -> str:

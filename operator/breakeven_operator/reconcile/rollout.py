@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from breakeven.arm import Arm
+from breakeven.estimate import Estimate
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
@@ -22,6 +23,7 @@ from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.running_arm import same_value
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.reconcile.trouble import Patience, Trouble
+from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
@@ -32,17 +34,14 @@ _MAX_BACKOFF_FACTOR = 16
 
 @dataclass(frozen=True, slots=True)
 class ExpectedSpeedup:
-    """Figures a change of arm was decided on; latency ratio of the old arm over the new one.
+    """Figures a change of arm was decided on.
 
     Attributes:
-        speedup: infinite where only the old arm is saturated; None where there is no ratio at all.
-        lower, upper: its bounds; None: open.
+        speedup: latency of the old arm over that of the new one; infinite where only the old arm is saturated.
         load_rps: load per replica. latency_s: measured mean latency of the old arm.
     """
 
-    speedup: float | None = None
-    lower: float | None = None
-    upper: float | None = None
+    speedup: Estimate = field(default_factory=Estimate)
     load_rps: float | None = None
     latency_s: float | None = None
 
@@ -80,9 +79,7 @@ def begin(
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(context)),
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
-        predicted_speedup=_storable(prediction.speedup),
-        predicted_speedup_lower=_storable(prediction.lower),
-        predicted_speedup_upper=_storable(prediction.upper),
+        **bounded("predicted_speedup", prediction.speedup),
         load_rps=prediction.load_rps,
         from_replica_set=deployment.newest_replica_set,
         latency_before_seconds=prediction.latency_s,
@@ -386,23 +383,19 @@ def _past(deadline: datetime | None, now: datetime) -> bool:
     return deadline is not None and now > deadline
 
 
-def _storable(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _predicted(from_arm: Arm, prediction: ExpectedSpeedup) -> str:
-    if prediction.speedup is None:
+    value, lower, upper = prediction.speedup.value, prediction.speedup.lower, prediction.speedup.upper
+    if value is None:
         return ""
-    lower, upper = prediction.lower, prediction.upper
-    if math.isinf(prediction.speedup):
+    if math.isinf(value):
         text = f": {from_arm} is saturated by its law"
     elif lower is not None and upper is not None and math.isfinite(upper):
-        text = f": predicted {prediction.speedup:.2f}x ({lower:.2f} to {upper:.2f})"
+        text = f": predicted {value:.2f}x ({lower:.2f} to {upper:.2f})"
     elif lower is not None:
         # Next to the old arm's saturation the estimate is any large number; only its lower end says something.
         text = f": predicted {lower:.2f}x or more"
     else:
-        text = f": predicted {prediction.speedup:.2f}x (without bounds)"
+        text = f": predicted {value:.2f}x (without bounds)"
     if prediction.load_rps is not None:
         text += f" at {prediction.load_rps:.3g} rps per replica"
     return text

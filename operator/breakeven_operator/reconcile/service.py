@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from breakeven.arm import Arm
+from breakeven.estimate import Estimate
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
@@ -357,13 +358,13 @@ def _go_on(service: SpeculativeService, context: RolloutContext, evidence: RollE
 
 
 def _prediction(choice: Choice, live: Live) -> ExpectedSpeedup:
-    figures = live.figures
-    load = {"load_rps": figures.rps, "latency_s": figures.latency_s} if figures is not None else {}
+    figures, speedup = live.figures, Estimate()
     comparison = choice.explained.against_running if choice.explained is not None else None
-    if comparison is None or comparison.speedup is None:
-        return ExpectedSpeedup(**load)
-    lower, upper = comparison.speedup_ci or (None, None)
-    return ExpectedSpeedup(speedup=comparison.speedup, lower=lower, upper=upper, **load)
+    if comparison is not None and comparison.speedup is not None:
+        speedup = Estimate.of(comparison.speedup, comparison.speedup_ci)
+    if figures is None:
+        return ExpectedSpeedup(speedup)
+    return ExpectedSpeedup(speedup, figures.rps, figures.latency_s)
 
 
 def _joined(first: RolloutStep, second: RolloutStep) -> RolloutStep:

@@ -15,6 +15,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import LatencyAt
 from breakeven.planning.roll_experiment import (
@@ -36,13 +37,13 @@ from breakeven_operator.reconcile.roll_outcome import (
     CONFIDENCE,
     GIVE_UP_WINDOWS,
     JUDGED_WINDOWS,
-    Promise,
     outcome,
 )
 from breakeven_operator.reconcile.rollout import end, undo
 from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
 from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import MemoryStatus, RequestsBefore
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout
 
@@ -85,7 +86,7 @@ class _Finding(NamedTuple):
     """A measured speedup beside what was promised for its load."""
 
     measured: MeasuredSpeedup
-    promise: Promise
+    promise: Estimate
 
     def said(self, bounds: SpeedupBounds) -> str:
         """Both in words."""
@@ -97,7 +98,7 @@ class _Finding(NamedTuple):
         )
         return (
             f"measured {one.speedup:.2f}x ({bounds.lower:.2f} to {bounds.upper:.2f}) against promised "
-            f"{promise.speedup:.2f}x{ends} at {one.rps:.3g} rps per replica, from {one.requests:.0f} requests "
+            f"{promise.value:.2f}x{ends} at {one.rps:.3g} rps per replica, from {one.requests:.0f} requests "
             f"{_HOW[one.witness]}"
         )
 
@@ -105,13 +106,9 @@ class _Finding(NamedTuple):
         """The change with promise and measurement, for the history."""
         one, promise = self.measured, self.promise
         return rollout.replace(
-            predicted_speedup=_storable(promise.speedup),
-            predicted_speedup_lower=_storable(promise.lower),
-            predicted_speedup_upper=_storable(promise.upper),
+            **bounded("predicted_speedup", promise),
             load_rps=one.rps,
-            measured_speedup=_storable(one.speedup),
-            measured_speedup_lower=_storable(bounds.lower),
-            measured_speedup_upper=_storable(bounds.upper),
+            **bounded("measured_speedup", Estimate(one.speedup, *bounds)),
             measured_requests=round(one.requests),
             witness=one.witness,
         )
@@ -253,30 +250,30 @@ def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
 
 def _promise(
     profile: Profile, rollout: Rollout, old: Arm, new: Arm, rps: float, lengths: MeanLengths | None
-) -> Promise:
+) -> Estimate:
     """What was promised, for the rate that was measured.
 
     The decision's own figure knows what was accepted live on either arm. It is moved to the measured rate as latencies are,
     by what the laws say of both rates; without one, the laws alone promise.
     """
-    prompt_tokens, output_tokens = lengths or (None, None)
+    prompt_tokens = lengths.prompt_tokens if lengths is not None else None
+    output_tokens = lengths.output_tokens if lengths is not None else None
 
-    def compared(at_rps: float) -> Promise | None:
+    def compared(at_rps: float) -> Estimate:
         found = profile.compare(
             new, old, rps=at_rps, prompt_tokens=prompt_tokens, output_tokens=output_tokens
         )
         if found.speedup is None or not 0.0 < found.speedup < math.inf:
-            return None
-        return Promise(found.speedup, *(found.speedup_ci or (None, None)))
+            return Estimate()
+        return Estimate.of(found.speedup, found.speedup_ci)
 
     now = compared(rps)
-    if now is None:
-        return Promise(1.0, None, None)
-    decided = compared(rollout.load_rps) if rollout.load_rps is not None else None
-    if rollout.predicted_speedup is None or decided is None:
+    if now.value is None:
+        return Estimate(1.0)
+    decided = compared(rollout.load_rps) if rollout.load_rps is not None else Estimate()
+    if rollout.predicted_speedup is None or decided.value is None:
         return now
-    factor = rollout.predicted_speedup / decided.speedup
-    return Promise(*(None if value is None else factor * value for value in now))  # type: ignore[arg-type]
+    return now.times(rollout.predicted_speedup / decided.value)
 
 
 def _disproved(
@@ -353,8 +350,3 @@ def _law(curve: Curve) -> LatencyAt:
 def _conditions(lengths: MeanLengths | None) -> Conditions:
     # No live acceptance: what is accepted now shows in the measurement, and no slope hangs on it much.
     return Conditions(None, *lengths) if lengths is not None else Conditions()
-
-
-def _storable(value: float | None) -> float | None:
-    """What a decimal of the status can hold."""
-    return value if value is not None and 1e-9 < value < 1e12 else None

@@ -13,12 +13,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.estimate import Estimate
 from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
 from breakeven.profile import Profile
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms, read_roll
-from breakeven_operator.reconcile.roll_outcome import CONFIDENCE, Promise, outcome
+from breakeven_operator.reconcile.roll_outcome import CONFIDENCE, outcome
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -37,7 +38,7 @@ def measured(speedup, sd=0.02):
 
 
 def word(speedup, promise=1.5, *, sd=0.02, windows=6.5):
-    found = outcome(measured(speedup, sd), Promise(promise, 0.9 * promise, 1.1 * promise), windows)
+    found = outcome(measured(speedup, sd), Estimate(promise, 0.9 * promise, 1.1 * promise), windows)
     return None if found is None else str(found.reason)
 
 
@@ -65,19 +66,19 @@ def test_a_word_is_what_was_measured_against_the_promise_for_that_load(speedup, 
 
 
 def test_a_gain_that_falls_short_of_its_promise_says_so():
-    found = outcome(measured(1.15), Promise(1.8, 1.6, 2.0), 3.5)
+    found = outcome(measured(1.15), Estimate(1.8, 1.6, 2.0), 3.5)
     assert found.remark == "; it gains, and surely less than was promised"
 
 
 def test_a_gain_whose_bound_touches_its_promise_does_not_surely_fall_short_of_it():
     upper = measured(1.15).bounds(CONFIDENCE).upper
-    assert outcome(measured(1.15), Promise(1.8, upper, 2.0), 3.5).reason == "RollConfirmed"
-    assert outcome(measured(1.15), Promise(1.8, 1.001 * upper, 2.0), 3.5).reason == "RollNotWorse"
+    assert outcome(measured(1.15), Estimate(1.8, upper, 2.0), 3.5).reason == "RollConfirmed"
+    assert outcome(measured(1.15), Estimate(1.8, 1.001 * upper, 2.0), 3.5).reason == "RollNotWorse"
 
 
 def test_a_loss_within_the_bounds_of_what_was_promised_is_not_disproved():
     """Promised were 0.72 to 0.88: significantly below 0.8 is not significantly below the promise."""
-    assert outcome(measured(0.76, 0.005), Promise(0.8), 3.5).reason == "RollDisproved"
+    assert outcome(measured(0.76, 0.005), Estimate(0.8), 3.5).reason == "RollDisproved"
     assert word(0.76, 0.8, sd=0.005) == "RollUnmeasured"
 
 
@@ -101,15 +102,15 @@ def test_bounds_that_hold_a_gain_and_a_loss_are_waited_for_and_then_said_to_prov
 
 def test_pods_that_may_be_cold_are_disproved_once_their_caches_cannot_explain_the_loss():
     for cold, said in ((0.0, "RollDisproved"), (0.3, "RollUnproven")):
-        found = outcome(replace(measured(0.8), new_cold=cold), Promise(1.5, 1.4, 1.6), 6.0)
+        found = outcome(replace(measured(0.8), new_cold=cold), Estimate(1.5, 1.4, 1.6), 6.0)
         assert found.reason == said
         assert ("up to 35 % more once their prefix caches are filled" in found.remark) == (cold > 0.0)
-    assert outcome(replace(measured(0.5), new_cold=0.3), Promise(1.5), -1.0).reason == "RollDisproved"
+    assert outcome(replace(measured(0.5), new_cold=0.3), Estimate(1.5), -1.0).reason == "RollDisproved"
 
 
 def test_an_arm_whose_predecessor_was_cold_is_not_confirmed_for_it():
-    assert outcome(measured(1.2), Promise(1.2), 6.0).reason == "RollConfirmed"
-    found = outcome(replace(measured(1.2), old_cold=0.2), Promise(1.2), 6.0)
+    assert outcome(measured(1.2), Estimate(1.2), 6.0).reason == "RollConfirmed"
+    found = outcome(replace(measured(1.2), old_cold=0.2), Estimate(1.2), 6.0)
     assert found.reason == "RollUnproven"
     assert "the other arm's pods had begun shortly before" in found.remark
 
@@ -117,7 +118,7 @@ def test_an_arm_whose_predecessor_was_cold_is_not_confirmed_for_it():
 @draws(60)
 @given(st.floats(0.3, 3.0), st.floats(0.3, 3.0), st.floats(0.001, 1.0), st.floats(-1.0, 10.0))
 def test_what_is_confirmed_gains_surely_and_what_is_disproved_loses_surely(speedup, promise, sd, windows):
-    found = outcome(measured(speedup, sd), Promise(promise, 0.9 * promise, 1.1 * promise), windows)
+    found = outcome(measured(speedup, sd), Estimate(promise, 0.9 * promise, 1.1 * promise), windows)
     assume(found is not None)
     lower, upper = found.bounds
     if found.reason == "RollConfirmed":

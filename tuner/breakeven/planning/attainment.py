@@ -13,22 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from breakeven.estimate import Estimate
+
 CONFIDENCE = 0.9
 """Two-sided level of the bounds here, as of a profile's by default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A figure and its bounds; None: not known, or open.
-
-    Attributes:
-        value: interpolated between the edges.
-        lower, upper: what it is at least and at most.
-    """
-
-    value: float | None
-    lower: float | None
-    upper: float | None
 
 
 def added_up(histograms: Sequence[Mapping[float, float]]) -> dict[float, float]:
@@ -94,32 +82,32 @@ class Histogram:
         """Requests that surely took longer: those above the first edge that is not below the limit."""
         return self.requests - self.counts[bisect_left(self.edges_s, limit_s)]
 
-    def within(self, limit_s: float) -> Band:
+    def within(self, limit_s: float) -> Estimate:
         """Share of requests that kept a limit (s); nothing without requests.
 
         Between two edges every request of that bucket may have kept it, or none. Sampling widens that by Wilson's interval, which
         stays within 0 and 1 also where all requests did.
         """
         if not self.requests > 0.0:
-            return Band(None, None, None)
+            return Estimate()
         above = bisect_left(self.edges_s, limit_s)
         exact = self.edges_s[above] == limit_s
         low = self.counts[above] if exact else self.counts[above - 1] if above else 0.0
         lower, _ = _wilson(low / self.requests, self.requests)
         _, upper = _wilson(self.counts[above] / self.requests, self.requests)
-        return Band(self._interpolated(limit_s, above) / self.requests, lower, upper)
+        return Estimate(self._interpolated(limit_s, above) / self.requests, lower, upper)
 
-    def quantile(self, share: float) -> Band:
+    def quantile(self, share: float) -> Estimate:
         """Latency (s) that a share of requests kept, in (0, 1); nothing without requests.
 
         The upper bound is open, and there is no value, where it lies beyond the last finite edge.
         """
         if not self.requests > 0.0:
-            return Band(None, None, None)
+            return Estimate()
         below, above = (rank * self.requests for rank in _wilson(share, self.requests))
         first, last = bisect_left(self.counts, below), bisect_left(self.counts, above)
         upper_s = self.edges_s[min(last, len(self.edges_s) - 1)]
-        return Band(
+        return Estimate(
             self._at(share * self.requests),
             self.edges_s[first - 1] if first else 0.0,
             upper_s if math.isfinite(upper_s) else None,
@@ -152,4 +140,4 @@ def _wilson(share: float, requests: float) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-__all__ = ["CONFIDENCE", "Band", "Histogram"]
+__all__ = ["CONFIDENCE", "Estimate", "Histogram"]

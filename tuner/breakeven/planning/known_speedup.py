@@ -5,23 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.expected_saving import FittedLaw
 from breakeven.planning.inflight import FULL
 from breakeven.planning.learned_laws import Evidence, learned
-
-
-class KnownSpeedup(NamedTuple):
-    """Latency without speculation over latency with an arm, and bounds."""
-
-    value: float
-    lower: float
-    upper: float
 
 
 def known_speedup(
@@ -31,7 +23,7 @@ def known_speedup(
     rps: float,
     now_s: float,
     confidence: float,
-) -> KnownSpeedup | None:
+) -> Estimate | None:
     """The speedup at a rate by the laws that decisions rest on; None where it has none: saturated, idle, or no such law.
 
     Args:
@@ -58,4 +50,4 @@ def known_speedup(
 
     value = float(logarithm(likely)[0])
     half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * float(logarithm(known.draws()).std())
-    return KnownSpeedup(math.exp(value), math.exp(value - half), math.exp(value + half))
+    return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half))
