@@ -107,7 +107,8 @@ class Model(BaseModel):
     def _check_lists(self) -> Self:
         # The API server refuses equal items of such lists itself; a file must fail in the same way.
         for name, info in type(self).model_fields.items():
-            extra = info.json_schema_extra
+            # Of a row of a status the marks stand beside, see `figures`.
+            extra = getattr(info.json_schema_extra, "extra", info.json_schema_extra)
             if isinstance(extra, dict) and extra.get(_LIST_TYPE) in {"map", "set"}:
                 keys = cast("list[str]", extra.get(_LIST_KEYS, []))
                 _refuse_equal_items(getattr(self, name), keys, info.alias or name)

@@ -15,7 +15,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
-from breakeven_operator.resources.figures import FigureGauge, LowerOrOpen, Renewal, UpperOrOpen
+from breakeven_operator.resources.figures import FigureGauge, LowerOrOpen, Renewal, UpperOrOpen, row
 
 
 class ArmCapacity(StatusModel):
@@ -37,37 +37,24 @@ class ArmCapacity(StatusModel):
     ]
     lower_rps: LowerOrOpen = None
     upper_rps: UpperOrOpen = None
-    limit: Annotated[
-        Word | None,
-        Field(
-            description="What bounds it: Objective, Saturation, MaxNumSeqs (the engine's batch) or KvPool."
-        ),
-    ] = None
-    replicas: Annotated[
-        int | None,
-        Field(
-            ge=1, description="Replicas for the present load of all of them, with headroom, by the estimate."
-        ),
-    ] = None
+    limit: Word | None = row(
+        "What bounds it: Objective, Saturation, MaxNumSeqs (the engine's batch) or KvPool."
+    )
+    replicas: int | None = row(
+        "Replicas for the present load of all of them, with headroom, by the estimate.", ge=1
+    )
 
 
 class CapacityStatus(StatusModel):
     """How much load the target's replicas carry, and how many it needs."""
 
-    arms: Annotated[
-        tuple[ArmCapacity, ...],
-        Field(max_length=64, json_schema_extra=list_map("arm"), description="Every arm that may run."),
-    ] = ()
-    fleet_load_rps: Annotated[
-        Number | None, Field(description="Offered load of all replicas together, requests per second.")
-    ] = None
-    recommended_replicas: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="Replicas for that load times 1.2, by the lower bound of the running arm (during a roll: of the arm that carries least). "
-            "Absent while load or capacity is not known.",
-        ),
+    arms: tuple[ArmCapacity, ...] = row(
+        "Every arm that may run.", default=(), extra=list_map("arm"), max_length=64
+    )
+    fleet_load_rps: Number | None = row("Offered load of all replicas together, requests per second.")
+    recommended_replicas: int | None = row(
+        "Replicas for that load times 1.2, by the lower bound of the running arm (during a roll: of the arm that carries least). "
+        "Absent while load or capacity is not known.",
         FigureGauge(
             "breakeven_recommended_replicas",
             "Replicas for the present load of all of them times 1.2, by the lower bound of the running arm's capacity; absent while "
@@ -75,20 +62,15 @@ class CapacityStatus(StatusModel):
             # What is acted upon must not be of an earlier cycle.
             fresh=True,
         ),
-    ] = None
-    scaled_by: Annotated[
-        str | None,
-        Field(
-            max_length=128,
-            description="Field manager of the autoscaler that last set the target's replicas; absent: none has.",
-        ),
+        ge=1,
+    )
+    scaled_by: str | None = row(
+        "Field manager of the autoscaler that last set the target's replicas; absent: none has.",
         Renewal.AT_ONCE,
-    ] = None
-    fewest_replicas_arm: Annotated[
-        ArmName | None,
-        Field(
-            description="The arm that surely needs fewest replicas for the present load; the running one where none surely needs fewer."
-        ),
+        max_length=128,
+    )
+    fewest_replicas_arm: ArmName | None = row(
+        "The arm that surely needs fewest replicas for the present load; the running one where none surely needs fewer.",
         Renewal.AT_ONCE,
-    ] = None
-    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
+    )
+    message: Sentence | None = row("The same as a sentence.")

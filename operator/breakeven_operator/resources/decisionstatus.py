@@ -39,7 +39,7 @@ from breakeven_operator.resources.figures import (
     UpperOrOpen,
     bounded,
     ends_of,
-    figure,
+    row,
 )
 
 
@@ -171,9 +171,7 @@ class Alternative(StatusModel):
     """The best arm among those that were not chosen."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
-    speedup: Annotated[
-        Number | None, Field(description="Its speedup against no speculation at this load.")
-    ] = None
+    speedup: Number | None = row("Its speedup against no speculation at this load.")
     speedup_lower: LowerBound = None
     speedup_upper: UpperBound = None
 
@@ -184,15 +182,13 @@ _OF_ARM = {"arm": "compared_arm"}
 class DecisionStatus(StatusModel):
     """The last decision with the figures that made it."""
 
-    time: Annotated[
-        Instant | None,
-        Field(description="When it was made."),
+    time: Instant | None = row(
+        "When it was made.",
         Renewal.NEVER,
         FigureGauge("breakeven_decision_timestamp_seconds", "Time of the last decision."),
-    ] = None
-    action: Annotated[
-        Word | None,
-        Field(description="Stay, Switch or Hold."),
+    )
+    action: Word | None = row(
+        "Stay, Switch or Hold.",
         Renewal.AT_ONCE,
         FigureGauge(
             "breakeven_decision_info",
@@ -200,30 +196,23 @@ class DecisionStatus(StatusModel):
             {"action": "action", "reason": "reason"},
             info=True,
         ),
-    ] = None
-    arm: Annotated[
-        ArmName | None,
-        Field(description="The arm that should run."),
+    )
+    arm: ArmName | None = row(
+        "The arm that should run.",
         Renewal.AT_ONCE,
         FigureGauge(
             "breakeven_recommended_arm_info", "1 for the arm that should run.", {"arm": "arm"}, info=True
         ),
-    ] = None
-    running_arm: Annotated[
-        ArmName | None, Field(description="The arm that ran when it was made."), Renewal.AT_ONCE
-    ] = None
-    reason: Annotated[
-        Word | None, Field(description="One word why; see docs/reasons.md."), Renewal.AT_ONCE
-    ] = None
-    message: Annotated[
-        Sentence | None, Field(description="The same as a sentence, with what would change it.")
-    ] = None
-    compared_arm: ArmName | None = figure(
+    )
+    running_arm: ArmName | None = row("The arm that ran when it was made.", Renewal.AT_ONCE)
+    reason: Word | None = row("One word why; see docs/reasons.md.", Renewal.AT_ONCE)
+    message: Sentence | None = row("The same as a sentence, with what would change it.")
+    compared_arm: ArmName | None = row(
         "The speculative arm that the following figures are about: the running one, else the best one.",
         _read(lambda facts: facts.compared and facts.compared.arm.name),
         Renewal.AT_ONCE,
     )
-    saturated_arms: tuple[ArmName, ...] = figure(
+    saturated_arms: tuple[ArmName, ...] = row(
         "Which of the compared arm and none cannot carry the present load, by its law: requests queue, "
         "and there is no speedup to state.",
         _read(_saturated),
@@ -233,7 +222,7 @@ class DecisionStatus(StatusModel):
         extra=ATOMIC,
         max_length=2,
     )
-    speedup: Number | None = figure(
+    speedup: Number | None = row(
         "Latency without speculation over latency with the compared arm; absent where one of the two is saturated.",
         _read(lambda facts: facts.compared and _speedup(facts.compared)),
         LOGGED,
@@ -246,16 +235,16 @@ class DecisionStatus(StatusModel):
             instead=_shown_speedup,
         ),
     )
-    speedup_lower: Annotated[Number | None, Field(description="Lower bound of the speedup."), LOGGED] = None
-    speedup_upper: Annotated[Number | None, Field(description="Upper bound of the speedup."), LOGGED] = None
-    c1_ratio: Number | None = figure(
+    speedup_lower: Number | None = row("Lower bound of the speedup.", LOGGED)
+    speedup_upper: Number | None = row("Upper bound of the speedup.", LOGGED)
+    c1_ratio: Number | None = row(
         "C1,R: latency of a lone request, compared arm over none.",
         _read(lambda facts: facts.compared and facts.compared.c1_ratio),
         FigureGauge(
             "breakeven_c1_ratio", "C1,R: latency of a lone request, arm over no speculation.", _OF_ARM
         ),
     )
-    c2_ratio: Number | None = figure(
+    c2_ratio: Number | None = row(
         "C2,R: cost of company, compared arm over none; above 1 the gain shrinks with load.",
         _read(
             lambda facts: facts.compared and Estimate.of(facts.compared.c2_ratio, facts.compared.c2_ratio_ci)
@@ -267,14 +256,14 @@ class DecisionStatus(StatusModel):
             ends=ends_of("c2_ratio"),
         ),
     )
-    c2_ratio_lower: Annotated[Number | None, Field(description="Lower bound of C2,R.")] = None
-    c2_ratio_upper: Annotated[Number | None, Field(description="Upper bound of C2,R.")] = None
-    verdict: PaysWhereStatus | None = figure(
+    c2_ratio_lower: Number | None = row("Lower bound of C2,R.")
+    c2_ratio_upper: Number | None = row("Upper bound of C2,R.")
+    verdict: PaysWhereStatus | None = row(
         "For which loads the compared arm pays.",
         _read(lambda facts: facts.compared and PaysWhereStatus(str(facts.compared.verdict).capitalize())),
         Renewal.AT_ONCE,
     )
-    break_even_rps: Number | None = figure(
+    break_even_rps: Number | None = row(
         "Load per replica at which the gain is gone, requests per second.",
         _read(
             lambda facts: (
@@ -292,35 +281,35 @@ class DecisionStatus(StatusModel):
     )
     break_even_lower_rps: LowerOrOpen = None
     break_even_upper_rps: UpperOrOpen = None
-    confidence_percent: int | None = figure(
+    confidence_percent: int | None = row(
         "Confidence of all bounds here.",
         _read(lambda facts: facts.explained and round(100 * facts.explained.confidence)),
         ge=0,
         le=100,
     )
-    load_rps: Number | None = figure(
+    load_rps: Number | None = row(
         "Offered load per replica, requests per second.",
         _read(lambda facts: facts.live and facts.live.rps),
         LOGGED,
         FigureGauge("breakeven_load_requests_per_second", "Offered load per replica."),
     )
-    considered_arm: ArmName | None = figure(
+    considered_arm: ArmName | None = row(
         "The arm that saving and roll cost are about: the one to change to, else the best other one.",
         _read(lambda facts: facts.considered and facts.considered.arm.name),
     )
-    saving_percent: Number | None = figure(
+    saving_percent: Number | None = row(
         "Request time that the considered arm saves over the loads of the next horizonSeconds; below 0 it takes more.",
         _read(_saving),
         LOGGED,
     )
-    saving_lower_percent: Annotated[Number | None, Field(description="Lower bound of the saving.")] = None
-    saving_upper_percent: Annotated[Number | None, Field(description="Upper bound of the saving.")] = None
-    roll_cost_seconds: Number | None = figure(
+    saving_lower_percent: Number | None = row("Lower bound of the saving.")
+    saving_upper_percent: Number | None = row("Upper bound of the saving.")
+    roll_cost_seconds: Number | None = row(
         "What a roll to the considered arm takes, as time of serving the present load.",
         _read(_roll_cost),
         LOGGED,
     )
-    pays_until_rps: Number | None = figure(
+    pays_until_rps: Number | None = row(
         "breakEvenRps as the live latency of the arms that ran has corrected it.",
         _read(
             lambda facts: (
@@ -328,7 +317,7 @@ class DecisionStatus(StatusModel):
             )
         ),
     )
-    expected_peak_rps: Number | None = figure(
+    expected_peak_rps: Number | None = row(
         "Highest load per replica that is expected to come again, requests per second; absent when the "
         "present load is taken to last.",
         _read(lambda facts: facts.ahead and facts.ahead.peak_rps),
@@ -338,24 +327,24 @@ class DecisionStatus(StatusModel):
             "Highest load per replica that is expected; absent where the present load is taken to last.",
         ),
     )
-    expected_observations: int | None = figure(
+    expected_observations: int | None = row(
         "Past loads behind expectedPeakRps, each a mean over the same time: those of the last updatePolicy.horizonSeconds "
         "and what followed this time of day on the days before.",
         _read(lambda facts: facts.past_loads if facts.ahead else None),
         ge=0,
     )
-    inflight: Number | None = figure(
+    inflight: Number | None = row(
         "Mean requests in flight per replica.",
         _read(lambda facts: facts.live and facts.live.inflight),
         LOGGED,
         FigureGauge("breakeven_inflight_requests", "Mean requests in flight per replica."),
     )
-    utilization: Number | None = figure(
+    utilization: Number | None = row(
         "Load over the running arm's saturation.",
         _read(lambda facts: facts.running and facts.running.utilisation),
         FigureGauge("breakeven_utilization_ratio", "Load over the running arm's saturation."),
     )
-    tokens_per_step: Number | None = figure(
+    tokens_per_step: Number | None = row(
         "Measured tokens per request-step of the running arm.",
         _read(lambda facts: facts.live and facts.live.tokens_per_step),
         LOGGED,
@@ -364,13 +353,13 @@ class DecisionStatus(StatusModel):
             "Measured tokens per request-step of the running arm, bonus token included.",
         ),
     )
-    observed_latency_seconds: Number | None = figure(
+    observed_latency_seconds: Number | None = row(
         "Measured mean latency of a request.",
         _read(lambda facts: facts.live and facts.live.latency_s),
         LOGGED,
         FigureGauge("breakeven_observed_latency_seconds", "Measured mean latency of a request."),
     )
-    predicted_latency_seconds: Number | None = figure(
+    predicted_latency_seconds: Number | None = row(
         "What the profile predicts for the running arm.",
         _read(lambda facts: facts.running and facts.running.prediction.latency_s),
         LOGGED,
@@ -379,12 +368,12 @@ class DecisionStatus(StatusModel):
             "Mean latency that the profile predicts for the running arm at the present load.",
         ),
     )
-    requests: int | None = figure(
+    requests: int | None = row(
         "Finished requests behind the measured figures.",
         _read(lambda facts: facts.live and max(0, round(facts.live.requests))),
         ge=0,
     )
-    given_up_percent: Number | None = figure(
+    given_up_percent: Number | None = row(
         "Requests that began and whose clients went away before the end, of all that began.",
         _read(lambda facts: facts.live and 100.0 * facts.live.given_up),
         FigureGauge(
@@ -392,10 +381,10 @@ class DecisionStatus(StatusModel):
             "Requests that began and whose clients went away before the end, of all that began; what gives up in the queue is not seen.",
         ),
     )
-    window_seconds: Number | None = figure(
+    window_seconds: Number | None = row(
         "Time over which they were counted.", _read(lambda facts: facts.live and facts.live.window_s)
     )
-    evidence_time: Instant | None = figure(
+    evidence_time: Instant | None = row(
         "Time of the newest sample used.",
         _read(lambda facts: facts.live and facts.now - timedelta(seconds=facts.live.age_s)),
         Renewal.NEVER,
@@ -404,16 +393,8 @@ class DecisionStatus(StatusModel):
             "Time of the newest sample behind the figures above; alerts must check its age.",
         ),
     )
-    alternative: Alternative | None = figure("The best arm that was not chosen.", _read(_alternative))
-    held_until: Annotated[
-        Instant | None,
-        Field(description="End of the cool-down, dwell or back-off that holds a change back."),
-        Renewal.AT_ONCE,
-        LOGGED,
-    ] = None
-    profile: Annotated[
-        ObjectName | None,
-        Field(description="SpeculationProfile the figures come from."),
-        Renewal.AT_ONCE,
-        LOGGED,
-    ] = None
+    alternative: Alternative | None = row("The best arm that was not chosen.", _read(_alternative))
+    held_until: Instant | None = row(
+        "End of the cool-down, dwell or back-off that holds a change back.", Renewal.AT_ONCE, LOGGED
+    )
+    profile: ObjectName | None = row("SpeculationProfile the figures come from.", Renewal.AT_ONCE, LOGGED)

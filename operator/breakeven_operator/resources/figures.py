@@ -96,7 +96,7 @@ class _FigureRow:
         schema.update(self.extra)
 
 
-def figure(
+def row(
     description: str,
     *marks: object,
     default: object = None,

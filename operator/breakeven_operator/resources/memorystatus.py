@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven_operator.resources.base import (
+    ATOMIC,
     ArmName,
     Instant,
     Number,
@@ -21,13 +22,11 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
-from breakeven_operator.resources.figures import FigureGauge, Renewal
+from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 from breakeven_operator.resources.modelstatus import ModelAccount
 
 LONGEST_VALUE = 256
 """Characters of an annotation's value that are remembered; what comes after them makes no other value."""
-
-_ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
 
 class SeenAcceptance(StatusModel):
@@ -37,17 +36,16 @@ class SeenAcceptance(StatusModel):
     tokens_per_step: Annotated[
         RequiredNumber, Field(description="Tokens per request-step, bonus token included."), Renewal.MOVED
     ]
-    relative_scatter: Annotated[
-        Number | None,
-        Field(description="Its standard deviation between windows of time, over itself."),
+    relative_scatter: Number | None = row(
+        "Its standard deviation between windows of time, over itself.", Renewal.LEARNED
+    )
+    accept: tuple[RequiredNumber, ...] = row(
+        "Share of drafts whose first tokens up to each position were all accepted.",
         Renewal.LEARNED,
-    ] = None
-    accept: Annotated[
-        tuple[RequiredNumber, ...],
-        _ATOMIC_SHARES,
-        Field(description="Share of drafts whose first tokens up to each position were all accepted."),
-        Renewal.LEARNED,
-    ] = ()
+        default=(),
+        extra=ATOMIC,
+        max_length=32,
+    )
 
 
 class LiveEvidence(StatusModel):
@@ -69,13 +67,10 @@ class LiveEvidence(StatusModel):
     ]
     pull_alone: Annotated[RequiredNumber, Field(description="Precision times mean, of the first factor.")]
     pull_company: Annotated[RequiredNumber, Field(description="Precision times mean, of the second factor.")]
-    alone_seconds: Annotated[
-        Number | None,
-        Field(
-            description="C1 that the profile gave at the acceptance and lengths of then; a law that was converted since is in more doubt."
-        ),
-    ] = None
-    company_seconds: Annotated[Number | None, Field(description="C2, likewise.")] = None
+    alone_seconds: Number | None = row(
+        "C1 that the profile gave at the acceptance and lengths of then; a law that was converted since is in more doubt."
+    )
+    company_seconds: Number | None = row("C2, likewise.")
 
 
 class Suspicion(StatusModel):
@@ -83,10 +78,8 @@ class Suspicion(StatusModel):
 
     profile: Annotated[ObjectName, Field(description="The profile.")]
     reason: Annotated[Word, Field(description="Why, in one word.")]
-    message: Annotated[Sentence | None, Field(description="The same as a sentence, with both figures.")] = (
-        None
-    )
-    since_time: Annotated[Instant | None, Field(description="Since when.")] = None
+    message: Sentence | None = row("The same as a sentence, with both figures.")
+    since_time: Instant | None = row("Since when.")
 
 
 class BarredArm(StatusModel):
@@ -103,10 +96,8 @@ class BarredArm(StatusModel):
         ),
     ]
     reason: Annotated[Word, Field(description="Why it was left, in one word.")]
-    message: Annotated[Sentence | None, Field(description="The same as a sentence, with its figures.")] = None
-    profile: Annotated[ObjectName | None, Field(description="Profile in force then; a new one ends it.")] = (
-        None
-    )
+    message: Sentence | None = row("The same as a sentence, with its figures.")
+    profile: ObjectName | None = row("Profile in force then; a new one ends it.")
     since_time: Annotated[Instant, Field(description="Since when.")]
 
 
@@ -122,167 +113,103 @@ class RequestsBefore(StatusModel):
 class MemoryStatus(StatusModel):
     """The decision's memory from one cycle to the next; an operator that starts again continues with it."""
 
-    target_uid: Annotated[
-        str | None,
-        Field(
-            max_length=64,
-            description="UID of the target that was seen last; kept while there is none, so that another one is known to be new.",
-        ),
-    ] = None
-    running_arm: Annotated[ArmName | None, Field(description="The arm that was running.")] = None
-    last_switch_time: Annotated[
-        Instant | None, Field(description="When the arm was last changed; starts the cool-down.")
-    ] = None
-    candidate_arm: Annotated[
-        ArmName | None, Field(description="A speculative arm that would be entered if no limit held it back.")
-    ] = None
-    candidate_since_time: Annotated[
-        Instant | None, Field(description="Since when entering one has been worth it.")
-    ] = None
-    decided_time: Annotated[
-        Instant | None, Field(description="When it was last decided on figures."), Renewal.BEGINNING
-    ] = None
-    profile: Annotated[
-        ObjectName | None,
-        Field(description="Profile that the evidence is about; under another one it does not count."),
-    ] = None
-    saved_request_seconds: Annotated[
-        RequiredNumber,
-        Field(description="Request time of the fleet that speculation has saved; it fades over ten days."),
+    target_uid: str | None = row(
+        "UID of the target that was seen last; kept while there is none, so that another one is known to be new.",
+        max_length=64,
+    )
+    running_arm: ArmName | None = row("The arm that was running.")
+    last_switch_time: Instant | None = row("When the arm was last changed; starts the cool-down.")
+    candidate_arm: ArmName | None = row("A speculative arm that would be entered if no limit held it back.")
+    candidate_since_time: Instant | None = row("Since when entering one has been worth it.")
+    decided_time: Instant | None = row("When it was last decided on figures.", Renewal.BEGINNING)
+    profile: ObjectName | None = row(
+        "Profile that the evidence is about; under another one it does not count."
+    )
+    saved_request_seconds: RequiredNumber = row(
+        "Request time of the fleet that speculation has saved; it fades over ten days.",
         Renewal.AMOUNT,
-    ] = 0.0
-    largest_rps: Annotated[
-        RequiredNumber,
-        Field(description="Largest load of the fleet that was seen within ten days."),
-        Renewal.AMOUNT,
-    ] = 0.0
-    largest_replicas: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="Replicas that it came to. Absent in the status of an older operator, whose figures are per replica.",
-        ),
+        default=0.0,
+    )
+    largest_rps: RequiredNumber = row(
+        "Largest load of the fleet that was seen within ten days.", Renewal.AMOUNT, default=0.0
+    )
+    largest_replicas: int | None = row(
+        "Replicas that it came to. Absent in the status of an older operator, whose figures are per replica.",
         Renewal.LEARNED,
-    ] = None
-    largest_time: Annotated[Instant | None, Field(description="When it came."), Renewal.LEARNED] = None
-    queued_requests: Annotated[
-        RequiredNumber,
-        Field(
-            description="Requests of the fleet that wait, by what came and what the arm in place carries; until they are served latency teaches nothing."
-        ),
+        ge=1,
+    )
+    largest_time: Instant | None = row("When it came.", Renewal.LEARNED)
+    queued_requests: RequiredNumber = row(
+        "Requests of the fleet that wait, by what came and what the arm in place carries; until they are served latency teaches nothing.",
         Renewal.LEARNED,
-    ] = 0.0
-    queued_without: Annotated[
-        RequiredNumber,
-        Field(description="Those that would wait, had no speculation run all along."),
+        default=0.0,
+    )
+    queued_without: RequiredNumber = row(
+        "Those that would wait, had no speculation run all along.", Renewal.LEARNED, default=0.0
+    )
+    queued_time: Instant | None = row("When requests last waited.", Renewal.LEARNED)
+    evidence: tuple[LiveEvidence, ...] = row(
+        "What live latency has said about each arm that ever ran.",
         Renewal.LEARNED,
-    ] = 0.0
-    queued_time: Annotated[
-        Instant | None, Field(description="When requests last waited."), Renewal.LEARNED
-    ] = None
-    evidence: Annotated[
-        tuple[LiveEvidence, ...],
-        Field(
-            max_length=64,
-            json_schema_extra=list_map("arm"),
-            description="What live latency has said about each arm that ever ran.",
-        ),
-        Renewal.LEARNED,
-    ] = ()
-    seen: Annotated[
-        tuple[SeenAcceptance, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=list_map("arm"),
-            description="Newest live acceptance per drafter; it outranks the calibrated one until a new profile counts.",
-        ),
-    ] = ()
-    account: Annotated[
-        ModelAccount | None,
-        Field(
-            description="Measured over predicted latency of the arm in place, window by window; a change of arm or profile begins anew."
-        ),
-    ] = None
-    suspicion: Annotated[
-        Suspicion | None,
-        Field(description="Why the profile in force is not taken at its word; a new profile begins anew."),
-    ] = None
-    pays: Annotated[
-        bool | None,
-        Field(description="Whether speculation paid when the bounds last told; a flip is said in an event."),
-    ] = None
-    barred: Annotated[
-        tuple[BarredArm, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=list_map("arm"),
-            description="Arms that are not entered: requests failed on them, or their engines crashed.",
-        ),
-    ] = ()
-    requests_before: Annotated[
-        RequestsBefore | None,
-        Field(
-            description="Requests before the last roll, once it was judged: one that fails them later is left, too."
-        ),
-    ] = None
-    failures: Annotated[
-        int,
-        Field(ge=0, description="Rolls undone in a row."),
+        default=(),
+        extra=list_map("arm"),
+        max_length=64,
+    )
+    seen: tuple[SeenAcceptance, ...] = row(
+        "Newest live acceptance per drafter; it outranks the calibrated one until a new profile counts.",
+        default=(),
+        extra=list_map("arm"),
+        max_length=8,
+    )
+    account: ModelAccount | None = row(
+        "Measured over predicted latency of the arm in place, window by window; a change of arm or profile begins anew."
+    )
+    suspicion: Suspicion | None = row(
+        "Why the profile in force is not taken at its word; a new profile begins anew."
+    )
+    pays: bool | None = row("Whether speculation paid when the bounds last told; a flip is said in an event.")
+    barred: tuple[BarredArm, ...] = row(
+        "Arms that are not entered: requests failed on them, or their engines crashed.",
+        default=(),
+        extra=list_map("arm"),
+        max_length=8,
+    )
+    requests_before: RequestsBefore | None = row(
+        "Requests before the last roll, once it was judged: one that fails them later is left, too."
+    )
+    failures: int = row(
+        "Rolls undone in a row.",
         FigureGauge("breakeven_rolls_undone", "Rolls that were undone in a row."),
-    ] = 0
-    disproved: Annotated[
-        int, Field(ge=0, description="Rolls in a row that measurement disproved, under one profile.")
-    ] = 0
-    disproved_profile: Annotated[
-        ObjectName | None, Field(description="The profile that they were decided on.")
-    ] = None
-    backoff_reason: Annotated[
-        Word | None,
-        Field(description="Why the last roll was undone; urgent rolls do not wait for a measurement."),
-    ] = None
-    backoff_until_time: Annotated[Instant | None, Field(description="No roll before this.")] = None
-    restores: Annotated[
-        int, Field(ge=0, description="How often the annotation was put back after somebody dropped it.")
-    ] = 0
-    others_wrote_time: Annotated[
-        Instant | None,
-        Field(
-            description="Newest change of the target by another field manager that was seen while the annotation stood; only a later one can have dropped it."
-        ),
-    ] = None
-    written_value: Annotated[
-        str | None,
-        Field(
-            max_length=8192,
-            description="The annotation's value as last written by the operator; anything else is somebody's.",
-        ),
-    ] = None
-    recalibrate: Annotated[
-        str | None,
-        Field(
-            max_length=LONGEST_VALUE,
-            description="Value of the recalibrate annotation that was last acted upon.",
-        ),
-    ] = None
-    resume: Annotated[
-        str | None,
-        Field(
-            max_length=LONGEST_VALUE, description="Value of the resume annotation that was last acted upon."
-        ),
-    ] = None
-    taken_over_by: Annotated[
-        str | None,
-        Field(max_length=128, description="Field manager that owns the annotation in the operator's place."),
-    ] = None
-    force_next: Annotated[
-        bool,
-        Field(
-            description="Whether the next write takes the annotation from whoever owns it; a person handed it back."
-        ),
-    ] = False
-    pause_seen: Annotated[
-        bool,
-        Field(
-            description="Whether spec.paused was set since then; unset again it hands the annotation back."
-        ),
-    ] = False
+        default=0,
+        ge=0,
+    )
+    disproved: int = row("Rolls in a row that measurement disproved, under one profile.", default=0, ge=0)
+    disproved_profile: ObjectName | None = row("The profile that they were decided on.")
+    backoff_reason: Word | None = row(
+        "Why the last roll was undone; urgent rolls do not wait for a measurement."
+    )
+    backoff_until_time: Instant | None = row("No roll before this.")
+    restores: int = row("How often the annotation was put back after somebody dropped it.", default=0, ge=0)
+    others_wrote_time: Instant | None = row(
+        "Newest change of the target by another field manager that was seen while the annotation stood; only a later one can have dropped it."
+    )
+    written_value: str | None = row(
+        "The annotation's value as last written by the operator; anything else is somebody's.",
+        max_length=8192,
+    )
+    recalibrate: str | None = row(
+        "Value of the recalibrate annotation that was last acted upon.", max_length=LONGEST_VALUE
+    )
+    resume: str | None = row(
+        "Value of the resume annotation that was last acted upon.", max_length=LONGEST_VALUE
+    )
+    taken_over_by: str | None = row(
+        "Field manager that owns the annotation in the operator's place.", max_length=128
+    )
+    force_next: bool = row(
+        "Whether the next write takes the annotation from whoever owns it; a person handed it back.",
+        default=False,
+    )
+    pause_seen: bool = row(
+        "Whether spec.paused was set since then; unset again it hands the annotation back.", default=False
+    )

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven_operator.resources.base import Instant, Number, StatusModel, Word
-from breakeven_operator.resources.figures import FigureGauge, ItsLower, ItsUpperOrOpen, Renewal, ends_of
+from breakeven_operator.resources.figures import FigureGauge, ItsLower, ItsUpperOrOpen, Renewal, ends_of, row
 
 
 class ObjectiveFinding(StrEnum):
@@ -51,82 +51,62 @@ class ObjectiveStatus(StatusModel):
             description="e2e: whole requests. ttft: time to first token. tpot: time per output token, as a mean of each request."
         ),
     ]
-    finding: Annotated[
-        ObjectiveFinding | None,
-        Field(
-            description="Kept or Missed: the bounds of the measured quantile lie on one side of the limit. Uncertain: on both. "
-            "Unmeasured: there is no such quantile now. Absent without an objective."
-        ),
+    finding: ObjectiveFinding | None = row(
+        "Kept or Missed: the bounds of the measured quantile lie on one side of the limit. Uncertain: on both. "
+        "Unmeasured: there is no such quantile now. Absent without an objective.",
         Renewal.AT_ONCE,
-    ] = None
-    since_time: Annotated[
-        Instant | None, Field(description="Since when it has been found so."), Renewal.AT_ONCE
-    ] = None
-    limit_seconds: Annotated[
-        Number | None,
-        Field(description="What the objective allows."),
+    )
+    since_time: Instant | None = row("Since when it has been found so.", Renewal.AT_ONCE)
+    limit_seconds: Number | None = row(
+        "What the objective allows.",
         Renewal.AT_ONCE,
         _promised("breakeven_objective_seconds", "Limit of spec.slo that 95 % of requests shall keep."),
-    ] = None
-    target_percent: Annotated[
-        int | None, Field(ge=0, le=100, description="Share of requests that shall keep it.")
-    ] = None
-    attainment_percent: Annotated[
-        Number | None,
-        Field(description="Share of requests that kept it, interpolated between two edges of the histogram."),
+    )
+    target_percent: int | None = row("Share of requests that shall keep it.", ge=0, le=100)
+    attainment_percent: Number | None = row(
+        "Share of requests that kept it, interpolated between two edges of the histogram.",
         _promised(
             "breakeven_objective_attainment_ratio",
             "Share of the last window's requests within the limit.",
             ends_of("attainment_percent"),
         ),
-    ] = None
-    attainment_lower_percent: Annotated[
-        Number | None,
-        Field(description="Its lower bound: sampling, and no request between the edges kept it."),
-    ] = None
-    attainment_upper_percent: Annotated[
-        Number | None,
-        Field(description="Its upper bound: sampling, and each request between the edges kept it."),
-    ] = None
-    requests: Annotated[
-        int | None,
-        Field(ge=0, description="Requests in the histogram."),
+    )
+    attainment_lower_percent: Number | None = row(
+        "Its lower bound: sampling, and no request between the edges kept it."
+    )
+    attainment_upper_percent: Number | None = row(
+        "Its upper bound: sampling, and each request between the edges kept it."
+    )
+    requests: int | None = row(
+        "Requests in the histogram.",
         _promised(
             "breakeven_objective_requests", "Requests of the last window that were held against the limit."
         ),
-    ] = None
-    missed_requests: Annotated[
-        int | None,
-        Field(ge=0, description="Those of them that surely took longer than the limit."),
+        ge=0,
+    )
+    missed_requests: int | None = row(
+        "Those of them that surely took longer than the limit.",
         _promised("breakeven_objective_missed_requests", "Those of them that surely took longer."),
-    ] = None
-    p50_seconds: Annotated[
-        Number | None,
-        Field(description="Median; half of the requests took no longer."),
-        _quantile("0.5", "p50_seconds"),
-    ] = None
+        ge=0,
+    )
+    p50_seconds: Number | None = row(
+        "Median; half of the requests took no longer.", _quantile("0.5", "p50_seconds")
+    )
     p50_lower_seconds: ItsLower = None
     p50_upper_seconds: ItsUpperOrOpen = None
-    p95_seconds: Annotated[
-        Number | None, Field(description="95th percentile."), _quantile("0.95", "p95_seconds")
-    ] = None
+    p95_seconds: Number | None = row("95th percentile.", _quantile("0.95", "p95_seconds"))
     p95_lower_seconds: ItsLower = None
     p95_upper_seconds: ItsUpperOrOpen = None
-    p99_seconds: Annotated[
-        Number | None, Field(description="99th percentile."), _quantile("0.99", "p99_seconds")
-    ] = None
+    p99_seconds: Number | None = row("99th percentile.", _quantile("0.99", "p99_seconds"))
     p99_lower_seconds: ItsLower = None
     p99_upper_seconds: ItsUpperOrOpen = None
-    predicted_p95_seconds: Annotated[
-        Number | None,
-        Field(
-            description="95th percentile that the profile predicts for the running arm at the present load; absent where none was calibrated."
-        ),
+    predicted_p95_seconds: Number | None = row(
+        "95th percentile that the profile predicts for the running arm at the present load; absent where none was calibrated.",
         _promised(
             "breakeven_objective_predicted_seconds",
             "95th percentile that the profile predicts for the running arm at the present load.",
             ends_of("predicted_p95_seconds"),
         ),
-    ] = None
+    )
     predicted_p95_lower_seconds: ItsLower = None
     predicted_p95_upper_seconds: ItsUpperOrOpen = None

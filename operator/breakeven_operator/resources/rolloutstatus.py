@@ -19,7 +19,7 @@ from breakeven_operator.resources.base import (
     Time,
     Word,
 )
-from breakeven_operator.resources.figures import FigureGauge, Renewal
+from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 
 
 class RolloutPhase(StrEnum):
@@ -51,32 +51,21 @@ class HistoryResult(StrEnum):
 class PromiseAndMeasurement(StatusModel):
     """Expected speedup of a change of arm, and the measured one."""
 
-    predicted_speedup: Annotated[
-        Number | None,
-        Field(
-            description="Predicted latency ratio, old arm over new; once it is measured, for the load that was measured."
-        ),
-    ] = None
-    predicted_speedup_lower: Annotated[Number | None, Field(description="Lower bound of it.")] = None
-    predicted_speedup_upper: Annotated[Number | None, Field(description="Upper bound of it.")] = None
-    load_rps: Annotated[
-        Number | None,
-        Field(description="Load per replica at which it was decided; once it is measured, at which it was."),
-    ] = None
-    measured_speedup: Annotated[
-        Number | None, Field(description="Measured latency ratio, old arm over new, at equal load.")
-    ] = None
-    measured_speedup_lower: Annotated[Number | None, Field(description="Lower bound of it.")] = None
-    measured_speedup_upper: Annotated[Number | None, Field(description="Upper bound of it.")] = None
-    measured_requests: Annotated[int | None, Field(ge=0, description="Requests behind the measurement.")] = (
-        None
+    predicted_speedup: Number | None = row(
+        "Predicted latency ratio, old arm over new; once it is measured, for the load that was measured."
     )
-    witness: Annotated[
-        Witness | None,
-        Field(
-            description="What the measurement rests on: SideBySide (both arms at the same time), BeforeAfter, or Both."
-        ),
-    ] = None
+    predicted_speedup_lower: Number | None = row("Lower bound of it.")
+    predicted_speedup_upper: Number | None = row("Upper bound of it.")
+    load_rps: Number | None = row(
+        "Load per replica at which it was decided; once it is measured, at which it was."
+    )
+    measured_speedup: Number | None = row("Measured latency ratio, old arm over new, at equal load.")
+    measured_speedup_lower: Number | None = row("Lower bound of it.")
+    measured_speedup_upper: Number | None = row("Upper bound of it.")
+    measured_requests: int | None = row("Requests behind the measurement.", ge=0)
+    witness: Witness | None = row(
+        "What the measurement rests on: SideBySide (both arms at the same time), BeforeAfter, or Both."
+    )
 
 
 def _deadline(rollout: Rollout) -> datetime | None:
@@ -88,56 +77,38 @@ class Rollout(PromiseAndMeasurement):
     """A change of arm on its way; written before the target is."""
 
     id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
-    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
-    to_arm: Annotated[ArmName | None, Field(description="The arm that shall run.")] = None
-    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
-    phase: Annotated[RolloutPhase, Field(description="Intended, Rolling, Confirming or Undoing.")] = (
-        RolloutPhase.INTENDED
+    from_arm: ArmName | None = row("The arm that ran.")
+    to_arm: ArmName | None = row("The arm that shall run.")
+    reason: Word | None = row("Why, in one word.")
+    phase: RolloutPhase = row("Intended, Rolling, Confirming or Undoing.", default=RolloutPhase.INTENDED)
+    value: str | None = row("The annotation's value that is written.", max_length=8192)
+    previous_value: str | None = row(
+        "The annotation's value to go back to; absent: there was none.", max_length=8192
     )
-    value: Annotated[
-        str | None, Field(max_length=8192, description="The annotation's value that is written.")
-    ] = None
-    previous_value: Annotated[
-        str | None,
-        Field(max_length=8192, description="The annotation's value to go back to; absent: there was none."),
-    ] = None
-    started_time: Annotated[Instant | None, Field(description="When it was decided.")] = None
-    deadline_time: Annotated[
-        Instant | None,
-        Field(description="When it is undone unless it has finished."),
+    started_time: Instant | None = row("When it was decided.")
+    deadline_time: Instant | None = row(
+        "When it is undone unless it has finished.",
         FigureGauge(
             "breakeven_rollout_deadline_timestamp_seconds",
             "When a roll is undone unless all pods run the new arm; absent when none is under way.",
             instead=_deadline,
         ),
-    ] = None
-    unschedulable_since_time: Annotated[
-        Instant | None, Field(description="Since when a new pod has found no GPU."), Renewal.MOVED
-    ] = None
-    finished_time: Annotated[
-        Instant | None, Field(description="When all pods ran the new arm; measuring starts here.")
-    ] = None
-    from_replica_set: Annotated[
-        ObjectName | None, Field(description="The ReplicaSet whose pods run the old arm.")
-    ] = None
-    to_replica_set: Annotated[
-        ObjectName | None, Field(description="The ReplicaSet whose pods run the new arm.")
-    ] = None
-    target_generation: Annotated[
-        int | None, Field(ge=0, description="The target's generation after the write.")
-    ] = None
-    latency_before_seconds: Annotated[
-        Number | None, Field(description="Measured mean latency before it.")
-    ] = None
+    )
+    unschedulable_since_time: Instant | None = row("Since when a new pod has found no GPU.", Renewal.MOVED)
+    finished_time: Instant | None = row("When all pods ran the new arm; measuring starts here.")
+    from_replica_set: ObjectName | None = row("The ReplicaSet whose pods run the old arm.")
+    to_replica_set: ObjectName | None = row("The ReplicaSet whose pods run the new arm.")
+    target_generation: int | None = row("The target's generation after the write.", ge=0)
+    latency_before_seconds: Number | None = row("Measured mean latency before it.")
 
 
 class HistoryEntry(PromiseAndMeasurement):
     """A change of arm that has ended."""
 
     time: Annotated[Time, Field(description="When it ended.")]
-    from_arm: Annotated[ArmName | None, Field(description="The arm that ran.")] = None
-    to_arm: Annotated[ArmName | None, Field(description="The arm that should run.")] = None
-    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
+    from_arm: ArmName | None = row("The arm that ran.")
+    to_arm: ArmName | None = row("The arm that should run.")
+    reason: Word | None = row("Why, in one word.")
     result: Annotated[
         HistoryResult,
         Field(
@@ -145,5 +116,5 @@ class HistoryEntry(PromiseAndMeasurement):
             "Superseded; Unconfirmed in entries of earlier versions."
         ),
     ]
-    seconds: Annotated[Number | None, Field(description="How long it took.")] = None
-    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
+    seconds: Number | None = row("How long it took.")
+    message: Sentence | None = row("The same as a sentence.")

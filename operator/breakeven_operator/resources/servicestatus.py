@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.base import (
     ATOMIC,
@@ -21,7 +17,7 @@ from breakeven_operator.resources.base import (
 )
 from breakeven_operator.resources.capacitystatus import CapacityStatus
 from breakeven_operator.resources.decisionstatus import DecisionStatus
-from breakeven_operator.resources.figures import FigureGauge, Renewal
+from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.modelstatus import ModelStatus
@@ -33,137 +29,92 @@ from breakeven_operator.resources.targetstatus import Current, Target
 class CalibrationStatus(StatusModel):
     """Where measuring stands."""
 
-    run: Annotated[
-        ObjectName | None,
-        Field(description="CalibrationRun under way, else the last one."),
-        Renewal.AT_ONCE,
-    ] = None
-    profile: Annotated[
-        ObjectName | None, Field(description="SpeculationProfile in force."), Renewal.AT_ONCE
-    ] = None
-    profile_time: Annotated[Time | None, Field(description="When it was measured.")] = None
-    fingerprint: Annotated[str | None, Field(max_length=64, description="What it was measured on.")] = None
-    points_done: Annotated[int | None, Field(ge=0, description="Points of the run that are measured.")] = None
-    points_planned: Annotated[int | None, Field(ge=0, description="Points of the run in all.")] = None
-    gpu_seconds_used: Annotated[Number | None, Field(description="GPU-seconds the run has held so far.")] = (
-        None
-    )
-    last_run_time: Annotated[
-        Instant | None,
-        Field(description="When the last run ended, whatever its result."),
-        Renewal.AT_ONCE,
-    ] = None
-    last_run: Annotated[ObjectName | None, Field(description="The run that ended then.")] = None
-    last_reason: Annotated[Word | None, Field(description="How it ended, in one word.")] = None
-    last_message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
-    failures: Annotated[
-        int,
-        Field(ge=0, description="Runs that failed in a row; each doubles the pause."),
+    run: ObjectName | None = row("CalibrationRun under way, else the last one.", Renewal.AT_ONCE)
+    profile: ObjectName | None = row("SpeculationProfile in force.", Renewal.AT_ONCE)
+    profile_time: Time | None = row("When it was measured.")
+    fingerprint: str | None = row("What it was measured on.", max_length=64)
+    points_done: int | None = row("Points of the run that are measured.", ge=0)
+    points_planned: int | None = row("Points of the run in all.", ge=0)
+    gpu_seconds_used: Number | None = row("GPU-seconds the run has held so far.")
+    last_run_time: Instant | None = row("When the last run ended, whatever its result.", Renewal.AT_ONCE)
+    last_run: ObjectName | None = row("The run that ended then.")
+    last_reason: Word | None = row("How it ended, in one word.")
+    last_message: Sentence | None = row("The same as a sentence.")
+    failures: int = row(
+        "Runs that failed in a row; each doubles the pause.",
         Renewal.AT_ONCE,
         FigureGauge("breakeven_calibrations_failed", "Calibrations that failed in a row."),
-    ] = 0
-    doubts: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="Runs in a row that were asked for by what live traffic says against the profile; each doubles the pause.",
-        ),
-    ] = 0
-    startup_seconds: Annotated[
-        Number | None, Field(description="Longest engine start-up seen; sets the deadline of rolls.")
-    ] = None
+        default=0,
+        ge=0,
+    )
+    doubts: int = row(
+        "Runs in a row that were asked for by what live traffic says against the profile; each doubles the pause.",
+        default=0,
+        ge=0,
+    )
+    startup_seconds: Number | None = row("Longest engine start-up seen; sets the deadline of rolls.")
 
 
 class ServiceDisplay(StatusModel):
     """The columns of kubectl get, ready to print."""
 
-    target: Annotated[Cell | None, Field(description="Kind and name of the target.")] = None
-    arm: Annotated[Cell | None, Field(description="Running arm."), Renewal.AT_ONCE] = None
-    pays: Annotated[
-        Cell | None, Field(description="Yes, No or ?: does speculation pay at this load."), Renewal.AT_ONCE
-    ] = None
-    speedup: Annotated[Cell | None, Field(description="Speedup of the compared arm with bounds.")] = None
-    break_even: Annotated[Cell | None, Field(description="Load per replica at which the gain is gone.")] = (
-        None
-    )
-    load: Annotated[Cell | None, Field(description="Load per replica.")] = None
-    recommended: Annotated[Cell | None, Field(description="Arm that should run."), Renewal.AT_ONCE] = None
-    c2_ratio: Annotated[Cell | None, Field(description="C2,R with bounds.")] = None
-    profile: Annotated[Cell | None, Field(description="Profile in force.")] = None
-    reason: Annotated[Cell | None, Field(description="Reason word with progress.")] = None
+    target: Cell | None = row("Kind and name of the target.")
+    arm: Cell | None = row("Running arm.", Renewal.AT_ONCE)
+    pays: Cell | None = row("Yes, No or ?: does speculation pay at this load.", Renewal.AT_ONCE)
+    speedup: Cell | None = row("Speedup of the compared arm with bounds.")
+    break_even: Cell | None = row("Load per replica at which the gain is gone.")
+    load: Cell | None = row("Load per replica.")
+    recommended: Cell | None = row("Arm that should run.", Renewal.AT_ONCE)
+    c2_ratio: Cell | None = row("C2,R with bounds.")
+    profile: Cell | None = row("Profile in force.")
+    reason: Cell | None = row("Reason word with progress.")
 
 
 class ServiceWorkings(StatusModel):
     """Fields that the operator writes for itself; kubectl describe sorts by name and prints them last."""
 
-    memory: Annotated[
-        MemoryStatus | None, Field(description="What the decision remembers between cycles.")
-    ] = None
-    display: Annotated[
-        ServiceDisplay | None,
-        Field(description="The columns of kubectl get, ready to print."),
-        Renewal.MOVED,
-    ] = None
+    memory: MemoryStatus | None = row("What the decision remembers between cycles.")
+    display: ServiceDisplay | None = row("The columns of kubectl get, ready to print.", Renewal.MOVED)
 
 
 class SpeculativeServiceStatus(StatusModel):
     """What is, written by the operator."""
 
-    observed_generation: Annotated[
-        int | None, Field(ge=0, description="Generation of the spec that was last acted upon.")
-    ] = None
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            max_length=16,
-            json_schema_extra=list_map("type"),
-            description="Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
-            "pays at this load. Progressing: a roll is under way. ModelAgrees: measured latency is as the profile predicts. "
-            "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated. ObjectivesKept: measured latency keeps spec.slo.",
-        ),
-    ] = ()
-    target: Annotated[Target | None, Field(description="What the target was found to be.")] = None
-    current: Annotated[Current | None, Field(description="What runs now.")] = None
-    decision: Annotated[
-        DecisionStatus | None,
-        Field(description="The last decision with the figures that made it."),
+    observed_generation: int | None = row("Generation of the spec that was last acted upon.", ge=0)
+    conditions: tuple[Condition, ...] = row(
+        "Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
+        "pays at this load. Progressing: a roll is under way. ModelAgrees: measured latency is as the profile predicts. "
+        "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated. ObjectivesKept: measured latency keeps spec.slo.",
+        default=(),
+        extra=list_map("type"),
+        max_length=16,
+    )
+    target: Target | None = row("What the target was found to be.")
+    current: Current | None = row("What runs now.")
+    decision: DecisionStatus | None = row("The last decision with the figures that made it.", Renewal.MOVED)
+    rollout: Rollout | None = row("A change of arm on its way.")
+    capacity: CapacityStatus | None = row(
+        "How much load the target's replicas carry, and how many it needs.", Renewal.MOVED
+    )
+    model: ModelStatus | None = row(
+        "What measured latency says of the profile's predictions for the arm in place.", Renewal.MOVED
+    )
+    objectives: tuple[ObjectiveStatus, ...] = row(
+        "What users wait, from vLLM's histograms, held against spec.slo; absent without an objective.",
         Renewal.MOVED,
-    ] = None
-    rollout: Annotated[Rollout | None, Field(description="A change of arm on its way.")] = None
-    capacity: Annotated[
-        CapacityStatus | None,
-        Field(description="How much load the target's replicas carry, and how many it needs."),
+        default=(),
+        extra=list_map("figure"),
+        max_length=8,
+    )
+    calibration: CalibrationStatus | None = row("Where measuring stands.", Renewal.MOVED)
+    history: tuple[HistoryEntry, ...] = row(
+        "Changes of arm that have ended, newest first.",
         Renewal.MOVED,
-    ] = None
-    model: Annotated[
-        ModelStatus | None,
-        Field(description="What measured latency says of the profile's predictions for the arm in place."),
-        Renewal.MOVED,
-    ] = None
-    objectives: Annotated[
-        tuple[ObjectiveStatus, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=list_map("figure"),
-            description="What users wait, from vLLM's histograms, held against spec.slo; absent without an objective.",
-        ),
-        Renewal.MOVED,
-    ] = ()
-    calibration: Annotated[
-        CalibrationStatus | None, Field(description="Where measuring stands."), Renewal.MOVED
-    ] = None
-    history: Annotated[
-        tuple[HistoryEntry, ...],
-        Field(
-            max_length=10,
-            json_schema_extra=ATOMIC,
-            description="Changes of arm that have ended, newest first.",
-        ),
-        Renewal.MOVED,
-    ] = ()
-    workings: Annotated[
-        ServiceWorkings | None, Field(description="The operator's own notes; no interface, they may change.")
-    ] = None
+        default=(),
+        extra=ATOMIC,
+        max_length=10,
+    )
+    workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")
 
     @property
     def memory(self) -> MemoryStatus | None:

@@ -21,8 +21,8 @@ from breakeven_operator.resources.figures import (
     UpperBound,
     bounded,
     ends_of,
-    figure,
     read_figures,
+    row,
     status_fields,
 )
 from breakeven_operator.serve.figure_gauges import gauges_of
@@ -34,7 +34,7 @@ class Inner(StatusModel):
     """A part."""
 
     arm: str | None = None
-    load_rps: Number | None = figure(
+    load_rps: Number | None = row(
         "Load.",
         Reading(lambda facts: facts["load"]),
         LOGGED,
@@ -42,13 +42,13 @@ class Inner(StatusModel):
     )
     load_lower_rps: LowerBound = None
     load_upper_rps: UpperBound = None
-    share_percent: Number | None = figure("Share.", Reading(lambda facts: facts["share"]), Renewal.AT_ONCE)
+    share_percent: Number | None = row("Share.", Reading(lambda facts: facts["share"]), Renewal.AT_ONCE)
 
 
 class Outer(StatusModel):
     """A status of parts."""
 
-    parts: tuple[Inner, ...] = figure("Parts.", Renewal.MOVED, default=())
+    parts: tuple[Inner, ...] = row("Parts.", Renewal.MOVED, default=())
 
 
 def test_a_row_fills_its_field_and_the_fields_of_its_bounds():
@@ -58,10 +58,10 @@ def test_a_row_fills_its_field_and_the_fields_of_its_bounds():
 
 
 def test_a_row_has_the_rule_of_its_part_unless_it_says_another():
-    rules = {row.json_path: row.renewal for row in status_fields(Outer)}
+    rules = {one.json_path: one.renewal for one in status_fields(Outer)}
     assert rules["parts"] is rules["parts.loadRps"] is rules["parts.loadLowerRps"] is Renewal.MOVED
     assert rules["parts.sharePercent"] is Renewal.AT_ONCE
-    assert [row.json_path for row in status_fields(Outer) if LOGGED in row.marks(str)] == ["parts.loadRps"]
+    assert [one.json_path for one in status_fields(Outer) if LOGGED in one.marks(str)] == ["parts.loadRps"]
 
 
 def test_a_row_is_a_gauge_with_its_labels_and_bounds():
@@ -95,11 +95,12 @@ def test_bounds_stand_before_the_unit(name, ends):
 
 
 def test_the_bounds_of_every_row_are_fields_of_its_part():
-    for row in status_fields(SpeculativeServiceStatus):
-        for gauge in row.marks(FigureGauge):
-            names = {one.name for one in status_fields(SpeculativeServiceStatus) if one.path == row.path}
+    fields = status_fields(SpeculativeServiceStatus)
+    for found in fields:
+        for gauge in found.marks(FigureGauge):
+            names = {one.name for one in fields if one.path == found.path}
             assert {*gauge.ends, *gauge.labels.values(), *filter(None, [gauge.only_with])} <= names, (
-                row.json_path
+                found.json_path
             )
 
 
@@ -112,5 +113,5 @@ def test_a_field_of_another_version_has_the_rule_of_its_part():
 
 
 def test_the_log_repeats_figures_of_a_decision_by_their_names():
-    logged = {row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str)}
+    logged = {one.json_path for one in status_fields(DecisionStatus) if LOGGED in one.marks(str)}
     assert {"loadRps", "speedup", "speedupLower", "breakEvenRps", "profile", "heldUntil"} <= logged
