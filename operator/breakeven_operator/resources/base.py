@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeGuard, cast
 
 from pydantic import (
@@ -96,26 +97,15 @@ class Model(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     @model_validator(mode="after")
-    def _share_names(self) -> Self:
+    def _check(self) -> Self:
+        # One validator for all: it is called for every part of what is read or replaced.
         # Pydantic notes for each object which fields it was given, in a set of its own: of a thousand statuses these took
         # 100 MB, a third of the operator. A frozen model never changes its set, and a copy gets one of its own.
         given = self.__pydantic_fields_set__
         object.__setattr__(self, "__pydantic_fields_set__", _GIVEN.setdefault(frozenset(given), given))
-        return self
-
-    @model_validator(mode="after")
-    def _check_lists(self) -> Self:
-        # The API server refuses equal items of such lists itself; a file must fail in the same way.
-        for name, info in type(self).model_fields.items():
-            # Of a row of a status the marks stand beside, see `figures`.
-            extra = getattr(info.json_schema_extra, "extra", info.json_schema_extra)
-            if isinstance(extra, dict) and extra.get(_LIST_TYPE) in {"map", "set"}:
-                keys = cast("list[str]", extra.get(_LIST_KEYS, []))
-                _refuse_equal_items(getattr(self, name), keys, info.alias or name)
-        return self
-
-    @model_validator(mode="after")
-    def _check_rules(self) -> Self:
+        # The API server refuses equal items of such lists by itself; a file that is read must fail in the same way.
+        for name, keys, field in _sets_and_maps(type(self)):
+            _refuse_equal_items(getattr(self, name), keys, field)
         for rule in self.rules:
             if rule.holds is not None and not rule.holds(self):
                 raise PydanticCustomError(
@@ -170,6 +160,21 @@ class Model(BaseModel):
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object with camelCase keys; fields without a value are left out, never null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, context=_FOR_THE_API)
+
+
+@cache
+def _sets_and_maps(model: type[Model]) -> tuple[tuple[str, list[str], str], ...]:
+    """Name, keys and name in JSON of each list whose items differ from each other.
+
+    Once for each model: looked for in every validation, they were most of its time.
+    """
+    found = []
+    for name, info in model.model_fields.items():
+        # Of a row of a status the marks stand beside, see `figures`.
+        extra = getattr(info.json_schema_extra, "extra", info.json_schema_extra)
+        if isinstance(extra, dict) and extra.get(_LIST_TYPE) in {"map", "set"}:
+            found.append((name, cast("list[str]", extra.get(_LIST_KEYS, [])), info.alias or name))
+    return tuple(found)
 
 
 def _refuse_equal_items(items: Sequence[Any], keys: Sequence[str], field: str) -> None:
