@@ -1,4 +1,4 @@
-"""What a field of a status says of itself beside its type: where it is read, where else it is shown, when it is worth a write.
+"""Marks of the fields of a status: where a field is read, where else it is shown, and when it is worth a write.
 
 A row of the status is one field of its model. The schema, the status, the gauges, the log line, the rule of writing and the
 pages are made of the rows: a new figure is a new row.

@@ -12,6 +12,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
+from breakeven.estimate import Estimate
 from breakeven.fitting.arms import carried, fit_arm
 from breakeven.fitting.observations import RAMP_SHARE, observe, ramp_share_of
 from breakeven.fitting.one_law import ArmRows, fit_step_law, latency_factors
@@ -136,12 +137,8 @@ def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
             over[name] = (alone, most)
     low, high = fit.measured_range.inflight if fit.measured_range else (1.0, 1.0)
     t = t_quantile(confidence, curve.dof)
-    widest = max(
-        upper / lower if lower and upper else math.inf
-        for lower, upper in (
-            curve.bounds_among(n, t) or (None, None) for n in (low, 0.5 * (low + high), high)
-        )
-    )
+    seen = [Estimate.of(None, curve.bounds_among(n, t)) for n in (low, 0.5 * (low + high), high)]
+    widest = max(one.upper / one.lower if one.lower and one.upper else math.inf for one in seen)
     if fit.believable and widest > _DECIDES_NOTHING:
         return replace(fit, over_law=over, believable=False, reason=Reason.TOO_NOISY.value)
     return replace(fit, over_law=over)

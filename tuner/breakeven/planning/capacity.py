@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from breakeven.arm import Arm
+from breakeven.estimate import Estimate
 from breakeven.laws.latency import InflightDistribution
 from breakeven.planning.objective import Slo
 from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, Profile
@@ -191,8 +192,9 @@ class _LoadedArm:
 
     def saturation(self) -> _Rate:
         """Rate beyond which there is no steady state; queues and preemption that were measured count as its ceiling."""
-        lower, upper = self.curve.saturation_bounds(self._t) or (None, None)
-        return _Rate(self.curve.saturation_rps, lower, upper, CapacityLimit.SATURATION)
+        most_rps = self.curve.saturation_rps
+        found = Estimate.of(most_rps, self.curve.saturation_bounds(self._t))
+        return _Rate(most_rps, found.lower, found.upper, CapacityLimit.SATURATION)
 
     def full(self, room: _Room) -> _Rate:
         """Rate that is answered with all the room in use all the time: by Little's law no more leaves."""
@@ -222,11 +224,11 @@ class _LoadedArm:
     def _rate(self, inflight: float, others: float, limit: CapacityLimit) -> _Rate:
         """By Little's law the rate of so many in flight that each meet so many others."""
         latency_s = self.curve.loop_latency_s(others, closed=False)
-        lower_s, upper_s = self.curve.bounds_of(latency_s, others, self._t) or (None, None)
+        found = Estimate.of(latency_s, self.curve.bounds_of(latency_s, others, self._t))
         return _Rate(
             inflight / latency_s,
-            inflight / upper_s if upper_s else None,
-            inflight / lower_s if lower_s else None,
+            inflight / found.upper if found.upper else None,
+            inflight / found.lower if found.lower else None,
             limit,
         )
 
@@ -258,10 +260,10 @@ class _LoadedArm:
         """How wrong the latency may be at a rate."""
         latency_s = self.curve.at_rps(rps).latency_s
         ends = self.curve.bounds_of(latency_s, rps * latency_s, self._t) if math.isfinite(latency_s) else None
-        lower_s, upper_s = ends or (None, None)
-        if lower_s is None or upper_s is None:
+        found = Estimate.of(latency_s, ends)
+        if found.lower is None or found.upper is None:
             return _Doubt(1.0, 1.0)
-        return _Doubt(upper_s / latency_s, lower_s / latency_s)
+        return _Doubt(found.upper / latency_s, found.lower / latency_s)
 
     def _finds_full(self, room: _Room, rps: float) -> float:
         """Chance that a request finds all the room taken; 1 where there is no steady state."""

@@ -187,7 +187,7 @@ def _arm_curve(
         pair = JudgedCurve(fit.arm, own), JudgedCurve(NO_SPECULATION, plain)
         comparison = compare_curves(*pair, LoadPoint(rps=0.0), confidence)
         break_even_rps = comparison.break_even_rps
-        break_even_ci_rps = comparison.break_even_ci_rps or (None, None)
+        break_even_ci_rps = comparison.break_even_ci_rps or break_even_ci_rps
     return ArmCurve(
         arm=fit.arm,
         rps=rps,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from breakeven import __version__
 from breakeven.arm import NO_SPECULATION
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.planning.evaluation import evaluate
 from breakeven.planning.objective import Slo
@@ -164,10 +165,10 @@ def verdict(
     elif best.break_even_rps is not None:
         sides = {"below": "it pays until", "above": "it pays from"}
         until = f"; {sides.get(best.verdict, 'the lines cross at')} {best.break_even_rps:.3g} requests/s {_bounds(best.break_even_ci_rps)}"
-    lower, upper = best.speedup_ci or (None, None)
-    if lower is not None and lower > 1:
+    known = Estimate.of(best.speedup, best.speedup_ci)
+    if known.above(1.0):
         return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
-    if upper is not None and upper < 1:
+    if known.below(1.0):
         return f"Speculation slows requests: the best arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
     return f"Too close to decide: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
 

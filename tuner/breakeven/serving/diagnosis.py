@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
 from breakeven.profile import Conditions, Profile
 from breakeven.profile.fits import Bounds
 from breakeven.serving.causes import DEAD_POSITION, FULL_POOL, Cause, Finding, ModelSnapshot, prompt_bound
@@ -267,7 +268,8 @@ def _against_profile(
     load = f"at {snapshot.rps:.2f} rps per pod"
     if compared.speedup is None:
         return Diagnosis(None, f"{arm} and no speculation are both saturated {load}", None, None, findings)
-    lower, upper = compared.speedup_ci or (None, None)
+    known = Estimate.of(compared.speedup, compared.speedup_ci)
+    lower, upper = known.lower, known.upper
     if compared.saturated:
         lost = f"{arm} is saturated {load}, no speculation is not"
         return Diagnosis(False, lost, 0.0, None, findings)
@@ -277,10 +279,10 @@ def _against_profile(
         )
     bounds = f"{lower or 0.0:.2f} to {upper:.2f}" if upper is not None else "no upper bound"
     at = f"{compared.speedup:.2f}x ({bounds}) {load}"
-    if upper is not None and upper < 1:
+    if known.below(1.0):
         return Diagnosis(
             False, f"speculation slows requests: {at}", compared.speedup, (lower, upper), findings
         )
-    pays = True if lower is not None and lower > 1 else None
+    pays = True if known.above(1.0) else None
     sentence = f"speculation pays: {at}" if pays else f"too close to tell: {at}"
     return Diagnosis(pays, sentence, compared.speedup, (lower, upper), findings)
