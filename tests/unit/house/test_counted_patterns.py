@@ -23,6 +23,13 @@ class Budget(NamedTuple):
 BUDGETS = (
     # `Model.replace` checks names and values. Its own copy, and the sharing of equal parts, copy what is checked already.
     Budget("updates of a model that nothing checks", r"\bmodel_copy\(", ("operator",), 2),
+    # A row of the status says it: `Renewal`, `FigureGauge`, `LOGGED`.
+    Budget(
+        "fields of the status that are named elsewhere by a path",
+        r"""["'](?:workings|decision|capacity|model|objectives|rollout)\.[a-z]""",
+        ("operator",),
+        0,
+    ),
     Budget("bounds that are taken apart by hand", r"\bor \(None, None\)", ("operator", "tuner"), 0),
 )
 
