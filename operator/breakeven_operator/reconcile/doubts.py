@@ -27,14 +27,13 @@ from breakeven_operator.reconcile.model_account import (
     predicted_bounds,
     recent,
     span_s,
-    typical,
     with_window,
 )
 from breakeven_operator.reconcile.suspicion import suspected, suspicion_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.memorystatus import MemoryStatus, Suspicion
-from breakeven_operator.resources.modelstatus import AccountWindow
+from breakeven_operator.resources.modelstatus import AccountWindow, typical
 
 STILL_ALLOWED = (
     "until another profile is in force no arm is entered on its word: no speculation, and arms whose own latency was "

@@ -166,12 +166,6 @@ def predicted_bounds(windows: Sequence[AccountWindow]) -> tuple[float, float]:
     return lower, upper
 
 
-def typical(values: Iterable[float | None]) -> float | None:
-    """The median of what is known."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
-
-
 def _median(
     values: Sequence[float], windows: Sequence[AccountWindow], common: float, confidence: float
 ) -> Estimate | None:

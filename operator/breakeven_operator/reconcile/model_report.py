@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
@@ -19,13 +19,12 @@ from breakeven_operator.reconcile.model_account import (
     measured_speedup,
     predicted_bounds,
     recent,
-    typical,
 )
 from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.figures import bounded
+from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.modelstatus import ModelStatus, PositionSurvival
+from breakeven_operator.resources.modelstatus import ModelFacts, ModelStatus, PositionSurvival
 
 
 def model_status(
@@ -55,32 +54,23 @@ def model_status(
     ratio = latency_ratio(windows, rules.confidence)
     if ratio is None:
         return None
-    lower, upper = predicted_bounds(windows)
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), *(fit.arm for fit in entry.profile.arms))}
     arm = arms.get(account.arm)
-    told = _first_cause(entry.profile, arm, choice, live)
     positions = survival(entry.profile, arm, seen_of(memory, arms)) if arm is not None else ()
-    return ModelStatus(
-        profile=account.profile,
-        arm=account.arm,
-        since=windows[0].time - timedelta(seconds=windows[0].window_seconds),
-        windows=len(windows),
-        requests=sum(one.requests for one in windows),
-        **bounded("latency_ratio", ratio),
-        predicted_lower=lower or None,
-        predicted_upper=upper,
-        ttft_ratio=typical(one.ttft_ratio for one in windows),
-        tpot_ratio=typical(one.tpot_ratio for one in windows),
-        **bounded("measured_speedup", measured_speedup(windows, rules.confidence)),
-        **bounded("speedup", choice.speedup),
-        cause=told.cause if told is not None else None,
-        cause_evidence=told.evidence[:1024] if told is not None else None,
-        remedy=told.remedy[:1024] if told is not None else None,
-        survival=tuple(
+    found = ModelFacts(
+        account,
+        windows,
+        ratio,
+        predicted_bounds(windows),
+        measured_speedup(windows, rules.confidence),
+        choice.speedup,
+        _first_cause(entry.profile, arm, choice, live),
+        tuple(
             PositionSurvival(position=one.position, live_accept=one.live, calibrated_accept=one.calibrated)
             for one in positions
         ),
     )
+    return ModelStatus(**read_figures(ModelStatus, found))
 
 
 def _first_cause(profile: Profile, arm: Arm | None, choice: Choice, live: Live | None) -> Finding | None:

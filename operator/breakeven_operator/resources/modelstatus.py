@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
 from typing import Annotated
 
 from pydantic import Field
 
+from breakeven.estimate import Estimate
+from breakeven.serving.causes import Finding
 from breakeven_operator.resources.base import (
     ATOMIC,
     ArmName,
@@ -18,7 +24,15 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
-from breakeven_operator.resources.figures import FigureGauge, LowerBound, Renewal, UpperBound, ends_of, row
+from breakeven_operator.resources.figures import (
+    FigureGauge,
+    LowerBound,
+    Reading,
+    Renewal,
+    UpperBound,
+    ends_of,
+    row,
+)
 
 MOST_WINDOWS = 12
 """Windows that an account keeps."""
@@ -73,16 +87,61 @@ class PositionSurvival(StatusModel):
     calibrated_accept: Number | None = row("The same when the arm was calibrated; absent where not measured.")
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The facts that the figures of an account are read from.
+
+    Attributes:
+        account: of the arm in place. windows: those of it that count, oldest first; at least one.
+        latency_ratio: measured over predicted latency. predicted: bounds of the prediction over the prediction.
+        measured_speedup: by measured latency alone. speedup: by that and the profile; None: there is none.
+        cause: why speculation does not pay; None where it does, or no cause is known.
+        survival: by draft position.
+    """
+
+    account: ModelAccount
+    windows: Sequence[AccountWindow]
+    latency_ratio: Estimate
+    predicted: tuple[float, float]
+    measured_speedup: Estimate | None
+    speedup: Estimate | None
+    cause: Finding | None
+    survival: tuple[PositionSurvival, ...]
+
+
+def _read(of: Callable[[ModelFacts], object]) -> Reading:
+    return Reading(of)
+
+
+def _begin(facts: ModelFacts) -> datetime:
+    return facts.windows[0].time - timedelta(seconds=facts.windows[0].window_seconds)
+
+
+def typical(values: Iterable[float | None]) -> float | None:
+    """The median of what is known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
 class ModelStatus(StatusModel):
     """How measured latency of the arm in place compares with what the profile predicts for the same load, lengths and acceptance."""
 
-    profile: ObjectName | None = row("The profile that predicts.", Renewal.AT_ONCE)
-    arm: ArmName | None = row("The arm in place.", Renewal.AT_ONCE)
-    since: Instant | None = row("Begin of the oldest window behind these figures.")
-    windows: int | None = row("Windows behind them, none overlapping another.", ge=0)
-    requests: int | None = row("Requests that finished in these windows.", ge=0)
+    profile: ObjectName | None = row(
+        "The profile that predicts.", _read(lambda facts: facts.account.profile), Renewal.AT_ONCE
+    )
+    arm: ArmName | None = row("The arm in place.", _read(lambda facts: facts.account.arm), Renewal.AT_ONCE)
+    since: Instant | None = row("Begin of the oldest window behind these figures.", _read(_begin))
+    windows: int | None = row(
+        "Windows behind them, none overlapping another.", _read(lambda facts: len(facts.windows)), ge=0
+    )
+    requests: int | None = row(
+        "Requests that finished in these windows.",
+        _read(lambda facts: sum(one.requests for one in facts.windows)),
+        ge=0,
+    )
     latency_ratio: Number | None = row(
         "Measured over predicted mean latency: the median of the windows.",
+        _read(lambda facts: facts.latency_ratio),
         FigureGauge(
             "breakeven_model_error_ratio",
             "Measured over predicted mean latency of the running arm at the same load, lengths and acceptance: the median of the "
@@ -96,16 +155,25 @@ class ModelStatus(StatusModel):
     )
     latency_ratio_upper: UpperBound = None
     predicted_lower: Number | None = row(
-        "The prediction's own lower bound, over the prediction; absent where open."
+        "The prediction's own lower bound, over the prediction; absent where open.",
+        _read(lambda facts: facts.predicted[0] or None),
     )
     predicted_upper: Number | None = row(
-        "The prediction's own upper bound, over the prediction; absent where open."
+        "The prediction's own upper bound, over the prediction; absent where open.",
+        _read(lambda facts: facts.predicted[1]),
     )
-    ttft_ratio: Number | None = row("Measured over predicted time to first token.")
-    tpot_ratio: Number | None = row("Measured over predicted time per output token.")
+    ttft_ratio: Number | None = row(
+        "Measured over predicted time to first token.",
+        _read(lambda facts: typical(one.ttft_ratio for one in facts.windows)),
+    )
+    tpot_ratio: Number | None = row(
+        "Measured over predicted time per output token.",
+        _read(lambda facts: typical(one.tpot_ratio for one in facts.windows)),
+    )
     measured_speedup: Number | None = row(
         "Predicted latency without speculation over the measured latency of the speculative arm in place: no "
         "acceptance and no law of that arm is in it.",
+        _read(lambda facts: facts.measured_speedup or Estimate()),
         FigureGauge(
             "breakeven_measured_speedup_ratio",
             "Predicted latency without speculation over the measured latency of the running arm; no law of that arm is in it.",
@@ -117,17 +185,24 @@ class ModelStatus(StatusModel):
     measured_speedup_upper: UpperBound = None
     speedup: Number | None = row(
         "The same by the profile and all that live latency has said about its laws, each by its precision: "
-        "what decisions rest on."
+        "what decisions rest on.",
+        _read(lambda facts: facts.speedup or Estimate()),
     )
     speedup_lower: LowerBound = None
     speedup_upper: UpperBound = None
     cause: Word | None = row(
-        "Why speculation does not surely pay, as `breakeven doctor` says it; absent where it does."
+        "Why speculation does not surely pay, as `breakeven doctor` says it; absent where it does.",
+        _read(lambda facts: facts.cause and facts.cause.cause),
     )
-    cause_evidence: Sentence | None = row("The figures that show the cause.")
-    remedy: Sentence | None = row("What to do first.")
+    cause_evidence: Sentence | None = row(
+        "The figures that show the cause.", _read(lambda facts: facts.cause and facts.cause.evidence[:1024])
+    )
+    remedy: Sentence | None = row(
+        "What to do first.", _read(lambda facts: facts.cause and facts.cause.remedy[:1024])
+    )
     survival: tuple[PositionSurvival, ...] = row(
         "Acceptance of the arm in place by draft position; a schedule has none.",
+        _read(lambda facts: facts.survival),
         default=(),
         extra=list_map("position"),
         max_length=32,
