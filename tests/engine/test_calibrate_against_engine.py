@@ -18,7 +18,7 @@ from breakeven.fitting import fit_points
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.design import SweepSettings, line_through
 from breakeven.load_driver.sweep import Sweep, run_sweep
-from breakeven.load_driver.workload import Workload
+from breakeven.load_driver.workload import SentWorkload
 from breakeven.points.point import Point
 from breakeven.readers.reading import read_file
 from fakes.simulated_engine import simulated
@@ -100,7 +100,7 @@ async def sweep(url: str, arm: Arm) -> list[Point]:
 
     settings = SweepSettings(loads=5, point_seconds=6.0, warmup_seconds=0.5, max_concurrency=24)
     async with EngineClient(Endpoint(url)) as client:
-        await run_sweep(client, Sweep(arm, Workload(PROMPT, OUTPUT), settings), [], on_point=keep)
+        await run_sweep(client, Sweep(arm, SentWorkload(PROMPT, OUTPUT), settings), [], on_point=keep)
     return found
 
 

@@ -13,7 +13,7 @@ from breakeven.fitting import fit_points
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.design import SweepSettings
 from breakeven.load_driver.sweep import Sweep, run_sweep
-from breakeven.load_driver.workload import Workload
+from breakeven.load_driver.workload import SentWorkload
 from breakeven.points.point import Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.profile import ArmFit
@@ -62,7 +62,7 @@ async def sweep(costs: dict[str, Any], arm: Arm, seed: int) -> list[Point]:
         simulated(costs, CONFIG if arm.k else None) as url,
         EngineClient(Endpoint(url)) as client,
     ):
-        await run_sweep(client, Sweep(arm, Workload(PROMPT, OUTPUT, seed), SHORT), [], on_point=keep)
+        await run_sweep(client, Sweep(arm, SentWorkload(PROMPT, OUTPUT, seed), SHORT), [], on_point=keep)
     return found
 
 

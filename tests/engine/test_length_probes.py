@@ -9,7 +9,7 @@ from breakeven.fitting import fit_points
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.design import SweepSettings, of_the_sweep
 from breakeven.load_driver.sweep import Sweep, run_sweep
-from breakeven.load_driver.workload import Workload
+from breakeven.load_driver.workload import SentWorkload
 from breakeven.points.point import Point
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
@@ -17,7 +17,7 @@ from fakes.virtual_time import in_virtual_time
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
 PREFILL_S, KV_S = 2e-4, 4e-6
-WORKLOAD = Workload(64, 16)
+WORKLOAD = SentWorkload(64, 16)
 SETTINGS = SweepSettings(
     loads=3,
     point_seconds=2.0,
@@ -28,7 +28,7 @@ SETTINGS = SweepSettings(
 )
 
 
-async def measured(url: str, before: list[Point], workload: Workload = WORKLOAD) -> list[Point]:
+async def measured(url: str, before: list[Point], workload: SentWorkload = WORKLOAD) -> list[Point]:
     """The points that a sweep still measures."""
     found: list[Point] = []
 
@@ -62,5 +62,5 @@ async def test_an_engine_too_short_for_longer_prompts_is_swept_as_before(documen
     """The engine takes 4096 tokens: prompts of 1100 are fine, of 4400 refused."""
     step = {"base_s": 0.01, "per_token_s": 2e-4, "per_prefill_token_s": 1e-5, "per_kv_token_s": 1e-7}
     async with simulated(document(step=step)) as url:
-        points = await measured(url, [], Workload(1100, 16))
+        points = await measured(url, [], SentWorkload(1100, 16))
     assert len(points) == SETTINGS.loads

@@ -12,7 +12,7 @@ from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.design import SweepSettings, SweepStep
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.sweep import Sweep, check_arm, run_sweep, sized_prose
-from breakeven.load_driver.workload import ProsePrompts, Workload
+from breakeven.load_driver.workload import ProsePrompts, SentWorkload
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.reasons import Reason
@@ -139,7 +139,7 @@ async def test_refused_requests_end_the_point_and_are_named():
 
 @in_virtual_time
 async def test_a_sweep_is_resumed_where_it_was_cut():
-    sweep = Sweep(NONE, Workload(30, 30), QUICK)
+    sweep = Sweep(NONE, SentWorkload(30, 30), QUICK)
     points = []
 
     async def keep(point):
@@ -166,7 +166,7 @@ async def test_prompts_are_sized_by_the_engines_own_count():
         serving(LawfulEngine(tokens_per_word=1.5)) as engine,
         EngineClient(Endpoint(engine.url)) as client,
     ):
-        prose = await sized_prose(client, Workload(prompt_tokens=300))
+        prose = await sized_prose(client, SentWorkload(prompt_tokens=300))
         assert prose.words == 200
 
 
@@ -204,10 +204,10 @@ async def test_the_api_key_is_sent_and_never_shown():
         endpoint = Endpoint(engine.url, api_key="s3cret")
         assert "s3cret" not in repr(endpoint)
         async with EngineClient(endpoint) as client:
-            await sized_prose(client, Workload(20))
+            await sized_prose(client, SentWorkload(20))
         async with EngineClient(Endpoint(engine.url)) as client:
             with pytest.raises(EngineError, match="HTTP 401"):
-                await sized_prose(client, Workload(20))
+                await sized_prose(client, SentWorkload(20))
 
 
 @in_virtual_time

@@ -15,7 +15,7 @@ from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, dataset_of
 from breakeven.load_driver.lengths import EmpiricalLengths, LengthDistribution, LengthPair, LogNormalLengths
 from breakeven.load_driver.sampling import Sampling
-from breakeven.load_driver.workload import Workload
+from breakeven.load_driver.workload import SentWorkload
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest, RunView
@@ -227,7 +227,7 @@ def text_name(prompts: PromptSource) -> str:
 
 def sent(
     spec: WorkloadSpec, prompt_tokens: int, output_tokens: int, dataset: Dataset | None, *, drafts: bool
-) -> Workload:
+) -> SentWorkload:
     """The workload as the load driver takes it.
 
     Args:
@@ -245,7 +245,7 @@ def sent(
     imposing = drafts and spec.synthetic_acceptance is not None
     shared = spec.prompts.shared_prefix_percent if spec.prompts is not None else None
     named = spec.prompts.name if spec.prompts is not None and dataset is None else None
-    return Workload(
+    return SentWorkload(
         prompt_tokens,
         output_tokens,
         lengths=_scattering(spec, prompt_tokens, output_tokens),

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Chat, dataset_of, read_dataset
-from breakeven.load_driver.workload import DatasetRequests, Workload
+from breakeven.load_driver.workload import DatasetRequests, SentWorkload
 
 SECRET = "xyzzy-not-for-logs"
 
@@ -76,7 +76,10 @@ def test_a_file_too_large_for_the_drivers_memory_is_refused_unread(tmp_path):
 
 def test_what_python_prints_of_a_dataset_holds_no_prompt():
     dataset = dataset_of(json.dumps({"prompt": SECRET}), "d.jsonl", "d")
-    assert SECRET not in repr(dataset) + repr(Workload(dataset=dataset)) + Workload(dataset=dataset).identity
+    assert (
+        SECRET
+        not in repr(dataset) + repr(SentWorkload(dataset=dataset)) + SentWorkload(dataset=dataset).identity
+    )
 
 
 def test_every_stretch_of_requests_has_short_and_long_answers_in_the_files_shares():
@@ -84,7 +87,7 @@ def test_every_stretch_of_requests_has_short_and_long_answers_in_the_files_share
     lengths = [20] * 100 + [400] * 100
     text = "\n".join(json.dumps({"prompt": f"p{n}", "output_tokens": g}) for n, g in enumerate(lengths))
     dataset = dataset_of(text, "d.jsonl", "d")
-    drawn = Workload(dataset=dataset).answers()
+    drawn = SentWorkload(dataset=dataset).answers()
     for point in range(1, 9):
         outputs = [drawn.pair(point * 1_000_000 + number).output_tokens for number in range(100)]
         assert sum(outputs) / 100 == pytest.approx(210, rel=0.05)
@@ -93,7 +96,7 @@ def test_every_stretch_of_requests_has_short_and_long_answers_in_the_files_share
 
 def test_prompt_and_answer_of_one_request_are_of_one_line_and_all_lines_come_up():
     text = "\n".join(json.dumps({"prompt": str(g), "output_tokens": g}) for g in range(10, 60))
-    workload = Workload(dataset=dataset_of(text, "d.jsonl", "d"))
+    workload = SentWorkload(dataset=dataset_of(text, "d.jsonl", "d"))
     prompts, answers = workload.prompts(), workload.answers()
     assert isinstance(prompts, DatasetRequests)
     assert all(prompts.prompt(index) == str(answers.pair(index).output_tokens) for index in range(200))
@@ -102,14 +105,14 @@ def test_prompt_and_answer_of_one_request_are_of_one_line_and_all_lines_come_up(
 
 def test_another_file_is_another_sweep_and_the_default_one_is_what_it_was():
     one, two = (dataset_of(json.dumps({"prompt": text}), "d.jsonl", "d") for text in ("a", "b"))
-    assert Workload(dataset=one).identity != Workload(dataset=two).identity
-    assert Workload().identity == "p256-g128-s0"
-    assert Workload(dataset=one).text == "d"
-    assert Workload().text == "synthetic text"
-    assert Workload(label="synthetic acceptance").text == "synthetic acceptance"
+    assert SentWorkload(dataset=one).identity != SentWorkload(dataset=two).identity
+    assert SentWorkload().identity == "p256-g128-s0"
+    assert SentWorkload(dataset=one).text == "d"
+    assert SentWorkload().text == "synthetic text"
+    assert SentWorkload(label="synthetic acceptance").text == "synthetic acceptance"
 
 
 def test_a_dataset_beside_another_text_is_refused():
     dataset = dataset_of('{"prompt": "a"}', "d.jsonl", "d")
     with pytest.raises(InputError, match="a dataset alone"):
-        Workload(dataset=dataset, prefix_share=0.5)
+        SentWorkload(dataset=dataset, prefix_share=0.5)

@@ -9,12 +9,12 @@ import pytest
 
 from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, SweepSettings, of_the_sweep
 from breakeven.load_driver.length_probes import LONGER, missing_probes, planned_probes, probes_of
-from breakeven.load_driver.workload import Workload
+from breakeven.load_driver.workload import SentWorkload
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from sweeps import seen
 
 SETTINGS = SweepSettings(loads=8, point_seconds=60.0, min_point_seconds=5.0, max_concurrency=32)
-WORKLOAD = Workload(500, 100)
+WORKLOAD = SentWorkload(500, 100)
 
 
 def closed(clients: int, prompt_tokens: float) -> Point:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
     from breakeven.load_driver.question import Question
     from breakeven.load_driver.sweep import Sweep, SweepProgress
-    from breakeven.load_driver.workload import Workload
+    from breakeven.load_driver.workload import SentWorkload
     from breakeven.points.point import Point
 
 _SETTING = ("sweep", "model", "gpu")
@@ -181,7 +181,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
 
 
 def _question(
-    arm: Arm, settings: SweepSettings, workload: Workload, options: Mapping[str, Any]
+    arm: Arm, settings: SweepSettings, workload: SentWorkload, options: Mapping[str, Any]
 ) -> Question | None:
     """The decision that the loads are chosen for; None if loads are spread evenly."""
     from breakeven.load_driver.question import Question

@@ -12,7 +12,7 @@ from breakeven.cli.parameters import InputFile, Number
 if TYPE_CHECKING:
     from breakeven.load_driver.dataset import Dataset
     from breakeven.load_driver.lengths import LengthDistribution
-    from breakeven.load_driver.workload import Workload
+    from breakeven.load_driver.workload import SentWorkload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -104,14 +104,14 @@ def workload_options(command: Command) -> Command:
     return command
 
 
-def workload_of(options: Mapping[str, Any]) -> Workload:
+def workload_of(options: Mapping[str, Any]) -> SentWorkload:
     """The workload that the options ask for; wrong usage if two options exclude each other.
 
     Raises:
         InputError: a file has wrong content; names line and column, never a prompt.
     """
     from breakeven.load_driver.sampling import Sampling
-    from breakeven.load_driver.workload import Workload
+    from breakeven.load_driver.workload import SentWorkload
 
     named = [name for name in _TEXTS if options[name]]
     if len(named) > 1:
@@ -121,7 +121,7 @@ def workload_of(options: Mapping[str, Any]) -> Workload:
         raise click.UsageError(f"--prefix-share excludes {_flag(own[0])}: its prompts are what they are")
     lengths = _lengths(options)
     prompt_tokens, output_tokens = _means(lengths, options)
-    return Workload(
+    return SentWorkload(
         prompt_tokens,
         output_tokens,
         options["seed"],

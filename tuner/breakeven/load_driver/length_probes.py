@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from breakeven.load_driver.design import SweepSettings, SweepStep, of_the_sweep
-from breakeven.load_driver.workload import Workload
+from breakeven.load_driver.workload import SentWorkload
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 
@@ -85,7 +85,7 @@ def probes_of(
 
 
 def missing_probes(
-    points: Sequence[Point], workload: Workload, settings: SweepSettings
+    points: Sequence[Point], workload: SentWorkload, settings: SweepSettings
 ) -> tuple[LengthProbe, ...]:
     """The points at other lengths that are still to be measured; none before a point shows how long prompts are."""
     own = of_the_sweep(points)
@@ -100,7 +100,7 @@ def missing_probes(
 
 def planned_probes(
     measured: Sequence[Point],
-    workload: Workload,
+    workload: SentWorkload,
     settings: SweepSettings,
     left_s: float,
     latency_s: Callable[[int], float],
@@ -133,7 +133,7 @@ def planned_probes(
     return tuple(steps)
 
 
-def _lone_s(measured: Sequence[Point], lone_s: float, workload: Workload) -> float:
+def _lone_s(measured: Sequence[Point], lone_s: float, workload: SentWorkload) -> float:
     """Latency of a lone request with the longer prompt and a short answer; a prompt that was not timed takes a step."""
     step_s = lone_s / workload.output_tokens
     first_s = next((point.ttft_mean_s for point in of_the_sweep(measured) if point.ttft_mean_s), step_s)

@@ -18,7 +18,7 @@ from breakeven.load_driver.length_probes import LONE_REQUESTS, missing_probes, p
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
-from breakeven.load_driver.workload import SYNTHETIC, Prompts, ProsePrompts, Workload
+from breakeven.load_driver.workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
 from breakeven.points.point import Point
 
 _SIZING_REQUESTS = 5
@@ -58,7 +58,7 @@ class Sweep:
     """
 
     arm: Arm
-    workload: Workload = field(default_factory=Workload)
+    workload: SentWorkload = field(default_factory=SentWorkload)
     settings: SweepSettings = field(default_factory=SweepSettings)
     prompts: Prompts | None = None
     lengths: bool = False
@@ -191,7 +191,7 @@ async def _measure_other_lengths(
     if not missing:
         return
     # Made-up prose of one length without a shared prefix: a cached prompt would hide the cost of prefill.
-    plain = Workload(missing[0].prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed)
+    plain = SentWorkload(missing[0].prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed)
     # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
     precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
     # Too long for the model: the arm is measured as before, and other lengths stay a range. An engine that is gone fails
@@ -231,7 +231,7 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
         raise EngineError(f"the engine drafts up to {positions} tokens per step; expected {arm.k} for {arm}")
 
 
-async def sized_prose(client: EngineClient, workload: Workload) -> ProsePrompts:
+async def sized_prose(client: EngineClient, workload: SentWorkload) -> ProsePrompts:
     """Made-up prose of the wanted number of tokens: a few requests show how the engine's tokenizer counts words.
 
     Raises:

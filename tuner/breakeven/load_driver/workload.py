@@ -116,7 +116,7 @@ class OutputLengths(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class SentWorkload:
     """The requests of a sweep.
 
     Attributes:
