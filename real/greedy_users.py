@@ -12,7 +12,7 @@ import aiohttp
 
 from breakeven.load_driver.counters import between, read_counters
 from breakeven.load_driver.loads import send_offsets
-from breakeven.load_driver.workload import ProsePrompts
+from breakeven.load_driver.sent_workload import ProsePrompts
 from breakeven.points.point import ImposedLoad, LoadMode
 from demo.traffic import Endpoints, RequestOutcome, RequestShape, Traffic
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breakeven.load_driver.workload import ProsePrompts
+from breakeven.load_driver.sent_workload import ProsePrompts
 
 _SPECIAL = ("<unk>", "<s>", "</s>")
 SPECIAL = len(_SPECIAL)

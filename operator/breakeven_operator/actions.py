@@ -18,7 +18,7 @@ class WriteAnnotation:
     """Set the arm of a workload: one pod-template annotation by server-side apply, then read it back.
 
     Attributes:
-        target: the Deployment.
+        target: the workload.
         value: the arm's JSON, or `null` for no speculation; never empty. None gives the key up, which undoes a first
             write: the pods that ran before it already have that template, and none needs a restart.
         generation: of the Deployment that was decided upon; nothing is written into another one.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import RUN_LABEL, service_of
-from breakeven_operator.ports import Manifest, RunView, TrialSettings
+from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reconcile.active_profile import ProfileEntry
-from breakeven_operator.reconcile.fingerprint import identify
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.service import ServiceOutcome
 from breakeven_operator.resources import SpeculativeService
@@ -99,7 +99,7 @@ def run_views(
         paused = item is not None and item.service.spec.paused
         may_start = not paused and (not waiting or (places > 0 and before is None))
         view = _view(world, run, item, settings, may_start=may_start, duplicate_of=duplicate_of)
-        if waiting and may_start and view.identifiable:
+        if waiting and may_start and view.target is not None and view.target.identifiable:
             # A run that waits for its own target must not keep the others waiting.
             places -= 1
         views.append(view)
@@ -163,17 +163,10 @@ def _view(
 ) -> RunView:
     meta = run["metadata"]
     namespace = meta["namespace"]
-    deployment = item.observation.deployment if item is not None else None
-    identifiable = deployment is not None and deployment.identifiable
-    identity = None
-    if deployment is not None and deployment.container is not None and identifiable:
-        identity = identify(deployment)
     return RunView(
         run=run,
         service=world.manifests.get(item.service.metadata.uid) if item is not None else None,
-        target=deployment.manifest if deployment is not None else None,
-        fingerprint=identity.fingerprint if identity is not None else None,
-        gpu_product=identity.gpu_product if identity is not None else None,
+        target=item.observation.deployment if item is not None else None,
         jobs=_labelled(world.jobs.get(namespace, ()), meta["name"]),
         pods=_labelled(world.pods.get(namespace, ()), meta["name"]),
         selectors=tuple(world.selectors.get(namespace, ())),
@@ -185,8 +178,6 @@ def _view(
         warnings=world.warnings,
         claims=tuple(world.volume_claims.get(namespace, ())),
         seen_lengths=item.outcome.lengths if item is not None else None,
-        image_digest=identity.registry_digest if identity is not None else None,
-        identifiable=identifiable,
         in_force=item.in_force.profile if item is not None and item.in_force is not None else None,
         lost_nodes=world.lost_nodes,
     )

@@ -39,6 +39,7 @@ from breakeven_operator.reconcile.live_metrics import FIRST_SCRAPES_S, FleetRead
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.objectivestatus import ObjectiveFinding
+from breakeven_operator.workloads.known import target_of
 
 # So small a change counts after a window, twice as much after half of one.
 _SMALL = 0.02
@@ -277,7 +278,7 @@ class _Surveyor:
     def _versions(self, service: SpeculativeService, pods: Sequence[Manifest]) -> Iterator[Hashable]:
         world, meta = self._world, service.metadata
         name = NamespacedName(meta.namespace, meta.name)
-        target, sets = world.target_of(service), world.sets_of(service)
+        target, sets = world.target_of(service), world.makers_of(service)
         # Not its resourceVersion: what this operator wrote into its status is no news to it.
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
         yield from map(_version, chain((target,) if target is not None else (), sets, pods))
@@ -294,8 +295,7 @@ class _Surveyor:
         yield _version(schedule) if schedule is not None else None
 
     def _claims(self, service: SpeculativeService) -> Hashable:
-        target = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
-        return tuple(self._world.claims.get(target, ()))
+        return tuple(self._world.claims.get(target_of(service), ()))
 
     def _fresh(
         self, readings: Collection[PodReading], fleet: FleetReading | None, staleness_s: float

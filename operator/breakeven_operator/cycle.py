@@ -28,15 +28,15 @@ from breakeven_operator.actions import (
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.run_files import read_run_files
-from breakeven_operator.adapters.snapshot import Legible, Snapshot, target_name
+from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided, run_views
 from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL, service_of
-from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, RunView, TrialSettings
+from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, TrialSettings
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
-from breakeven_operator.reconcile.deployment import Deployment, observe
 from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
@@ -51,6 +51,8 @@ from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.sharing import sharing
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
+from breakeven_operator.workloads.known import kind_of, target_of
+from breakeven_operator.workloads.workload import Workload, observe
 from breakeven_operator.writer import Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
@@ -336,21 +338,20 @@ class Reconciler:
             claims=tuple(world.volume_claims.get(namespace, ())),
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
-            target_problem=world.unreadable_targets.get(target_name(service)),
+            target_problem=world.unreadable_targets.get(target_of(service)),
         )
 
-    def _deployment(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Deployment | None:
-        namespace, target = service.metadata.namespace, service.spec.target_ref
-        deployment = world.deployments.get(NamespacedName(namespace, target.name))
-        if deployment is None:
+    def _deployment(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
+        manifest = world.target_of(service)
+        if manifest is None:
             return None
-        sets = world.replica_sets.get(deployment["metadata"]["uid"], ())
         return observe(
-            deployment,
-            sets,
-            [pod for owner in sets for pod in world.pods_of.get(owner["metadata"]["uid"], ())],
+            kind_of(service),
+            manifest,
+            world.makers_of(service),
+            world.target_pods(service),
             world.node_labels,
-            container_name=target.container_name,
+            container_name=service.spec.target_ref.container_name,
             gpu_label=self._settings.trial.gpu_label,
             now=now,
             lost_nodes=world.lost_nodes,
@@ -595,8 +596,7 @@ class Reconciler:
 
 
 def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
-    target = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
-    return older_claim(world.claims.get(target, ()), Claim.of(service))
+    return older_claim(world.claims.get(target_of(service), ()), Claim.of(service))
 
 
 def _ref_of(view: RunView) -> Ref:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from breakeven.profile import Profile
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.printable import one_line
@@ -331,57 +330,3 @@ class MeanLengths(NamedTuple):
 
     prompt_tokens: float
     output_tokens: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """Everything about one CalibrationRun that its state machine may look at.
-
-    Attributes:
-        run: the CalibrationRun object.
-        service: the SpeculativeService it belongs to; None when that is gone.
-        target: the Deployment it copies; None when that is gone.
-        fingerprint: of the target as it runs now, see `reconcile.fingerprint`; None when unknown.
-        gpu_product: GPU class of the target's pods (value of `TrialSettings.gpu_label`); None when unknown.
-        image_digest: of the engine's image in its registry, as the target's pods run it; None when unknown.
-        identifiable: whether pods of the target's present template serve; before, a run is not admitted.
-        jobs: Jobs labelled with this run; pods: their pods.
-        selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, ...) that must not match a
-            calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
-        network_policies: NetworkPolicies of the namespace; a calibration pod is isolated wherever its target is.
-        may_start: whether this run may start new Jobs now (not paused, and a place among the fleet's calibrations).
-        duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
-        settings: what all Jobs have in common.
-        events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
-        warnings: what events say of pods that do not come, by uid.
-        seen_lengths: mean prompt and output tokens of the target's recent requests; None when unknown.
-        in_force: the profile that decisions use now, of the same fingerprint; None without one.
-        claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
-        config_maps: ConfigMaps that the run or its service names, by name, while it begins; None: there is no such one. One that
-            the operator may not read is not in it.
-        files_problem: why these were not all read.
-        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-    """
-
-    run: Manifest
-    service: Manifest | None
-    target: Manifest | None
-    fingerprint: str | None
-    gpu_product: str | None
-    jobs: tuple[Manifest, ...]
-    pods: tuple[Manifest, ...]
-    selectors: tuple[Manifest, ...]
-    may_start: bool
-    duplicate_of: str | None
-    settings: TrialSettings
-    network_policies: tuple[Manifest, ...] = ()
-    events: tuple[Manifest, ...] = ()
-    warnings: Mapping[str, str] = field(default_factory=dict)
-    claims: tuple[Manifest, ...] = ()
-    config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)
-    files_problem: str | None = None
-    seen_lengths: MeanLengths | None = None
-    image_digest: str | None = None
-    identifiable: bool = True
-    in_force: Profile | None = None
-    lost_nodes: frozenset[str] = frozenset()

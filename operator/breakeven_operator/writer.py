@@ -29,7 +29,7 @@ from breakeven_operator.actions import (
 )
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, PROFILES, Ref
+from breakeven_operator.kinds import EVENTS, PROFILES, Ref
 from breakeven_operator.ports import (
     Clock,
     Cluster,
@@ -41,6 +41,7 @@ from breakeven_operator.ports import (
 )
 from breakeven_operator.printable import printable
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
+from breakeven_operator.workloads.known import KINDS
 
 _LOG = logging.getLogger(__name__)
 _NOTE_LENGTH = 1024
@@ -236,27 +237,26 @@ class Writer:
             self._objects.adopt(ref.resource, left)
 
     async def _write_annotation(self, action: WriteAnnotation) -> None:
-        target = action.target
+        target, kind = action.target, KINDS[action.target.resource]
         # A watch may lag behind: if the spec has changed since the decision, the next cycle decides again.
-        meant = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
+        meant = await self._cluster.get(kind.resource, target.namespace, target.name)
         generation = ((meant or {}).get("metadata") or {}).get("generation")
-        before = _value_of(meant)
+        before = kind.value_of(meant or {})
         if generation != action.generation:
             raise StaleObjectError(
                 f"{target}: is of generation {generation}, decided upon {action.generation}"
             )
         body: dict[str, Any] = {
-            # With the uid, a Deployment of the same name that was made meanwhile is not touched, nor one created.
+            # With the uid, a workload of the same name that was made meanwhile is not touched, nor one created.
             "metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
+            **kind.change(action.value),
         }
-        if action.value is not None:
-            body["spec"] = {"template": {"metadata": {"annotations": {ANNOTATION: action.value}}}}
-        await self._cluster.apply(DEPLOYMENTS, body, force=action.force)
+        await self._cluster.apply(kind.resource, body, force=action.force)
         # An admission webhook or another writer may have changed it on its way: what stands there is what counts.
-        found = await self._cluster.get(DEPLOYMENTS, target.namespace, target.name)
-        value = _value_of(found)
+        found = await self._cluster.get(kind.resource, target.namespace, target.name)
+        value = kind.value_of(found or {})
         if found is not None:
-            self._objects.adopt(DEPLOYMENTS, found)
+            self._objects.adopt(kind.resource, found)
         if value != action.value:
             # One that left the old value there has refused; one that put another there owns it now, as the next cycle sees.
             status = HTTPStatus.PRECONDITION_FAILED if value == before else 0
@@ -328,12 +328,6 @@ class Writer:
             # The Event is gone, or patching is not allowed: the next time it is recorded as new.
             self._told.pop(key, None)
             _LOG.info("event %s on %s not counted: %s", key.reason, ref, error)
-
-
-def _value_of(deployment: Manifest | None) -> str | None:
-    template = (((deployment or {}).get("spec") or {}).get("template") or {}).get("metadata") or {}
-    value: str | None = (template.get("annotations") or {}).get(ANNOTATION)
-    return value
 
 
 def _event_time(now: datetime) -> str:

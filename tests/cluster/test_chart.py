@@ -398,7 +398,7 @@ def trial_job(namespace, target_is=lambda _: None):
     )
     limits = TrialLimits(sweep_s=500, active_s=1500)
     return json.loads(
-        json.dumps(build_job(world.run, plan, plan.arms[1], world.target, (), SETTINGS, limits))
+        json.dumps(build_job(world.run, plan, plan.arms[1], world.workload, (), SETTINGS, limits))
     )
 
 

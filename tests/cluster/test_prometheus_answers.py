@@ -16,7 +16,6 @@ from breakeven.planning.attainment import Histogram
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.fleet_query import (
     ENGINES,
     FIRST_SEEN,
@@ -32,6 +31,7 @@ from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_q
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.workloads.workload import PodState
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import parse_costs

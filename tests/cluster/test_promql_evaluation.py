@@ -39,7 +39,7 @@ TARGETS = [("llm", "chat"), ("llm", "code")]
 INSTANT = {
     "fleet": fleet_query(["llm", "other"], [], WINDOW_S, 120),
     "fleet with a matcher": fleet_query(
-        ["llm"], [Matcher("job", "!=", "b")], WINDOW_S, 60, deployments=["chat"]
+        ["llm"], [Matcher("job", "!=", "b")], WINDOW_S, 60, workloads=["chat"]
     ),
     "sums": sums_query(["llm"], [], WINDOW_S, 120),
     "latencies": latency_query([NamespacedName(*one) for one in TARGETS], [], WINDOW_S),

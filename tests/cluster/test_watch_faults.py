@@ -17,8 +17,9 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICASETS, NamespacedName, Ref
+from breakeven_operator.kinds import CONFIG_MAPS, NODES, PODS, REPLICASETS, Ref
 from breakeven_operator.ports import ClusterError, EventKind
+from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from localcluster import LocalCluster
 from operatorcluster.api_proxy import ApiProxy, Line
 
@@ -253,7 +254,7 @@ async def test_namespaces_and_targets_that_join_are_fetched_and_those_that_leave
 
         async def read(resource, namespaces, targets=()):
             interest = Interest(
-                frozenset(namespaces), frozenset(NamespacedName(namespace, t) for t in targets)
+                frozenset(namespaces), frozenset(Ref(DEPLOYMENTS, namespace, t) for t in targets)
             )
             return [o["metadata"]["name"] for o in await objects.read(resource, interest)]
 

@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,9 +28,12 @@ from breakeven_operator.actions import (
 )
 from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
 from breakeven_operator.labels import ARM_LABEL
-from breakeven_operator.ports import RunView, TrialSettings
+from breakeven_operator.ports import TrialSettings
+from breakeven_operator.workloads.deployment import DEPLOYMENT
+from breakeven_operator.workloads.workload import PodState, Workload, observe
 
 START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
@@ -130,8 +133,7 @@ class World:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     cluster_events: list[dict[str, Any]] = field(default_factory=list)
-    fingerprint: str | None = "abc123"
-    image_digest: str | None = "sha256:aa"
+    image_digest: str = "sha256:aa"
     identifiable: bool = True
     may_start: bool = True
     duplicate_of: str | None = None
@@ -152,9 +154,7 @@ class World:
         return RunView(
             run=self.run,
             service=self.service,
-            target=self.target,
-            fingerprint=self.fingerprint,
-            gpu_product="NVIDIA-A100-SXM4-80GB",
+            target=self.workload,
             jobs=tuple(self.jobs.values()),
             pods=tuple(self.pods.values()),
             selectors=({"matchLabels": {"tier": "serving"}},),
@@ -163,14 +163,32 @@ class World:
             settings=self.settings,
             events=tuple(self.cluster_events),
             warnings=self.warnings,
-            image_digest=self.image_digest,
-            identifiable=self.identifiable,
             in_force=self.in_force,
             config_maps=self.config_maps,
             files_problem=self.files_problem,
             claims=self.claims,
             network_policies=self.network_policies,
         )
+
+    @property
+    def workload(self) -> Workload | None:
+        """The target as the operator sees it, with a pod that serves if it is identifiable."""
+        if self.target is None:
+            return None
+        found = observe(
+            DEPLOYMENT, self.target, [], [], {}, container_name="vllm", gpu_label="gpu", now=self.now
+        )
+        pod = PodState("a", "a", True, START, 20.0, False, "a100-7", f"vllm@{self.image_digest}", None)
+        return replace(
+            found, pods=(pod,) if self.identifiable else (), gpu_products=("NVIDIA-A100-SXM4-80GB",)
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the target as it stands."""
+        assert self.workload is not None
+        assert self.workload.identity is not None
+        return self.workload.identity.fingerprint
 
     def turn(self, seconds: float = 15.0) -> dict[str, Any]:
         """One cycle; returns the run's status."""

@@ -19,12 +19,12 @@ from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
-from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
+from breakeven_operator.kinds import CLAIMS, EVENTS, NODES, PROFILES, SERVICES
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
-from breakeven_operator.reconcile.deployment import observe
-from breakeven_operator.reconcile.fingerprint import identify
-from breakeven_operator.reconcile.presence import node_is_lost
 from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.workloads.deployment import DEPLOYMENT, DEPLOYMENTS
+from breakeven_operator.workloads.presence import node_is_lost
+from breakeven_operator.workloads.workload import observe
 from breakeven_operator.writer import Writer
 from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
@@ -257,7 +257,7 @@ class FleetWorld:
         spec = {
             "serviceRef": {"name": "chat"},
             "gpuProduct": GPU,
-            "fingerprint": fingerprint or identify(target).fingerprint,
+            "fingerprint": fingerprint or target.identity.fingerprint,
             "createdTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             "profile": profile or profile_json(tuple(arms)),
         }
@@ -316,11 +316,12 @@ class FleetWorld:
 
     @property
     def target(self) -> Any:
-        """The Deployment as the operator sees it."""
+        """The target as the operator sees it."""
         from breakeven_operator.kinds import PODS, REPLICASETS
 
         deployment = self.cluster.shown(("deployments", "llm", "chat-vllm"))
         return observe(
+            DEPLOYMENT,
             deployment,
             self.cluster.of(REPLICASETS),
             self.cluster.of(PODS),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, SERVICES
+from breakeven_operator.kinds import EVENTS, SERVICES
+from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.fleet_world import VALUE, FleetWorld
 
 KEY = "breakeven.dev/speculative-config"

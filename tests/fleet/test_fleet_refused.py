@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven_operator.kinds import CRONJOBS, DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES
+from breakeven_operator.kinds import CRONJOBS, EVENTS, JOBS, PROFILES, RUNS, SERVICES
+from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.api_server import AdmissionPolicy
 from fakes.fleet_world import VALUE, FleetWorld
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from breakeven.errors import InputError
 from breakeven.load_driver.lengths import EmpiricalLengths, LengthPair, LogNormalLengths, read_lengths
-from breakeven.load_driver.workload import ProsePrompts, TokenPrompts
+from breakeven.load_driver.sent_workload import ProsePrompts, TokenPrompts
 from draws import draws
 
 tokens = st.integers(20, 4000)

@@ -13,8 +13,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 import pydantic_core
 
-from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, Resource
+from breakeven_operator.kinds import NODES, PODS, RUNS, Resource
 from breakeven_operator.ports import EventKind, Manifest, WatchEvent
+from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 UNREADABLE = "breakeven.dev/unreadable"
 """The member of a manifest that says in one line why no more than its identity was read; no API object has such a member."""
@@ -119,12 +121,13 @@ class _Template(msgspec.Struct):
     spec: _TargetPod
 
 
-class _TargetSpec(msgspec.Struct):
-    template: _Template
-
-
-class _Target(_Object, kw_only=True):
-    spec: _TargetSpec
+def _of_kind(kind: WorkloadKind) -> type[msgspec.Struct]:
+    """The shape of a kind of workloads: the template where that kind has it."""
+    outer, *inner = kind.template_at
+    part: type = _Template
+    for name in reversed(inner):
+        part = msgspec.defstruct("_TemplatePart", [(name, part)])
+    return msgspec.defstruct("_Target", [(outer, part)], bases=(_Object,), kw_only=True)
 
 
 class _ServiceRef(msgspec.Struct):
@@ -146,11 +149,11 @@ class _RunParts(_Object):
     status: _RunStatus | None = None
 
 
-_SHAPES: Mapping[Resource, type[_Object]] = {
+_SHAPES: Mapping[Resource, type[msgspec.Struct]] = {
     PODS: _Pod,
     NODES: _Pod,
     RUNS: _RunParts,
-    DEPLOYMENTS: _Target,
+    **{resource: _of_kind(kind) for resource, kind in KINDS.items()},
 }
 
 
@@ -269,7 +272,7 @@ def _in_parts(text: bytes, resource: Resource) -> dict[str, Any]:
         found["metadata"], inner = _readable(_members(members["metadata"]), "metadata.")
         problems |= inner
     # managedFields are read of Deployments alone; other kinds may nest them as deep as they like.
-    if resource != DEPLOYMENTS:
+    if resource not in KINDS:
         problems.pop(f"metadata.{_WRITERS}", None)
     shaped = _shaped(found, resource)
     if not problems:

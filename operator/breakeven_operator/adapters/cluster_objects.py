@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from breakeven_operator.adapters.profile_entries import FiledProfile
-from breakeven_operator.kinds import DEPLOYMENTS, NamespacedName, Ref, Resource
+from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.ports import Manifest
+from breakeven_operator.workloads.known import KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +18,18 @@ class Interest:
 
     Attributes:
         namespaces: of the services.
-        targets: Deployments that they point at.
+        targets: the objects that they point at, without uids.
     """
 
     namespaces: frozenset[str]
-    targets: frozenset[NamespacedName]
+    targets: frozenset[Ref]
 
     def covers(self, resource: Resource, manifest: Manifest) -> bool:
-        """Whether an object belongs to a service: of Deployments only the targets do."""
-        if resource == DEPLOYMENTS:
-            return NamespacedName.of(manifest) in self.targets
-        return manifest["metadata"]["namespace"] in self.namespaces
+        """Whether an object belongs to a service: of the kinds of workloads only the targets do."""
+        meta = manifest["metadata"]
+        if resource in KINDS:
+            return Ref(resource, meta["namespace"], meta["name"]) in self.targets
+        return meta["namespace"] in self.namespaces
 
     def within(self, namespace: str) -> Interest:
         """The part of it that lies in one namespace."""
@@ -46,7 +48,7 @@ class ClusterObjects(Protocol):
 
         Args:
             resource: the kind.
-            interest: Deployments, ReplicaSets and Pods are read only as far as they belong to services. None: all.
+            interest: workloads, makers of pods and Pods are read only as far as they belong to services. None: all.
         """
         ...
 

@@ -23,23 +23,22 @@ from breakeven_operator.adapters.present_pods import PresentPods, Wanted
 from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import LaterFailures, RollBlocks, under_way
-from breakeven_operator.adapters.snapshot import InvalidService, Legible, Snapshot, target_name
+from breakeven_operator.adapters.snapshot import InvalidService, Legible, Snapshot
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
     CORE_SERVICES,
     CRONJOBS,
-    DEPLOYMENTS,
     EVENTS,
     JOBS,
     NETWORK_POLICIES,
     NODES,
     POD_MONITORS,
     PODS,
-    REPLICASETS,
     RUNS,
     SERVICES,
     NamespacedName,
+    Ref,
     Resource,
 )
 from breakeven_operator.ports import (
@@ -51,15 +50,16 @@ from breakeven_operator.ports import (
     PrometheusAccess,
 )
 from breakeven_operator.reconcile.active_profile import ProfileEntry
-from breakeven_operator.reconcile.deployment import owner_uid
 from breakeven_operator.reconcile.fleet_query import past_step_s, siblings_of
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
-from breakeven_operator.reconcile.presence import is_finished, node_is_lost
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.workloads.known import KINDS, MAKERS, target_name, target_of
+from breakeven_operator.workloads.object_facts import owner_uid
+from breakeven_operator.workloads.presence import is_finished, node_is_lost
 
 _LOG = logging.getLogger(__name__)
 # Not allowed, and not installed.
@@ -179,10 +179,9 @@ class Observer:
             await asyncio.gather(*present, *others)
             return _nothing()
         interest = _interest(manifests, services)
-        (deployments, sets, pods), (jobs, crons, runs), nodes, profiles = await asyncio.gather(
-            asyncio.gather(
-                *(self._objects.read(kind, interest) for kind in (DEPLOYMENTS, REPLICASETS, PODS))
-            ),
+        targets, (*made, pods), (jobs, crons, runs), nodes, profiles = await asyncio.gather(
+            self._targets(interest),
+            asyncio.gather(*(self._objects.read(kind, interest) for kind in (*MAKERS, PODS))),
             asyncio.gather(*(self._objects.read(kind) for kind in (JOBS, CRONJOBS, RUNS))),
             self._nodes(),
             self._objects.profiles(),
@@ -192,16 +191,17 @@ class Observer:
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
         # Of the pods of a namespace only those of targets and of calibrations are asked about.
-        targets = {one["metadata"]["uid"] for one in deployments if problem_of(one) is None}
-        makers = (*(one for one in sets if owner_uid(one) in targets), *jobs)
-        ours = {one["metadata"]["uid"] for one in makers}
+        readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
+        owners = {one["metadata"]["uid"] for one in readable.values()}
+        makers = [one for found in made for one in found]
+        ours = {one["metadata"]["uid"] for one in (*(m for m in makers if owner_uid(m) in owners), *jobs)}
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
                 self._selectors(busy),
                 self._network_policies(busy),
                 self._events(busy),
-                self._volume_claims({*busy, *_mounting(deployments)}),
+                self._volume_claims({*busy, *_mounting(readable)}),
             ),
             self._warnings.read(pod for pod in living if owner_uid(pod) in ours),
         )
@@ -209,11 +209,11 @@ class Observer:
             services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
-            deployments={NamespacedName.of(d): d for d in deployments if problem_of(d) is None},
+            targets=readable,
             unreadable_targets={
-                NamespacedName.of(d): problem for d in deployments if (problem := problem_of(d)) is not None
+                ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None
             },
-            replica_sets=_by_owner(sets),
+            makers=_by_owner(makers),
             pods=pods_by_namespace,
             pods_of=_by_owner(living),
             pod_names={
@@ -290,6 +290,14 @@ class Observer:
             parsed[meta["uid"]] = service
         self._services = parsed
         return tuple(parsed.values()), tuple(invalid)
+
+    async def _targets(self, interest: Interest) -> dict[Ref, Manifest]:
+        lists = await asyncio.gather(*(self._objects.read(kind, interest) for kind in KINDS))
+        return {
+            Ref(kind, *NamespacedName.of(one)): one
+            for kind, found in zip(KINDS, lists, strict=True)
+            for one in found
+        }
 
     async def _nodes(self) -> Sequence[Manifest]:
         # With a Role instead of a ClusterRole nodes cannot be read: only the pod template's nodeSelector can name the GPU class.
@@ -464,12 +472,12 @@ class Observer:
             return []
 
 
-def _mounting(deployments: Iterable[Manifest]) -> set[str]:
+def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
     """Namespaces of targets that mount claims: a roll must know who else may."""
     return {
-        target["metadata"]["namespace"]
-        for target in deployments
-        if problem_of(target) is None and mounted_claims(target["spec"]["template"]["spec"])
+        ref.namespace
+        for ref, target in targets.items()
+        if mounted_claims(KINDS[ref.resource].template(target)["spec"])
     }
 
 
@@ -489,7 +497,7 @@ def _selector(manifest: Manifest) -> Manifest | None:
 def _interest(manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
     return Interest(
         frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
-        frozenset(NamespacedName(s.metadata.namespace, s.spec.target_ref.name) for s in services),
+        frozenset(map(target_of, services)),
     )
 
 
@@ -518,9 +526,8 @@ def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     return found
 
 
-def _claims(services: Iterable[SpeculativeService]) -> dict[NamespacedName, list[Claim]]:
-    found: dict[NamespacedName, list[Claim]] = defaultdict(list)
+def _claims(services: Iterable[SpeculativeService]) -> dict[Ref, list[Claim]]:
+    found: dict[Ref, list[Claim]] = defaultdict(list)
     for service in services:
-        meta = service.metadata
-        found[NamespacedName(meta.namespace, service.spec.target_ref.name)].append(Claim.of(service))
+        found[target_of(service)].append(Claim.of(service))
     return found

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.kinds import EVENTS
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
-from breakeven_operator.reconcile.deployment import owner_uid, parse_time
-from breakeven_operator.reconcile.trouble import is_silent, warning_of
+from breakeven_operator.workloads.object_facts import owner_uid, parse_time
+from breakeven_operator.workloads.trouble import is_silent, warning_of
 
 _LOG = logging.getLogger(__name__)
 # Most pods have an image's word by then.

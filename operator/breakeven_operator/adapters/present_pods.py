@@ -16,7 +16,7 @@ from breakeven_operator.reconcile.live_metrics import FleetReading
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The Deployments whose pods are asked for.
+    """The workloads whose pods are asked for.
 
     Attributes:
         pods: how many each of them has.
@@ -31,7 +31,7 @@ class PodsAnswer(NamedTuple):
     """The newest answer.
 
     Attributes:
-        about: which Deployments.
+        about: which workloads.
         reading: what it says of their pods.
         late: whether it was asked for in an earlier cycle.
     """
@@ -66,11 +66,11 @@ class PresentPods(FleetAnswers[Wanted]):
 def _promql(watch: Watch, wanted: Wanted) -> Iterator[str]:
     for place, part in enumerate(parted(wanted.pods, PODS_PER_QUERY)):
         yield fleet_query(
-            sorted({deployment.namespace for deployment in part}),
+            sorted({one.namespace for one in part}),
             watch.matchers,
             watch.window_s,
             watch.staleness_s,
-            deployments=[deployment.name for deployment in part],
+            workloads=[one.name for one in part],
             prefix=watch.prefix,
             anywhere=wanted.lost and place == 0,
         )

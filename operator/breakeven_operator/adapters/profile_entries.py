@@ -11,8 +11,8 @@ from breakeven.profile import Profile
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.active_profile import FailedArm, ProfileEntry
-from breakeven_operator.reconcile.deployment import parse_time
 from breakeven_operator.resources import SpeculationProfile
+from breakeven_operator.workloads.object_facts import parse_time
 
 
 class FiledProfile(NamedTuple):

@@ -34,7 +34,7 @@ _LONGEST_S = 6 * 3600
 
 @dataclass(frozen=True, slots=True)
 class RolledTarget:
-    """A Deployment that is rolled, and since when."""
+    """A workload that is rolled, and since when."""
 
     namespace: str
     deployment: str

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from breakeven_operator.adapters.past_loads import Lookback
 from breakeven_operator.adapters.prometheus_answers import Watch
-from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.kinds import NamespacedName, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
@@ -17,6 +17,7 @@ from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.workloads.known import target_of
 
 
 class InvalidService(NamedTuple):
@@ -35,10 +36,11 @@ class Snapshot:
         manifests: the services' objects as the API server returned them, by uid; invalid ones included.
         invalid: manifests that break the schema's rules, with the one line that says how.
         runs: unfinished, or not yet accounted for.
-        replica_sets: by uid of the Deployment that owns them.
+        targets: what services point at.
+        makers: of pods, by uid of the target that owns them.
         pods: by namespace, those that have ended among them.
         pod_names: by namespace, of all pods: series outlive their pod for some minutes.
-        pods_of: by uid of the ReplicaSet that owns them, without those that have ended.
+        pods_of: by uid of the maker that owns them, without those that have ended.
         claims: of services, by target.
         node_labels: by node name.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
@@ -55,12 +57,12 @@ class Snapshot:
     services: tuple[SpeculativeService, ...]
     manifests: Mapping[str, Manifest]
     invalid: tuple[InvalidService, ...]
-    deployments: Mapping[NamespacedName, Manifest]
-    replica_sets: Mapping[str, Sequence[Manifest]]
+    targets: Mapping[Ref, Manifest]
+    makers: Mapping[str, Sequence[Manifest]]
     pods: Mapping[str, Sequence[Manifest]]
     pods_of: Mapping[str, Sequence[Manifest]]
     pod_names: Mapping[str, frozenset[str]]
-    claims: Mapping[NamespacedName, Sequence[Claim]]
+    claims: Mapping[Ref, Sequence[Claim]]
     jobs: Mapping[str, Sequence[Manifest]]
     cron_jobs: Mapping[NamespacedName, Manifest]
     runs: Sequence[Manifest]
@@ -78,21 +80,21 @@ class Snapshot:
     warnings: Mapping[str, str] = field(default_factory=dict)
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     lost_nodes: frozenset[str] = frozenset()
-    unreadable_targets: Mapping[NamespacedName, str] = field(default_factory=dict)
+    unreadable_targets: Mapping[Ref, str] = field(default_factory=dict)
 
     def target_of(self, service: SpeculativeService) -> Manifest | None:
-        """The Deployment that a service names; None: there is none."""
-        return self.deployments.get(target_name(service))
+        """The object that a service names; None: there is none."""
+        return self.targets.get(target_of(service))
 
-    def sets_of(self, service: SpeculativeService) -> Sequence[Manifest]:
-        """The ReplicaSets of its target."""
+    def makers_of(self, service: SpeculativeService) -> Sequence[Manifest]:
+        """The objects that make its target's pods."""
         target = self.target_of(service)
-        return self.replica_sets.get(target["metadata"]["uid"], ()) if target is not None else ()
+        return self.makers.get(target["metadata"]["uid"], ()) if target is not None else ()
 
     def target_pods(self, service: SpeculativeService) -> list[Manifest]:
         """The pods of its target, old ones among them."""
         return [
-            pod for owner in self.sets_of(service) for pod in self.pods_of.get(owner["metadata"]["uid"], ())
+            pod for owner in self.makers_of(service) for pod in self.pods_of.get(owner["metadata"]["uid"], ())
         ]
 
 
@@ -110,8 +112,3 @@ class Legible(NamedTuple):
     ready: Sequence[str]
     awaited: frozenset[str]
     late: frozenset[str]
-
-
-def target_name(service: SpeculativeService) -> NamespacedName:
-    """The Deployment that a service names, whether there is one or not."""
-    return NamespacedName(service.metadata.namespace, service.spec.target_ref.name)

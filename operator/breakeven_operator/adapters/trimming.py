@@ -11,7 +11,6 @@ from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.kinds import (
     CLAIMS,
     CRONJOBS,
-    DEPLOYMENTS,
     JOBS,
     NODES,
     PODS,
@@ -22,6 +21,7 @@ from breakeven_operator.kinds import (
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES
+from breakeven_operator.workloads.known import KINDS
 
 LABELS: Mapping[Resource, str] = {
     JOBS: MANAGED_SELECTOR,
@@ -29,15 +29,8 @@ LABELS: Mapping[Resource, str] = {
 }
 """Label selectors of the kinds of which not all objects are looked at."""
 _CONDITIONS = frozenset({"Ready", "PodScheduled"})
-# managedFields of a target: only the writers of its replicas and of our annotation are read.
-_WRITTEN: Mapping[str, Any] = {
-    "f:spec": {
-        "f:replicas": {},
-        "f:template": {"f:metadata": {"f:annotations": {f"f:{ANNOTATION}": {}}}},
-    }
-}
-# A service whose object cannot be read, or whose target cannot, says so in its status.
-_NAMED = frozenset({SERVICES, DEPLOYMENTS})
+# A service says in its status that its own object or its target's cannot be read.
+_NAMED = frozenset({SERVICES, *KINDS})
 _STATES = frozenset({"waiting", "terminated"})
 
 
@@ -45,8 +38,10 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest | None:
     """The fields of an object that are read later; None of one that cannot be read, unless that is said of it by its name."""
     if problem_of(manifest) is not None:
         return manifest if resource in _NAMED else None
-    if resource == DEPLOYMENTS:
-        writers = [_slim_writer(entry) for entry in manifest["metadata"].get("managedFields") or []]
+    if resource in KINDS:
+        # The fields whose writers nobody asks about are most of their list.
+        asked = KINDS[resource].written_fields
+        writers = [_slim_writer(entry, asked) for entry in manifest["metadata"].get("managedFields") or []]
         return {**manifest, "metadata": {**manifest["metadata"], "managedFields": writers}}
     if resource == PODS:
         return _slim_pod(manifest)
@@ -68,12 +63,12 @@ def is_selected(resource: Resource, manifest: Manifest) -> bool:
     return str((manifest.get("status") or {}).get("phase") or "") not in FINAL_PHASES
 
 
-def _slim_writer(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _slim_writer(entry: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of managedFields, without the fields that nobody here asks about."""
     return {
         **_shared(entry, "manager", "operation", "subresource"),
         **_some(entry, "time"),
-        "fieldsV1": _within(entry.get("fieldsV1") or {}, _WRITTEN),
+        "fieldsV1": _within(entry.get("fieldsV1") or {}, asked),
     }
 
 

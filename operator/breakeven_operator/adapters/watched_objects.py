@@ -11,8 +11,9 @@ from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.informer import Informer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
-from breakeven_operator.kinds import DEPLOYMENTS, PROFILES, RUNS, SERVICES, Ref, Resource
+from breakeven_operator.kinds import PROFILES, RUNS, SERVICES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
+from breakeven_operator.workloads.known import KINDS
 
 # Up to so many namespaces are watched one by one; services in more are found among all objects of the cluster. Each watch
 # is a connection, and each object of others on it is parsed and dropped.
@@ -91,7 +92,7 @@ def _progress_of(run: Manifest) -> tuple[Any, ...]:
 _WORTH_A_CYCLE: Mapping[Resource, Callable[[Manifest], object]] = {
     SERVICES: _spec_of,
     RUNS: _progress_of,
-    DEPLOYMENTS: lambda target: target["metadata"].get("generation"),
+    **dict.fromkeys(KINDS, lambda target: target["metadata"].get("generation")),
 }
 
 
@@ -209,17 +210,18 @@ class WatchedObjects:
     async def _joining(self, resource: Resource, before: Interest, now: Interest) -> list[Manifest]:
         gate = asyncio.Semaphore(_ABREAST)
 
-        async def target(namespace: str, name: str) -> list[Manifest]:
+        async def target(ref: Ref) -> list[Manifest]:
             async with gate:
-                found = await self._cluster.get(DEPLOYMENTS, namespace, name)
+                found = await self._cluster.get(resource, ref.namespace, ref.name)
                 return [found] if found is not None else []
 
         async def members(namespace: str) -> list[Manifest]:
             async with gate:
                 return await self._cluster.list_all(resource, namespace)
 
-        if resource == DEPLOYMENTS:
-            asked = [target(*name) for name in sorted(now.targets - before.targets)]
+        if resource in KINDS:
+            new = [ref for ref in now.targets - before.targets if ref.resource == resource]
+            asked = [target(ref) for ref in sorted(new, key=str)]
         else:
             asked = [members(name) for name in sorted(now.namespaces - before.namespaces)]
         return [manifest for answer in await asyncio.gather(*asked) for manifest in answer]

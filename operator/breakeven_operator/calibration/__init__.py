@@ -8,6 +8,7 @@ measurements  points in the status and in files           conclusion  whether th
 sending       requests to send, and their file's place    importing   other tools' measurements, as points
 schedule_making  a draft length per batch size, from the arms before it
 dependents    CronJob, ServiceAccount, RoleBinding        display     columns of kubectl meanwhile
+run_view      what one cycle sees of a run
 """
 
 from breakeven_operator.calibration.conclusion import conclude

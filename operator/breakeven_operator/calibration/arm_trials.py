@@ -14,14 +14,13 @@ from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv, sweep_of
 from breakeven_operator.calibration.run_plan import trial_limits
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.calibration.trial_state import Deadlines, TrialStage, TrialState, is_gone, read_trial
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.labels import ARM_LABEL
-from breakeven_operator.ports import Manifest, RunView
-from breakeven_operator.reconcile.deployment import owner_uid
-from breakeven_operator.reconcile.presence import is_finished
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
@@ -29,6 +28,8 @@ from breakeven_operator.resources.calibrationrun import (
     PlannedArm,
     RunPhase,
 )
+from breakeven_operator.workloads.object_facts import owner_uid
+from breakeven_operator.workloads.presence import is_finished
 
 MIN_POINTS = 3
 """Usable points below which an arm has no law worth fitting."""
@@ -102,8 +103,7 @@ class Trials:
             return None
         view, sources = self._view, schedule_making.points_for(self.plan.arms, planned)
         assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
-        template = view.target["spec"]["template"]
-        engine = podcopy.engine_of(template, self.plan.container_name)
+        engine = podcopy.engine_of(view.target.template)
         deaf = schedule_making.ignores_schedules(engine)
         measured = [name for name in sources if self._usable(name) >= MIN_POINTS]
         if deaf is not None:
@@ -125,7 +125,7 @@ class Trials:
             family,
             schedule_making.largest_batch(engine),
             schedule_making.zero_draft_tax(view.in_force, family),
-            schedule_making.running_schedule(template, planned),
+            schedule_making.running_schedule(view.target.value, planned),
         )
         if found.schedule is None:
             self._skip(index, found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)

@@ -13,11 +13,11 @@ from breakeven.estimate import Estimate
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, FitOutcome, WriteStatus
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PROFILES, Ref
 from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL
-from breakeven_operator.ports import RunView
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     CalibrationPlan,

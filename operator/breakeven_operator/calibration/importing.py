@@ -14,9 +14,9 @@ from breakeven.points.point import Point
 from breakeven.readers.reading import is_yaml, read_text
 from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import text_of
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.ports import RunView
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,

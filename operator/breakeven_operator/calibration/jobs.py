@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from breakeven.serving.command_line import flag_value
 from breakeven_operator.calibration import podcopy, sending
 from breakeven_operator.kinds import JOBS, RUNS
 from breakeven_operator.labels import (
@@ -29,6 +28,8 @@ from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.candidates import table_of
+from breakeven_operator.workloads.target_template import TargetEngine
+from breakeven_operator.workloads.workload import Workload
 
 DRIVER = "driver"
 _MAX_NAME = (
@@ -88,7 +89,7 @@ def build_job(
     run: Manifest,
     plan: CalibrationPlan,
     arm: PlannedArm,
-    target: Manifest,
+    target: Workload,
     selectors: tuple[Manifest, ...],
     settings: TrialSettings,
     limits: TrialLimits,
@@ -100,7 +101,7 @@ def build_job(
         run: the CalibrationRun; it owns the Job.
         plan: what the run measures.
         arm: which arm.
-        target: the Deployment whose pod template is copied.
+        target: the workload whose pod template is copied.
         selectors: label selectors that must not match the pod.
         settings: what all Jobs have in common.
         limits: how long it may take.
@@ -109,8 +110,8 @@ def build_job(
     Raises:
         NotCopyableError: the template cannot be copied; the message says why.
     """
-    meta, template = run["metadata"], target["spec"]["template"]
-    engine = podcopy.engine_of(template, plan.container_name)
+    meta, template = run["metadata"], target.template
+    engine = podcopy.engine_of(template)
     address = podcopy.engine_address(engine)
     own = {
         **MANAGED_BY,
@@ -118,9 +119,9 @@ def build_job(
         RUN_LABEL: meta["name"],
         ARM_LABEL: arm_label(arm.arm),
     }
-    labels = podcopy.pod_labels(template, target["spec"].get("selector") or {}, selectors, own)
+    labels = podcopy.pod_labels(template, target.manifest["spec"].get("selector") or {}, selectors, own)
     podcopy.check_isolation(template, labels, policies)
-    spec = podcopy.pod_spec(template, engine, settings.gpu_label, plan.gpu_product)
+    spec = podcopy.pod_spec(engine, settings.gpu_label, plan.gpu_product)
     config = sending.imposed(plan.workload, json.loads(arm.speculative_config), arm.k)
     startup_s, discreet = plan.startup_deadline_seconds, sending.own_prompts(plan)
     spec["initContainers"].append(podcopy.engine_sidecar(engine, config, startup_s, discreet=discreet))
@@ -167,7 +168,7 @@ def _driver(
     run: Manifest,
     plan: CalibrationPlan,
     arm: PlannedArm,
-    engine: Manifest,
+    engine: TargetEngine,
     address: podcopy.EngineAddress,
     settings: TrialSettings,
     limits: TrialLimits,
@@ -205,14 +206,14 @@ def _driver(
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
     if address.key_variable is not None:
         env.append({**address.key_variable, "name": "BREAKEVEN_API_KEY"})
-    elif engine.get("envFrom") and flag_value(list(engine.get("args") or []), "--api-key") is None:
+    elif engine.container.get("envFrom") and engine.flag("--api-key") is None:
         # The key may be among them (VLLM_API_KEY); by reference, like the engine's own. PYTHONPATH may be, too.
         driver["envFrom"] = [
             {**source, "prefix": f"{ENGINE_VARIABLES}{source.get('prefix', '')}"}
-            for source in engine["envFrom"]
+            for source in engine.container["envFrom"]
         ]
     if address.certificate is not None:
-        mount, path = _certificate(engine, address.certificate)
+        mount, path = _certificate(engine.container, address.certificate)
         env.append({"name": "BREAKEVEN_CA_FILE", "value": path})
         mounts += mount
     if settings.image_pull_policy:
@@ -234,14 +235,14 @@ def _driver(
     }
 
 
-def _certificate(engine: Manifest, file: str) -> tuple[list[dict[str, Any]], str]:
+def _certificate(container: Manifest, file: str) -> tuple[list[dict[str, Any]], str]:
     """The engine's mount that holds a file, at a place of its own in the driver, and the file's path there.
 
     At the engine's path it could lie over the driver's own program.
     """
     holding = [
         mount
-        for mount in engine.get("volumeMounts") or []
+        for mount in container.get("volumeMounts") or []
         if file == mount["mountPath"] or file.startswith(f"{mount['mountPath'].rstrip('/')}/")
     ]
     if not holding:

@@ -18,10 +18,10 @@ from breakeven_operator.calibration.arm_trials import MIN_POINTS, Trials
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.importing import MANAGER, Imported, read_imports
 from breakeven_operator.calibration.run_plan import make_plan
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import named_files
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.ports import RunView
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
@@ -64,7 +64,7 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
         )
     if run.status.plan is None:
         return _admit(transition, service)
-    change = _change_of_target(view, run.status.plan)
+    change = _change_of_target(view, run.status.plan, service.spec.target_ref.kind)
     if change is not None:
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
@@ -105,7 +105,7 @@ def _without_service(transition: Transition) -> tuple[Action, ...]:
     return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SERVICE_NOT_FOUND, message)
 
 
-def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
+def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | None:
     """How the target differs from the one that the run began to measure; None while it does not differ.
 
     The template is compared by itself. While somebody rolls the target no pod of the new template serves, so its fingerprint
@@ -113,10 +113,10 @@ def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
     """
     if view.target is None:
         # The cycle read every Deployment, so the target is gone: nobody waits for these figures, and others want the GPU.
-        return f"Deployment {plan.target} is gone; all arms are measured again when it serves again"
+        return f"{kind} {plan.target} is gone; everything is measured anew when it serves again"
     if plan.template_hash is not None:
         try:
-            found = podcopy.content_hash(view.target["spec"]["template"], plan.container_name)
+            found = podcopy.content_hash(view.target.template)
         except podcopy.NotCopyableError as refusal:
             return f"the target changed during the run: {refusal.message}"
         if found != plan.template_hash:
@@ -124,9 +124,9 @@ def _change_of_target(view: RunView, plan: CalibrationPlan) -> str | None:
                 f"the target's pod template changed during the run ({plan.template_hash} became {found}): arms of two"
                 " templates cannot be compared, so all arms are measured again"
             )
-    if view.fingerprint is not None and view.fingerprint != plan.fingerprint:
+    if view.identity is not None and view.identity.fingerprint != plan.fingerprint:
         return (
-            f"the target changed during the run ({plan.fingerprint} became {view.fingerprint}): what was measured no"
+            f"the target changed during the run ({plan.fingerprint} became {view.identity.fingerprint}): what was measured no"
             " longer counts"
         )
     return None
@@ -151,8 +151,9 @@ def _waits(view: RunView, service: SpeculativeService) -> str | None:
     if service.spec.paused:
         return "spec.paused is true"
     if view.target is None:
-        return f"there is no Deployment {service.spec.target_ref.name} in this namespace"
-    if not view.identifiable:
+        target = service.spec.target_ref
+        return f"there is no {target.kind} {target.name} in this namespace"
+    if not view.target.identifiable:
         return "no pod serves with the target's present template yet: neither image nor GPU class is known"
     if not view.may_start:
         return "as many calibrations as are allowed at a time are under way"

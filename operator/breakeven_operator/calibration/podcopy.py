@@ -13,19 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.serving.command_line import (
-    command_line,
-    flag_number,
-    flag_value,
-    shell_of,
-    with_speculation,
-    without_speculation,
-)
-from breakeven.serving.opt_in import ANNOTATION, VARIABLE, engine_container
+from breakeven.serving.command_line import with_speculation, without_speculation
+from breakeven.serving.opt_in import ANNOTATION, VARIABLE
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import SERVICE_LABEL
 from breakeven_operator.ports import Manifest
+from breakeven_operator.workloads.target_template import TargetEngine, TargetTemplate
 
 ENGINE = "engine"
 DEFAULT_PORT = 8000
@@ -103,55 +97,56 @@ class EngineAddress:
     certificate: str | None
 
 
-def engine_of(template: Manifest, container_name: str | None) -> Manifest:
+def engine_of(template: TargetTemplate) -> TargetEngine:
     """The container that runs vLLM.
 
     Raises:
         NotCopyableError: no container, or more than one, may be it; or vLLM is started through a shell.
     """
-    container = engine_container(template["spec"], container_name)
-    if container is None:
+    engine = template.engine
+    if engine is None:
         raise NotCopyableError(
             ClusterReason.CONTAINER_AMBIGUOUS, "the target has not exactly one container that starts vLLM"
         )
-    if shell_of(command_line(container)):
+    if engine.shell:
         raise NotCopyableError(
             ClusterReason.SHELL_WRAPPER,
             "the target starts vLLM through a shell, in which an arm's JSON loses its quotes",
         )
-    return container
+    return engine
 
 
-def engine_address(engine: Manifest) -> EngineAddress:
+def engine_address(engine: TargetEngine) -> EngineAddress:
     """Read port, TLS and API key from the engine's command line and environment.
 
     Raises:
         NotCopyableError: the API key stands in the arguments themselves; it could only be copied as plain text.
     """
-    line = command_line(engine)
     ports = [
-        port["containerPort"] for port in engine.get("ports") or [] if port.get("protocol", "TCP") == "TCP"
+        port["containerPort"]
+        for port in engine.container.get("ports") or []
+        if port.get("protocol", "TCP") == "TCP"
     ]
-    certificate = flag_value(line, "--ssl-certfile")
+    certificate = engine.flag("--ssl-certfile")
     return EngineAddress(
         scheme="https" if certificate else "http",
-        port=flag_number(line, "--port") or (ports[0] if ports else DEFAULT_PORT),
-        key_variable=_key_variable(engine, flag_value(line, "--api-key")),
+        port=engine.number("--port") or (ports[0] if ports else DEFAULT_PORT),
+        key_variable=_key_variable(engine.container, engine.flag("--api-key")),
         certificate=certificate,
     )
 
 
-def max_concurrency(engine: Manifest) -> int:
+def max_concurrency(engine: TargetEngine) -> int:
     """Clients of the ceiling point: as many as the engine runs at once (`--max-num-seqs`), at most 64.
 
     More clients than the engine runs would measure its queue. More than 64 would take longer, and the slope would not become
     more precise.
     """
-    given = flag_number(command_line(engine), "--max-num-seqs")
+    given = engine.max_num_seqs
     return MAX_CLIENTS if given is None else min(MAX_CLIENTS, max(2, given))
 
 
-def _key_variable(engine: Manifest, argument: str | None) -> Mapping[str, Any] | None:
+def _key_variable(container: Manifest, argument: str | None) -> Mapping[str, Any] | None:
     name = "VLLM_API_KEY"
     if argument is not None:
         if not (argument.startswith("$(") and argument.endswith(")")):
@@ -161,17 +156,16 @@ def _key_variable(engine: Manifest, argument: str | None) -> Mapping[str, Any] |
                 " VLLM_API_KEY, from where the load driver can read it by reference",
             )
         name = argument[2:-1]
-    return next((entry for entry in engine.get("env") or [] if entry.get("name") == name), None)
+    return next((entry for entry in container.get("env") or [] if entry.get("name") == name), None)
 
 
-def check_copyable(template: Manifest, claims: Iterable[Manifest]) -> None:
+def check_copyable(spec: Manifest, claims: Iterable[Manifest]) -> None:
     """Refuse volumes and claims that only one pod can have, and rights that a calibration pod may not have.
 
     Raises:
         NotCopyableError: a named ResourceClaim, a volume that may be mounted by one node or pod only, the node's IPC, or a
             token or certificate of the target's account.
     """
-    spec = template["spec"]
     if spec.get("hostIPC"):
         raise NotCopyableError(
             ClusterReason.CALIBRATION_FAILED,
@@ -192,7 +186,7 @@ def check_copyable(template: Manifest, claims: Iterable[Manifest]) -> None:
 
 
 def pod_labels(
-    template: Manifest, target_selector: Manifest, selectors: Sequence[Manifest], own: Mapping[str, str]
+    template: TargetTemplate, target_selector: Manifest, selectors: Sequence[Manifest], own: Mapping[str, str]
 ) -> dict[str, str]:
     """Labels of the copy: the template's without those that anything selects on, and our own.
 
@@ -204,10 +198,9 @@ def pod_labels(
     """
     wanted = [target_selector, *selectors]
     selected = {key for selector in wanted for key in _keys(selector)}
-    template_labels = (template.get("metadata") or {}).get("labels") or {}
     kept = {
         key: value
-        for key, value in template_labels.items()
+        for key, value in template.labels.items()
         if key not in selected and key not in _LABELS_OF_CONTROLLERS
     }
     labels = {**kept, **own}
@@ -243,7 +236,9 @@ def matches(selector: Manifest, labels: Mapping[str, str]) -> bool:
     return True
 
 
-def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Iterable[Manifest]) -> None:
+def check_isolation(
+    template: TargetTemplate, labels: Mapping[str, str], policies: Iterable[Manifest]
+) -> None:
     """Refuse a copy with more network access than its target.
 
     A copy cannot keep the labels by which its target is served and scaled, and NetworkPolicies often select by these. Any
@@ -257,14 +252,13 @@ def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Ite
     Raises:
         NotCopyableError: traffic into or out of the target is restricted, and that of the copy would not be.
     """
-    own = (template.get("metadata") or {}).get("labels") or {}
     left: dict[str, list[str]] = {}
     covered: set[str] = set()
     for policy in policies:
         selector, directions = (policy.get("spec") or {}).get("podSelector") or {}, _directions(policy)
         if matches(selector, labels):
             covered |= directions
-        elif matches(selector, own):
+        elif matches(selector, template.labels):
             for direction in directions:
                 left.setdefault(direction, []).append(policy["metadata"]["name"])
     open_ways = sorted(left.keys() - covered)
@@ -283,24 +277,23 @@ def _directions(policy: Manifest) -> set[str]:
     return set(spec.get("policyTypes") or ("Ingress", *(("Egress",) if "egress" in spec else ())))
 
 
-def pod_annotations(template: Manifest) -> dict[str, str]:
+def pod_annotations(template: TargetTemplate) -> dict[str, str]:
     """Annotations of the copy: none that scrape, inject a proxy or choose the arm."""
-    given = (template.get("metadata") or {}).get("annotations") or {}
     kept = {
         key: value
-        for key, value in given.items()
+        for key, value in template.annotations.items()
         if not key.startswith(_ANNOTATION_GROUPS) and key != ANNOTATION
     }
     return {**kept, **_NO_MESH}
 
 
-def pod_spec(template: Manifest, engine: Manifest, gpu_label: str, gpu_product: str) -> dict[str, Any]:
+def pod_spec(engine: TargetEngine, gpu_label: str, gpu_product: str) -> dict[str, Any]:
     """The copy's pod spec without containers: where and how it runs, on the same GPU class.
 
     Node affinity stays (it may name a zone with the model's volume); what relates pods to pods goes. Init containers
     that run to their end stay (they may fetch the drafter); other sidecars go.
     """
-    spec = template["spec"]
+    spec = engine.pod_spec
     copy = {name: spec[name] for name in _POD_FIELDS if name in spec}
     copy["nodeSelector"] = {**(spec.get("nodeSelector") or {}), gpu_label: gpu_product}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
@@ -309,13 +302,13 @@ def pod_spec(template: Manifest, engine: Manifest, gpu_label: str, gpu_product: 
     copy["initContainers"] = [
         container
         for container in spec.get("initContainers") or []
-        if container.get("restartPolicy") != "Always" and container["name"] != engine["name"]
+        if container.get("restartPolicy") != "Always" and container["name"] != engine.name
     ]
     return copy
 
 
 def engine_sidecar(
-    engine: Manifest,
+    engine: TargetEngine,
     speculative_config: Mapping[str, Any] | None,
     startup_s: int,
     *,
@@ -327,25 +320,26 @@ def engine_sidecar(
     the pod). Its last log lines become its termination message, which explains a failure without reading logs.
 
     Args:
-        engine: the target's container.
+        engine: the target's.
         speculative_config: the arm's; None: no speculation.
         startup_s: how long it may take to answer.
         discreet: it must not log its requests, because they are a user's own.
     """
-    sidecar = {name: engine[name] for name in _ENGINE_FIELDS if name in engine}
+    container = engine.container
+    sidecar = {name: container[name] for name in _ENGINE_FIELDS if name in container}
     if "env" in sidecar:
         sidecar["env"] = [entry for entry in sidecar["env"] if entry.get("name") != VARIABLE]
     if "command" in sidecar:
-        sidecar["command"] = without_speculation([str(item) for item in engine["command"]])
-    arm_args = with_speculation([str(item) for item in engine.get("args") or []], speculative_config)
+        sidecar["command"] = without_speculation([str(item) for item in container["command"]])
+    arm_args = with_speculation([str(item) for item in container.get("args") or []], speculative_config)
     if discreet:
         # The last of two contradicting flags wins. Engines that do not know the flag are not given it.
-        logs = [name for name in _LOGS_OF_REQUESTS if flag_value(command_line(engine), name) is not None]
+        logs = [name for name in _LOGS_OF_REQUESTS if engine.flag(name) is not None]
         arm_args[-1:-1] = [f"--no-{name.removeprefix('--')}" for name in logs]
     # Kubernetes would expand `$(...)` inside the arm's JSON.
     sidecar["args"] = [*arm_args[:-1], arm_args[-1].replace("$(", "$$(")]
     address = engine_address(engine)
-    probe = dict(engine.get("startupProbe") or engine.get("readinessProbe") or {})
+    probe = dict(container.get("startupProbe") or container.get("readinessProbe") or {})
     if not {"httpGet", "exec", "tcpSocket", "grpc"} & probe.keys():
         probe = {"httpGet": {"path": "/health", "port": address.port, "scheme": address.scheme.upper()}}
     handler = {
@@ -355,7 +349,7 @@ def engine_sidecar(
     return {
         "name": ENGINE,
         **sidecar,
-        "ports": [_without_host_port(port) for port in engine.get("ports") or []],
+        "ports": [_without_host_port(port) for port in container.get("ports") or []],
         "restartPolicy": "Always",
         "startupProbe": {
             **handler,
@@ -367,7 +361,7 @@ def engine_sidecar(
     }
 
 
-def content_hash(template: Manifest, container_name: str) -> str:
+def content_hash(template: TargetTemplate) -> str:
     """12 hexadecimal digits over everything of a template that moves the copy's latency or could.
 
     Two arms whose pods were copied from templates with different hashes must not stand in one profile. Speculation,
@@ -376,11 +370,11 @@ def content_hash(template: Manifest, container_name: str) -> str:
     Raises:
         NotCopyableError: the engine's container cannot be found any more.
     """
-    engine = engine_of(template, container_name)
+    engine = engine_of(template)
     sidecar = engine_sidecar(engine, None, startup_s=0)
     content = {
         "engine": {name: sidecar[name] for name in (*_ENGINE_FIELDS, "args") if name in sidecar},
-        "pod": pod_spec(template, engine, gpu_label="", gpu_product=""),
+        "pod": pod_spec(engine, gpu_label="", gpu_product=""),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.deployment import parse_time, true_since
-from breakeven_operator.reconcile.presence import deletion, is_finished
+from breakeven_operator.workloads.object_facts import parse_time, true_since
+from breakeven_operator.workloads.presence import deletion, is_finished
 
 
 def containers(pod: Manifest) -> list[Mapping[str, Any]]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.serving.command_line import command_line, flag_value, model_of
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.ports import RunView
-from breakeven_operator.reconcile.fingerprint import gpus_of
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
     CalibrationPlan,
@@ -35,20 +33,18 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         podcopy.NotCopyableError: it cannot be measured; says why.
     """
     assert view.target is not None  # noqa: S101 - a run waits for its target before it is planned
-    template = view.target["spec"]["template"]
-    engine = podcopy.engine_of(template, service.spec.target_ref.container_name)
+    template, identity = view.target.template, view.identity
+    engine = podcopy.engine_of(template)
     podcopy.engine_address(engine)
     if not run.spec.import_from:
-        podcopy.check_copyable(template, view.claims)
-    if view.gpu_product is None or view.fingerprint is None:
+        podcopy.check_copyable(template.spec, view.claims)
+    if identity is None or identity.gpu_product is None:
         raise podcopy.NotCopyableError(
             ClusterReason.GPU_CLASS_UNKNOWN,
             "the GPU class of the target's pods is unknown: label the nodes (GPU Feature Discovery) or add a"
             f" nodeSelector on {view.settings.gpu_label}",
         )
-    line = command_line(engine)
     calibration = service.spec.calibration
-    model = model_of(line)
     # An import sends nothing; its files say how long its requests were.
     workload = planned_workload(view, run.spec, service) if not run.spec.import_from else NOTHING_SENT
     return CalibrationPlan(
@@ -65,17 +61,17 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         pending_deadline_seconds=calibration.pending_deadline_seconds,
         budget=(run.spec.budget or calibration.budget).within(view.settings.longest_s),
         confidence_percent=service.spec.update_policy.confidence_percent,
-        target=view.target["metadata"]["name"],
-        target_uid=view.target["metadata"].get("uid"),
-        container_name=engine["name"],
-        image=engine.get("image"),
-        model=model,
-        served_model_name=flag_value(line, "--served-model-name") or model,
-        gpu_product=view.gpu_product,
-        gpus_per_pod=gpus_of(engine),
-        fingerprint=view.fingerprint,
-        template_hash=podcopy.content_hash(template, engine["name"]),
-        image_digest=view.image_digest,
+        target=view.target.ref.name,
+        target_uid=view.target.ref.uid,
+        container_name=engine.name,
+        image=engine.container.get("image"),
+        model=identity.model,
+        served_model_name=identity.served_model,
+        gpu_product=identity.gpu_product,
+        gpus_per_pod=identity.gpus,
+        fingerprint=identity.fingerprint,
+        template_hash=podcopy.content_hash(template),
+        image_digest=identity.registry_digest,
     )
 
 

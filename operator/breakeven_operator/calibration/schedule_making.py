@@ -21,14 +21,13 @@ from breakeven.planning.draft_schedule import schedule
 from breakeven.planning.stepwise import AssumedAcceptance, step_view
 from breakeven.points.point import Point
 from breakeven.profile import Profile
-from breakeven.serving.command_line import arm_json, command_line, configuration, flag_number, flag_value
-from breakeven.serving.opt_in import ANNOTATION
+from breakeven.serving.command_line import arm_json, configuration
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import PlannedArm
 from breakeven_operator.resources.candidates import scheduled_config, table_of, without_drafts
+from breakeven_operator.workloads.target_template import TargetEngine
 
 ASSUMED_ZERO_DRAFT_TAX = 0.14
 """Share by which a step with draft length 0 is assumed longer than one without speculation, until a schedule of the method
@@ -176,18 +175,17 @@ def zero_draft_tax(profile: Profile | None, family: str) -> float:
     return float(np.clip(np.median(longer), 0.0, _LARGEST_TAX))
 
 
-def largest_batch(engine: Manifest) -> int:
+def largest_batch(engine: TargetEngine) -> int:
     """The largest batch for which a schedule is made: `--max-num-seqs`, or vLLM's default."""
-    given = flag_number(command_line(engine), "--max-num-seqs")
-    return min(max(2, given or _DEFAULT_MAX_NUM_SEQS), _MOST_BATCHES)
+    return min(max(2, engine.max_num_seqs or _DEFAULT_MAX_NUM_SEQS), _MOST_BATCHES)
 
 
-def ignores_schedules(engine: Manifest) -> str | None:
+def ignores_schedules(engine: TargetEngine) -> str | None:
     """Reason why this engine would start with a schedule but not follow it; None if there is none."""
-    line = command_line(engine)
     name = "--data-parallel-size"
-    if flag_value(line, name) is not None and (flag_number(line, name) or 1) > 1:
-        return f"{name} {flag_number(line, name)}: vLLM drafts by one length on all of its ranks"
+    ranks = engine.number(name)
+    if engine.flag(name) is not None and (ranks or 1) > 1:
+        return f"{name} {ranks}: vLLM drafts by one length on all of its ranks"
     return None
 
 
@@ -218,11 +216,10 @@ def with_schedule(planned: PlannedArm, text: str) -> PlannedArm:
     return planned.replace(k=found.num_speculative_tokens, speculative_config=arm_json(config))
 
 
-def running_schedule(template: Manifest, planned: PlannedArm) -> Schedule | None:
-    """The schedule of the planned arm's method that a pod template runs, measured or not; None without one of two tiers."""
-    annotations = (template.get("metadata") or {}).get("annotations") or {}
+def running_schedule(value: str | None, planned: PlannedArm) -> Schedule | None:
+    """The schedule of the planned arm's method that an annotation's value asks for, measured or not; None without one of two tiers."""
     try:
-        config = configuration(str(annotations.get(ANNOTATION) or ""))
+        config = configuration(value or "")
         found = table_of(config)
     except InputError:
         return None

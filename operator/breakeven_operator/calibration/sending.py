@@ -15,10 +15,11 @@ from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, dataset_of
 from breakeven.load_driver.lengths import EmpiricalLengths, LengthDistribution, LengthPair, LogNormalLengths
 from breakeven.load_driver.sampling import Sampling
-from breakeven.load_driver.workload import SentWorkload
+from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.ports import Manifest, RunView
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRunSpec
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.resources.workloadspec import PromptSource, WorkloadSpec

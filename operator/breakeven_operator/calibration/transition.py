@@ -9,9 +9,10 @@ from datetime import datetime
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.calibration.display import run_display
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
-from breakeven_operator.ports import Manifest, RunView
+from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.resources.calibrationrun import CalibrationRun, CalibrationRunStatus, RunPhase
 from breakeven_operator.resources.meta import Condition

@@ -20,10 +20,10 @@ from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
 from breakeven_operator.printable import one_line
-from breakeven_operator.reconcile.deployment import condition, parse_time
-from breakeven_operator.reconcile.fingerprint import registry_digest
-from breakeven_operator.reconcile.presence import deletion, is_finished, is_lost
-from breakeven_operator.reconcile.trouble import not_started
+from breakeven_operator.workloads.fingerprint import registry_digest
+from breakeven_operator.workloads.object_facts import condition, parse_time
+from breakeven_operator.workloads.presence import deletion, is_finished, is_lost
+from breakeven_operator.workloads.trouble import not_started
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|No available memory for the cache blocks|free memory on device"

@@ -14,8 +14,6 @@ from breakeven_operator.actions import Create
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
-from breakeven_operator.reconcile.deployment import Deployment
-from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
@@ -23,6 +21,8 @@ from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.workloads.fingerprint import Identity
+from breakeven_operator.workloads.workload import Workload
 
 RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
 _MAX_PAUSE_FACTOR = 16
@@ -191,7 +191,7 @@ def calibrated(
     return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
 
 
-def awaiting(state: Calibrated, deployment: Deployment) -> Calibrated:
+def awaiting(state: Calibrated, deployment: Workload) -> Calibrated:
     """The same of a target of which no pod serves: the word is what keeps its pods from coming, if that is said."""
     trouble = deployment.trouble
     if deployment.identifiable or trouble is None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.deployment import Deployment
-from breakeven_operator.reconcile.running_arm import same_value
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult
+from breakeven_operator.workloads.running_arm import same_value
+from breakeven_operator.workloads.workload import Workload
 
 # A person who removes the key means it; who replaces the whole object with a manifest from elsewhere usually does not.
 _MEANT_IT = ("kubectl-edit", "kubectl-patch", "kubectl-annotate", "kubectl-rollout", "kubectl")
@@ -79,7 +79,7 @@ def foreign(context: RolloutContext) -> RolloutStep:
     )
 
 
-def note_writers(memory: MemoryStatus, deployment: Deployment, *, writing: bool) -> MemoryStatus:
+def note_writers(memory: MemoryStatus, deployment: Workload, *, writing: bool) -> MemoryStatus:
     """Remember when others last wrote while the annotation stood: only who wrote later can have dropped it.
 
     Both times are the API server's, so no two clocks are compared. A write of others costs one write of the status.

@@ -20,7 +20,7 @@ SAMPLES_DIFFER = 0.11
 """Acceptance of two samples of one text, of thousands of drafts each, differs by 5 to 11 %."""
 
 MADE_UP_TEXT = frozenset({"synthetic text", "random tokens", "synthetic acceptance"})
-"""Texts that nobody's users have written; see `breakeven.load_driver.workload`."""
+"""Texts that nobody's users have written; see `breakeven.load_driver.sent_workload`."""
 
 
 class Survival(NamedTuple):

@@ -26,6 +26,7 @@ from breakeven.serving.engine_series import (
     joined,
 )
 from breakeven.serving.promql import Matcher, any_of
+from breakeven_operator.workloads.known import KINDS
 
 STAT = STATISTIC
 # Prometheus' own series of every target: 1 after a scrape that succeeded.
@@ -49,11 +50,6 @@ _INCREASES = (
 NEEDED = (*(stat for stat in _INCREASES if stat != "drafts"), "running", "waiting")
 """Statistics without which nothing is decided. The others are those of an engine that speculates."""
 
-# A Deployment's pod is <deployment>-<hash of its ReplicaSet>-<five letters>, in an alphabet without vowels and digits that
-# look like letters: `chat` is not `chat-large`, and a calibration's pod (<run>-<arm>-<five letters>) is neither. From 47
-# letters on the name is cut before the five, and with it the second dash.
-_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
-_POD_OF_DEPLOYMENT = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LETTERS}{{5,15}}"
 WORKLOAD = "workload"
 ROLLED = ("ttft_s", "started", "step_s", "generated", "prefilled", "hits")
 """Counters by which the pods of a roll are compared: of requests under way. The last two may be missing."""
@@ -97,7 +93,7 @@ def fleet_query(
     window_s: int,
     staleness_s: int,
     *,
-    deployments: Iterable[str] = (),
+    workloads: Iterable[str] = (),
     anywhere: bool = True,
     prefix: str = PREFIX,
 ) -> str:
@@ -109,7 +105,7 @@ def fleet_query(
         window_s: over which increases and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
             "old" and "none" stay different.
-        deployments: names; with any, pods of others are left out, but for those whose names begin alike.
+        workloads: names; with any, pods of others are left out, but for those whose names begin alike.
         anywhere: ask also whose series there are outside of these namespaces.
         prefix: of the names of all series.
 
@@ -121,7 +117,7 @@ def fleet_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    own = (Matcher("namespace", "=~", any_of(namespaces)), *_of_names(deployments), *extra)
+    own = (Matcher("namespace", "=~", any_of(namespaces)), *_of_names(workloads), *extra)
     chosen = EngineSeries(own, prefix)
     present = EngineSeries(tuple(extra), prefix) if anywhere else chosen
     parts = {
@@ -252,16 +248,16 @@ def _silent(chosen: EngineSeries) -> str:
     return f"group by(namespace,{SIBLINGS})({with_siblings(f'{scraped} unless on(namespace,pod) {chosen.named(RUNNING)}')})"
 
 
-def of_deployments(deployments: Iterable[tuple[str, str]]) -> tuple[Matcher, ...]:
-    """The pods of Deployments, given by namespace and name; others whose names begin in the same way come along."""
-    wanted = set(deployments)
+def of_workloads(workloads: Iterable[tuple[str, str]]) -> tuple[Matcher, ...]:
+    """The pods of workloads, given by namespace and name; others whose names begin in the same way come along."""
+    wanted = set(workloads)
     namespaces = Matcher("namespace", "=~", any_of({namespace for namespace, _ in wanted}))
     return (namespaces, *_of_names(name for _, name in wanted))
 
 
-def _of_names(deployments: Iterable[str]) -> tuple[Matcher, ...]:
-    """Pods of these Deployments, and others whose names begin alike; of all where there is no name."""
-    names = {name[:_KEPT_OF_NAME] for name in deployments}
+def _of_names(workloads: Iterable[str]) -> tuple[Matcher, ...]:
+    """Pods of these workloads, and others whose names begin alike; of all where there is no name."""
+    names = {name[:_KEPT_OF_NAME] for name in workloads}
     return (Matcher("pod", "=~", f"({any_of(names)}).*"),) if names else ()
 
 
@@ -278,11 +274,11 @@ def past_query(
     *,
     prefix: str = PREFIX,
 ) -> str:
-    """Request rates per replica of all Deployments of some namespaces, and their replicas, one for each step of the past.
+    """Request rates per replica of all workloads of some namespaces, and their replicas, one for each step of the past.
 
     The rate is the one that is decided on (`counted_window.offered`): requests that began, and what the queue grew by. Of
     completions alone the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
-    their names say which Deployment they belong to; and what all of them served is divided by the replicas there were, for a
+    their names say which workload they belong to; and what all of them served is divided by the replicas there were, for a
     mean over pods would count a replica twice while a roll replaces it.
 
     Args:
@@ -293,7 +289,7 @@ def past_query(
         prefix: of the names of all series.
 
     Returns:
-        An instant query whose result is a range vector with the labels namespace, workload (empty: pods of no Deployment)
+        An instant query whose result is a range vector with the labels namespace, workload (empty: pods of no known kind)
         and model_name; numbers of replicas have the label figure.
 
     Raises:
@@ -311,9 +307,9 @@ def past_query(
     # Either may be missing: `or` keeps the other, where a comparison would lose the pod.
     larger = chosen.by_pod("max", joined({"begun": begun, "finished": f"{finished} + {grown(RUNNING)}"}))
     offered = f"clamp_min({larger} + {grown(WAITING)}, 0) / {int(step_s)}"
-    rates = f"sum by(namespace,{WORKLOAD},model_name)({_of_deployment(offered)})"
+    rates = f"sum by(namespace,{WORKLOAD},model_name)({_of_workload(offered)})"
     present = chosen.by_pod("group", chosen.named(RUNNING))
-    replicas = f"count by(namespace,{WORKLOAD},model_name)({_of_deployment(present)})"
+    replicas = f"count by(namespace,{WORKLOAD},model_name)({_of_workload(present)})"
     beside = f'label_replace({replicas}, "{FIGURE}", "{REPLICAS}", "", "")'
     return f"({rates} / {replicas} or {beside})[{int(lookback_s)}s:{int(step_s)}s]"
 
@@ -328,21 +324,21 @@ def block_s(window_s: int) -> int:
 
 
 def roll_query(
-    deployments: Iterable[tuple[str, str]],
+    workloads: Iterable[tuple[str, str]],
     extra: Sequence[Matcher],
     span_s: int,
     step_s: int,
     *,
     prefix: str = PREFIX,
 ) -> str:
-    """Counters of the pods of some Deployments, once per block of the past, for the blocks in which they were rolled.
+    """Counters of the pods of some workloads, once per block of the past, for the blocks in which they were rolled.
 
     Counters, not increases: what grew between two samples is exact, whereas `increase` extrapolates to the ends of its
     range and wants two samples in it. The times of a subquery are whole multiples of its step, so that every cycle reads
     the same blocks, however often it asks.
 
     Args:
-        deployments: namespace and name of those that are rolled; pods of others whose names begin alike come along.
+        workloads: namespace and name of those that are rolled; pods of others whose names begin alike come along.
         extra: further matchers on every series.
         span_s: how far back.
         step_s: length of a block.
@@ -354,7 +350,7 @@ def roll_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    chosen = EngineSeries((*of_deployments(deployments), *extra), prefix)
+    chosen = EngineSeries((*of_workloads(workloads), *extra), prefix)
     counters = {stat: chosen.counter(stat) for stat in ROLLED}
     gauges = {"waiting": chosen.named(WAITING)}
     sampled = joined({SAMPLED: f"timestamp({chosen.named(RUNNING)})"})
@@ -366,5 +362,7 @@ def roll_query(
     return "({})[{}s:{}s]".format("\nor ".join(parts), int(span_s), int(step_s))
 
 
-def _of_deployment(expression: str) -> str:
-    return f'label_replace({expression}, "{WORKLOAD}", "$1$2", "pod", "{_POD_OF_DEPLOYMENT}")'
+def _of_workload(expression: str) -> str:
+    for kind in KINDS.values():
+        expression = f'label_replace({expression}, "{WORKLOAD}", "$1$2", "pod", "{kind.pod_name}")'
+    return expression

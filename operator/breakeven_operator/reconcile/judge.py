@@ -27,7 +27,6 @@ from breakeven_operator.reconcile.preconditions import (
     scaled_time,
 )
 from breakeven_operator.reconcile.roll_failures import LaterReading
-from breakeven_operator.reconcile.running_arm import RunningArm
 from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
@@ -36,6 +35,7 @@ from breakeven_operator.reconcile.verification import rolls_stopped, settled
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.workloads.running_arm import RunningArm
 
 # Measured need, whatever rolls before have brought: requests queue at every pod, or an objective is missed.
 _URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SATURATED, Reason.SLO_VIOLATED})

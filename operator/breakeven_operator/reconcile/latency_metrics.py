@@ -26,9 +26,9 @@ from breakeven.serving.promql import Matcher, any_of
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.workloads.workload import PodState
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
 _HISTOGRAMS = {
@@ -81,10 +81,10 @@ class Latencies:
 def latency_query(
     targets: Iterable[NamespacedName], extra: Sequence[Matcher], window_s: int, *, prefix: str = PREFIX
 ) -> str:
-    """Requests by latency over the window, of all pods of some Deployments.
+    """Requests by latency over the window, of all pods of some workloads.
 
     Args:
-        targets: the Deployments.
+        targets: the workloads.
         extra: further matchers on every series.
         window_s: over which requests are counted.
         prefix: of the names of all series.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.roll_failures import ArmRequests, FailureFinding, LaterReading, find_later
-from breakeven_operator.reconcile.running_arm import RunningArm
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.memorystatus import RequestsBefore
+from breakeven_operator.workloads.running_arm import RunningArm
+from breakeven_operator.workloads.workload import Workload
 
 LEAVING = frozenset({ClusterReason.ARM_CRASHES, ClusterReason.ROLL_FAILS_REQUESTS})
 """Reasons for which an arm is left at once and barred."""
@@ -64,7 +64,7 @@ def _since(before: RequestsBefore, now: ArmRequests | None) -> FailureFinding | 
     return find_later(ArmRequests(before.posts, before.refusals, before.served), now)
 
 
-def crashing(deployment: Deployment, now: datetime) -> str | None:
+def crashing(deployment: Workload, now: datetime) -> str | None:
     """The evidence that the arm's engines crash, as a sentence; None if there is none.
 
     One pod of several that crashes tells of its node or its GPU, not of the arm.

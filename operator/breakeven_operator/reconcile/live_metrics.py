@@ -13,7 +13,6 @@ from breakeven.serving.counted_window import CountedWindow
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.fleet_query import (
     ENDED,
     EVALUATED,
@@ -32,6 +31,7 @@ from breakeven_operator.reconcile.fleet_query import (
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
 from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
+from breakeven_operator.workloads.workload import PodState
 
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
 FIRST_SCRAPES_S = 90.0

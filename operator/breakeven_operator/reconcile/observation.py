@@ -8,13 +8,13 @@ from typing import Any
 
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.active_profile import ProfileEntry
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun
+from breakeven_operator.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ServiceObservation:
         target_problem: why the target's object could not be read; None: it could, or there is none.
     """
 
-    deployment: Deployment | None
+    deployment: Workload | None
     managed_by: str | None
     fleet: FleetReading
     known_pods: frozenset[str]

@@ -10,7 +10,6 @@ from breakeven.planning.evaluation import Evaluations
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.outage import outage_allowed
 from breakeven_operator.reconcile.suspicion import suspicion_of
@@ -18,6 +17,7 @@ from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.workloads.workload import Workload
 
 # What is measured asks for these at once, not a profile.
 _URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED})
@@ -50,7 +50,7 @@ def refuse_suspect(
 
 
 def refuse_now(
-    deployment: Deployment,
+    deployment: Workload,
     policy: UpdatePolicy,
     scaled: datetime | None,
     memory: MemoryStatus,
@@ -60,7 +60,7 @@ def refuse_now(
 ) -> Refusal | None:
     """Why no roll of this workload may begin at this moment; None when nothing forbids it.
 
-    An autoscaler moves in steps: between two of them the Deployment looks settled although the next one is due, so the
+    An autoscaler moves in steps: between two of them the target looks settled although the next one is due, so the
     time since the last change counts. That asks nothing of the autoscaler, whatever kind it is.
 
     Args:
@@ -116,7 +116,7 @@ def refuse_now(
     return None
 
 
-def scaled_time(deployment: Deployment, seen: Target | None, now: datetime) -> datetime | None:
+def scaled_time(deployment: Workload, seen: Target | None, now: datetime) -> datetime | None:
     """When the number of wanted replicas last changed, as far as it was watched; None: it never did.
 
     Args:
@@ -131,7 +131,7 @@ def scaled_time(deployment: Deployment, seen: Target | None, now: datetime) -> d
 
 def refuse_capacity(
     policy: UpdatePolicy,
-    deployment: Deployment,
+    deployment: Workload,
     profile: Profile,
     figures: Figures | None,
     arms: tuple[Arm, ...],

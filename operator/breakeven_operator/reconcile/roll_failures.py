@@ -24,7 +24,7 @@ from breakeven.serving.promql import Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_deployments, with_siblings
+from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, with_siblings
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, made_by, pods_begin
 
 POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
@@ -99,7 +99,7 @@ class FailureFinding:
 
 
 def failures_query(
-    deployments: Iterable[tuple[str, str]],
+    workloads: Iterable[tuple[str, str]],
     extra: Sequence[Matcher],
     span_s: int,
     step_s: int,
@@ -120,16 +120,16 @@ def failures_query(
     """
     joined = "\nor ".join(
         f'label_replace(sum by (namespace,pod) ({expression}), "{STAT}", "{stat}", "", "")'
-        for stat, expression in _counters(deployments, extra, prefix).items()
+        for stat, expression in _counters(workloads, extra, prefix).items()
     )
     return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
 
 
 def _counters(
-    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], prefix: str, within: str = ""
+    workloads: Iterable[tuple[str, str]], extra: Sequence[Matcher], prefix: str, within: str = ""
 ) -> dict[str, str]:
     """Each counter once, by statistic; or what it grew by within a range."""
-    own = [*of_deployments(deployments), *extra]
+    own = [*of_workloads(workloads), *extra]
     posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", GENERATES)]
     refused = [*posts, Matcher("status", "=~", "[45].*")]
     finished = [*own, Matcher("finished_reason", "!=", "error")]
@@ -162,7 +162,7 @@ class LaterReading:
 
 
 def later_query(
-    deployments: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, *, prefix: str = PREFIX
+    workloads: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, *, prefix: str = PREFIX
 ) -> str:
     """The same counters as `failures_query`, by how much they grew, summed over the pods of each ReplicaSet.
 
@@ -174,7 +174,7 @@ def later_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    parts = _counters(deployments, extra, prefix, within=f"[{int(span_s)}s]")
+    parts = _counters(workloads, extra, prefix, within=f"[{int(span_s)}s]")
     return "\nor ".join(
         f'label_replace(sum by (namespace,{SIBLINGS}) ({with_siblings(expression)}), "{STAT}", "{stat}", "", "")'
         for stat, expression in parts.items()

@@ -19,12 +19,12 @@ from breakeven.estimate import Estimate
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
-from breakeven_operator.reconcile.deployment import Deployment
-from breakeven_operator.reconcile.running_arm import same_value
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
-from breakeven_operator.reconcile.trouble import Patience, Trouble
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.workloads.running_arm import same_value
+from breakeven_operator.workloads.trouble import Patience, Trouble
+from breakeven_operator.workloads.workload import Workload
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.
 _UNKNOWN_STARTUP_S = 1800.0
@@ -195,10 +195,10 @@ def deadline_s(context: RolloutContext) -> float:
         return float(context.policy.roll_deadline_seconds)
     deployment = context.deployment
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
-    return _roll_batches(deployment) * (2 * startup_s + deployment.grace_s) + _SLACK_S
+    return _roll_batches(deployment) * (2 * startup_s + deployment.template.grace_s) + _SLACK_S
 
 
-def _roll_batches(deployment: Deployment) -> int:
+def _roll_batches(deployment: Workload) -> int:
     """Number of batches of pods that start one after another during a roll."""
     return max(1, math.ceil(deployment.desired / max(1, deployment.max_surge + deployment.max_unavailable)))
 
@@ -308,7 +308,7 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
     )
 
 
-def _in_vain(trouble: Trouble, waited: timedelta, deployment: Deployment) -> str:
+def _in_vain(trouble: Trouble, waited: timedelta, deployment: Workload) -> str:
     """Why waiting is over, with the way out where a single replica has no spare GPU."""
     said = trouble.message
     if trouble.patience is not Patience.NONE:
@@ -344,7 +344,7 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     said = f"; {deployment.trouble.message}" if deployment.trouble is not None else ""
     state = f"{deployment.progress}{said}{deployment.lost_words}"
     if late:
-        # The annotation is back: the Deployment goes on with that without us, and later decisions must not wait for it.
+        # The annotation is back: the workload goes on with that without us, and later decisions must not wait for it.
         message = (
             f"{rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason}): the annotation asks for {rollout.from_arm} "
             f"again, and at the deadline {state}"

@@ -23,13 +23,12 @@ from breakeven.planning.capacity import (
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
 from breakeven_operator.reconcile.decide import RollCost, load_of, policy_of, seen_of
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.live_metrics import Figures, Live
-from breakeven_operator.reconcile.plausibility import engine_limits
-from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.workloads.running_arm import RunningArm, arm_of_value
+from breakeven_operator.workloads.workload import Workload
 
 # A load summed over pods that were watched for less than this share of the window is mostly chance.
 _WATCHED = 0.5
@@ -57,10 +56,11 @@ class FleetNeed:
 def fleet_need(
     spec: SpeculativeServiceSpec,
     profile: Profile | None,
-    deployment: Deployment,
+    deployment: Workload,
     running: RunningArm,
     live: Live,
     memory: MemoryStatus,
+    batch: int | None,
 ) -> FleetNeed:
     """What the target's replicas carry and how many the load of all of them needs.
 
@@ -71,9 +71,10 @@ def fleet_need(
         running: the arm that its template asks for.
         live: present figures.
         memory: holds the acceptance that was measured live.
+        batch: requests that a pod runs at once; None when unknown.
     """
     figures = _known(live, spec.metrics_source.window_seconds)
-    found = _capacities(spec, profile, deployment, running.arm, figures, memory) if profile else {}
+    found = _capacities(spec, profile, running.arm, figures, memory, batch) if profile else {}
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None
     if figures is not None and running.arm is not None:
@@ -91,9 +92,7 @@ def _known(live: Live, window_s: float) -> Figures | None:
     return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
 
 
-def _of_pods(
-    spec: SpeculativeServiceSpec, deployment: Deployment, running: RunningArm
-) -> Sequence[Arm | None]:
+def _of_pods(spec: SpeculativeServiceSpec, deployment: Workload, running: RunningArm) -> Sequence[Arm | None]:
     """Arms that pods run beside the template's, during a roll; None for one that cannot be told."""
     if running.source == "Arguments":
         return ()
@@ -103,17 +102,16 @@ def _of_pods(
 def _capacities(
     spec: SpeculativeServiceSpec,
     profile: Profile,
-    deployment: Deployment,
     running: Arm | None,
     figures: Figures | None,
     memory: MemoryStatus,
+    batch: int | None,
 ) -> Mapping[Arm, Capacity | None]:
     arms = {
         arm.name: arm for arm in (NO_SPECULATION, *spec.candidates.arms(), *([running] if running else []))
     }
     seen = seen_of(memory, arms)
     fits = {fit.arm: fit for fit in profile.arms}
-    batch = engine_limits(deployment.command_line, None, ()).running
     slo = policy_of(spec, RollCost()).slo
     found: dict[Arm, Capacity | None] = {}
     for arm in arms.values():

@@ -23,10 +23,8 @@ from breakeven_operator.reconcile.annotation_owner import hand_back, note_writer
 from breakeven_operator.reconcile.barred_arms import barred, still_barred
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.decide import Choice
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of, take_account
 from breakeven_operator.reconcile.events import events, facts
-from breakeven_operator.reconcile.fingerprint import Identity, identify
 from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.latency_metrics import latencies_of
 from breakeven_operator.reconcile.leaving import LEAVING
@@ -34,9 +32,8 @@ from breakeven_operator.reconcile.live_metrics import Live, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
-from breakeven_operator.reconcile.plausibility import engine_limits
+from breakeven_operator.reconcile.plausibility import EngineLimits, engine_limits
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, forget_target, watch
-from breakeven_operator.reconcile.running_arm import RunningArm, running_arm, same_value
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.status_diff import Worth, worth_writing
 from breakeven_operator.reconcile.status_report import CycleFacts, report
@@ -50,6 +47,8 @@ from breakeven_operator.resources.memorystatus import LONGEST_VALUE, MemoryStatu
 from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
 from breakeven_operator.resources.servicestatus import ServiceWorkings
 from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.workloads.running_arm import running_arm, same_value
+from breakeven_operator.workloads.workload import Workload
 
 RESUME_ANNOTATION = "breakeven.dev/resume"
 
@@ -88,16 +87,14 @@ def reconcile(
         now: time of the observation.
     """
     deployment = observation.deployment
-    identity = identify(deployment) if deployment is not None and deployment.container is not None else None
-    refusal = refuse_target(
-        service.spec, deployment, identity, observation.managed_by, observation.target_problem
-    )
-    if refusal is not None or deployment is None or identity is None:
-        return _refused(service, observation, deployment, identity, refusal, limits, now)
+    refusal = refuse_target(service.spec, deployment, observation.managed_by, observation.target_problem)
+    engine = deployment.engine if deployment is not None else None
+    if refusal is not None or deployment is None or engine is None:
+        return _refused(service, observation, deployment, refusal, limits, now)
 
     state = calibrated(
         service,
-        identity if deployment.identifiable else None,
+        deployment.proven_identity,
         observation.profiles,
         observation.runs,
         deployment.startup_s,
@@ -108,8 +105,10 @@ def reconcile(
     state = awaiting(state, deployment)
     service = with_measured_schedules(service, state.entry, observation.profiles)
     running = running_arm(deployment, service.spec.candidates)
-    live = _live(service, observation, deployment, identity, running, now)
-    objectives = _objectives(service, observation, deployment, identity, live, now)
+    can = engine_limits(engine.words, running.arm, service.spec.candidates.arms())
+    model_name = service.spec.metrics_source.served_model_name or engine.served_model or ""
+    live = _live(service, observation, deployment, model_name, can, now)
+    objectives = _objectives(service, observation, deployment, model_name, live, now)
     # A roll is measured with the laws as they were measured: what a saturated arm was seen to carry bends their slopes.
     measured_entry = state.entry
     state = with_carried(state, running.arm, live)
@@ -118,7 +117,7 @@ def reconcile(
     evidence = RollEvidence(
         observation.roll.latencies if observation.roll is not None else None,
         service.metadata.namespace,
-        service.spec.metrics_source.served_model_name or identity.served_model or "",
+        model_name,
         measured_entry,
         _lengths(live),
         service.spec.metrics_source.window_seconds,
@@ -130,7 +129,7 @@ def reconcile(
     context = replace(context, memory=step.memory, rollout=step.rollout)
     cannot_roll = refuse_rolls(service.spec, deployment, observation.claims)
     profile = state.entry.profile if state.entry is not None else None
-    need = fleet_need(service.spec, profile, deployment, running, live, context.memory)
+    need = fleet_need(service.spec, profile, deployment, running, live, context.memory, can.running)
     verdict, choice = judge(service, context, state, live, running, step, need, objectives, observation.later)
     memory = take_account(
         choice.memory,
@@ -171,7 +170,6 @@ def reconcile(
     cycle = CycleFacts(
         service=service,
         deployment=deployment,
-        identity=identity,
         running=running,
         calibrated=state,
         live=live,
@@ -218,7 +216,7 @@ def _held_outside(
 def conflicted(
     service: SpeculativeService,
     shown: SpeculativeServiceStatus,
-    deployment: Deployment,
+    deployment: Workload,
     managers: tuple[str, ...],
     now: datetime,
 ) -> ActionPlan:
@@ -274,7 +272,7 @@ def reference(service: SpeculativeService) -> Ref:
 
 
 def _context(
-    service: SpeculativeService, deployment: Deployment, startup_s: float | None, now: datetime
+    service: SpeculativeService, deployment: Workload, startup_s: float | None, now: datetime
 ) -> RolloutContext:
     return RolloutContext(
         policy=service.spec.update_policy,
@@ -291,13 +289,12 @@ def _context(
 def _live(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Deployment,
-    identity: Identity,
-    running: RunningArm,
+    deployment: Workload,
+    model_name: str,
+    can: EngineLimits,
     now: datetime,
 ) -> Live:
     source, namespace = service.spec.metrics_source, service.metadata.namespace
-    model_name = source.served_model_name or identity.served_model or ""
     live = read_service(
         observation.fleet,
         namespace,
@@ -307,7 +304,7 @@ def _live(
         window_s=source.window_seconds,
         staleness_s=source.staleness_seconds,
         min_requests=source.min_requests,
-        limits=engine_limits(deployment.command_line, running.arm, service.spec.candidates.arms()),
+        limits=can,
         now=now,
     )
     key = LoadOwner(namespace, deployment.ref.name, model_name)
@@ -322,13 +319,12 @@ def _live(
 def _objectives(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Deployment,
-    identity: Identity,
+    deployment: Workload,
+    model_name: str,
     live: Live,
     now: datetime,
 ) -> Objectives | None:
     source = service.spec.metrics_source
-    model_name = source.served_model_name or identity.served_model or ""
     latencies = latencies_of(
         observation.latencies, service.metadata.namespace, deployment.serving, model_name, live
     )
@@ -381,7 +377,7 @@ def _with_tokens(memory: MemoryStatus, state: Calibrated) -> MemoryStatus:
     return memory.replace(recalibrate=state.recalibrate)
 
 
-def _of_target(memory: MemoryStatus, deployment: Deployment) -> MemoryStatus:
+def _of_target(memory: MemoryStatus, deployment: Workload) -> MemoryStatus:
     """The memory as that of this very target."""
     return memory.replace(target_uid=deployment.ref.uid)
 
@@ -389,8 +385,7 @@ def _of_target(memory: MemoryStatus, deployment: Deployment) -> MemoryStatus:
 def _refused(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Deployment | None,
-    identity: Identity | None,
+    deployment: Workload | None,
     refusal: Refusal | None,
     limits: CycleLimits,
     now: datetime,
@@ -407,7 +402,6 @@ def _refused(
     cycle = CycleFacts(
         service=service,
         deployment=deployment,
-        identity=identity,
         running=None,
         calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
         live=None,
@@ -424,7 +418,7 @@ def _refused(
 def _while_refused(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Deployment | None,
+    deployment: Workload | None,
     now: datetime,
 ) -> RolloutStep:
     """The state of a change under way while its target cannot be read.

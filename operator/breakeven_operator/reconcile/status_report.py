@@ -11,8 +11,6 @@ from breakeven.errors import BreakevenError
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.wording import Explained, figures_text
 from breakeven.profile import Comparison, Profile
-from breakeven.serving.drain import drain
-from breakeven.serving.opt_in import opt_in
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.conditions import (
@@ -26,17 +24,14 @@ from breakeven_operator.reconcile.conditions import (
     merge,
 )
 from breakeven_operator.reconcile.decide import Choice
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.reconcile.doubts import aspects, present_drift, rules_of
 from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift
-from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_report import model_status
 from breakeven_operator.reconcile.objectives import Objectives, objectives_aspect, with_predictions
 from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.preconditions import scaled_time
-from breakeven_operator.reconcile.running_arm import RunningArm, arm_of_value
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import Refusal
@@ -48,6 +43,8 @@ from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.rolloutstatus import HistoryEntry
 from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
+from breakeven_operator.workloads.running_arm import RunningArm, arm_of_value
+from breakeven_operator.workloads.workload import Workload
 
 _HISTORY = 10
 
@@ -61,8 +58,7 @@ class CycleFacts:
     """
 
     service: SpeculativeService
-    deployment: Deployment | None
-    identity: Identity | None
+    deployment: Workload | None
     running: RunningArm | None
     calibrated: Calibrated
     live: Live | None
@@ -126,14 +122,14 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
 
 
 def _target(cycle: CycleFacts) -> Target | None:
-    deployment, identity = cycle.deployment, cycle.identity
+    deployment = cycle.deployment
     if deployment is None:
         return None
-    container = deployment.container
+    engine, identity = deployment.engine, deployment.identity
     return Target(
         uid=deployment.ref.uid,
         generation=deployment.generation,
-        container_name=str(container.get("name")) if container else None,
+        container_name=engine.name if engine else None,
         image=identity.image if identity else None,
         model=identity.model if identity else None,
         served_model_name=(
@@ -146,8 +142,8 @@ def _target(cycle: CycleFacts) -> Target | None:
         replicas_changed_time=scaled_time(deployment, cycle.service.status.target, cycle.now),
         ready_replicas=deployment.ready,
         fingerprint=identity.fingerprint if identity else None,
-        opted_in=opt_in(container).ok if container else None,
-        drain_configured=drain(deployment.pod_spec, container).ok if container else None,
+        opted_in=engine.opt_in.ok if engine else None,
+        drain_configured=engine.drain.ok if engine else None,
     )
 
 

@@ -9,7 +9,6 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.reasons import Reason
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import (
@@ -19,6 +18,7 @@ from breakeven_operator.resources.rolloutstatus import (
     Rollout,
 )
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.workloads.workload import Workload
 
 NO_FAILURES: dict[str, object] = {
     "failures": 0,
@@ -89,7 +89,7 @@ class RolloutContext:
     """
 
     policy: UpdatePolicy
-    deployment: Deployment
+    deployment: Workload
     memory: MemoryStatus
     rollout: Rollout | None
     may_write: bool

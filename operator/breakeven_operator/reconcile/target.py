@@ -6,17 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from breakeven.serving.command_line import shell_of, speculation
-from breakeven.serving.drain import drain
-from breakeven.serving.opt_in import opt_in
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.deployment import Deployment
-from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
+from breakeven_operator.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +25,7 @@ class Refusal:
 
 def refuse_target(
     spec: SpeculativeServiceSpec,
-    deployment: Deployment | None,
-    identity: Identity | None,
+    deployment: Workload | None,
     managed_by: str | None,
     problem: str | None = None,
 ) -> Refusal | None:
@@ -39,44 +34,44 @@ def refuse_target(
     Args:
         spec: of the SpeculativeService.
         deployment: the target; None when there is none of that name.
-        identity: its identity; None without a container.
         managed_by: another SpeculativeService that has the target already.
-        problem: why the Deployment of that name could not be read.
+        problem: why the object of that name could not be read.
     """
-    name = spec.target_ref.name
+    kind, name = spec.target_ref.kind, spec.target_ref.name
     if problem is not None:
-        return Refusal(ClusterReason.TARGET_UNREADABLE, f"Deployment {name} cannot be read: {problem}")
+        return Refusal(ClusterReason.TARGET_UNREADABLE, f"{kind} {name} cannot be read: {problem}")
     if deployment is None:
-        return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is no Deployment {name} in this namespace")
+        return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is no {kind} {name} in this namespace")
     if managed_by is not None:
         return Refusal(
             ClusterReason.ALREADY_MANAGED,
-            f"Deployment {name} already belongs to SpeculativeService {managed_by}, which is older: delete one of the two",
+            f"{kind} {name} already belongs to SpeculativeService {managed_by}, which is older: delete one of the two",
         )
-    if deployment.container is None or identity is None:
+    engine, identity = deployment.engine, deployment.identity
+    if engine is None or identity is None:
         named = spec.target_ref.container_name
         return Refusal(
             ClusterReason.CONTAINER_AMBIGUOUS,
-            f"Deployment {name} has no container {named}"
+            f"{kind} {name} has no container {named}"
             if named
-            else f"Deployment {name} has several containers and not exactly one that starts vLLM: "
+            else f"{kind} {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    if shell_of(deployment.command_line):
-        return Refusal(ClusterReason.SHELL_WRAPPER, str(opt_in(deployment.container).refusal))
+    if engine.shell:
+        return Refusal(ClusterReason.SHELL_WRAPPER, str(engine.opt_in.refusal))
     if identity.model is None:
         return Refusal(
             ClusterReason.NOT_VLLM,
-            f"the command line of container {deployment.container.get('name')} names no model: is it `vllm serve MODEL`?",
+            f"the command line of container {engine.name} names no model: is it `vllm serve MODEL`?",
         )
-    problem = speculation(deployment.command_line).problem
-    if problem is not None:
-        return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, f"vLLM would refuse to start: {problem}")
+    if engine.speculation.problem is not None:
+        message = f"vLLM would refuse to start: {engine.speculation.problem}"
+        return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, message)
     if len(deployment.gpu_products) > 1:
         return Refusal(
             ClusterReason.MIXED_GPU_CLASSES,
             f"pods run on {', '.join(deployment.gpu_products)}: one profile cannot describe both; "
-            "pin the class with a nodeSelector, one Deployment per class",
+            f"pin the class with a nodeSelector, one {kind} per class",
         )
     if identity.gpu_product is None and deployment.serving:
         return Refusal(
@@ -88,7 +83,7 @@ def refuse_target(
 
 
 def refuse_rolls(
-    spec: SpeculativeServiceSpec, deployment: Deployment, claims: Iterable[Manifest] = ()
+    spec: SpeculativeServiceSpec, deployment: Workload, claims: Iterable[Manifest] = ()
 ) -> Refusal | None:
     """The reason why the operator does not roll this target although its mode asks for it; None if there is none.
 
@@ -97,20 +92,21 @@ def refuse_rolls(
         deployment: the target.
         claims: PersistentVolumeClaims of its namespace, as far as they may be read.
     """
-    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or deployment.container is None:
+    engine = deployment.engine
+    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or engine is None:
         return None
     if deployment.owner is not None:
         return Refusal(
             ClusterReason.TARGET_OWNED,
-            f"Deployment {deployment.ref.name} is made by {deployment.owner}, which would revert the change: "
+            f"{deployment.title} is made by {deployment.owner}, which would revert the change: "
             "use mode Recommend and set the arm there",
         )
     if deployment.paused:
         return Refusal(
             ClusterReason.TARGET_PAUSED,
-            f"Deployment {deployment.ref.name} has spec.paused set: kubectl rollout resume it first",
+            f"{deployment.title} has spec.paused set: kubectl rollout resume it first",
         )
-    lines = opt_in(deployment.container)
+    lines = engine.opt_in
     if not lines.ok:
         edits = [
             f"{verb} under {change.path}: {' '.join(line.strip() for line in change.lines)}"
@@ -122,22 +118,21 @@ def refuse_rolls(
         return Refusal(
             ClusterReason.STATIC_CONFIG if static else ClusterReason.NOT_OPTED_IN,
             lines.refusal
-            or f"Deployment {deployment.ref.name} does not let the annotation choose the arm; in its manifest, "
+            or f"{deployment.title} does not let the annotation choose the arm; in its manifest, "
             + "; ".join(edits),
         )
     # Without surge a pod is gone before the next one comes, and leaves it what only one may have.
-    alone = unshareable(deployment.pod_spec, claims) if deployment.max_surge > 0 else None
+    alone = unshareable(deployment.template.spec, claims) if deployment.max_surge > 0 else None
     if alone is not None:
         return Refusal(
             ClusterReason.VOLUME_NOT_SHAREABLE,
             f"a new pod would wait for it in vain: {alone}, or roll without surge (maxSurge 0)",
         )
-    draining = drain(deployment.pod_spec, deployment.container)
-    if spec.update_policy.drain is DrainRequirement.REQUIRED and not draining.ok:
+    if spec.update_policy.drain is DrainRequirement.REQUIRED and not engine.drain.ok:
         return Refusal(
             ClusterReason.DRAIN_NOT_CONFIGURED,
             "a roll would cut off requests: "
-            + "; ".join(draining.problems)
+            + "; ".join(engine.drain.problems)
             + "; or accept that with updatePolicy.drain AcceptLoss",
         )
     return None

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.adapters.trimming import trimmed
-from breakeven_operator.kinds import DEPLOYMENTS, PODS
+from breakeven_operator.kinds import PODS
 from breakeven_operator.labels import RUN_LABEL
-from breakeven_operator.reconcile.deployment import observe
+from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
+from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.workloads.workload import observe
 
 NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
 TIMES = st.sampled_from(["2026-11-20T10:00:00Z", "2026-11-20T10:03:00Z"])
@@ -80,7 +82,9 @@ def pods(draw):
 
 def observed(pod):
     nodes = {"a100-0": {"gpu": "A100"}}
-    return observe(DEPLOYMENT, [REPLICA_SET], [pod], nodes, container_name=None, gpu_label="gpu", now=NOW)
+    return observe(
+        KIND, DEPLOYMENT, [REPLICA_SET], [pod], nodes, container_name=None, gpu_label="gpu", now=NOW
+    )
 
 
 @given(pods())
@@ -131,7 +135,7 @@ def test_a_target_is_observed_alike_by_what_is_kept_of_its_writers(entries, list
     whole = {**DEPLOYMENT, "metadata": meta}
 
     def seen(target):
-        found = observe(target, [REPLICA_SET], [], {}, container_name=None, gpu_label="gpu", now=NOW)
+        found = observe(KIND, target, [REPLICA_SET], [], {}, container_name=None, gpu_label="gpu", now=NOW)
         return replace(found, manifest={})
 
     kept = trimmed(DEPLOYMENTS, whole)

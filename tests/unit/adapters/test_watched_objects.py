@@ -11,9 +11,10 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, SERVICES, NamespacedName, Ref
+from breakeven_operator.kinds import NODES, PODS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
+from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.virtual_time import in_virtual_time
 from fakes.watched_server import WatchedServer
 
@@ -30,7 +31,7 @@ async def watching(server, *namespaces, oldest_s=150.0, **settings):
 
 
 def interest(*namespaces, targets=()):
-    return Interest(frozenset(namespaces), frozenset(NamespacedName("a", name) for name in targets))
+    return Interest(frozenset(namespaces), frozenset(Ref(DEPLOYMENTS, "a", name) for name in targets))
 
 
 async def names(objects, resource, wanted=None):

@@ -74,7 +74,7 @@ def test_a_believable_fit_becomes_a_profile(fitting):
     assert not fitting.said[-1].warning
     (manifest,) = fitting.profiles
     profile = SpeculationProfile.read(manifest, "profile")
-    assert profile.spec.fingerprint == "abc123"
+    assert profile.spec.fingerprint == fitting.fingerprint
     assert profile.spec.gpu_product == "NVIDIA-A100-SXM4-80GB"
     assert profile.spec.model == "Qwen/Qwen3-8B"
     by_name = {arm.arm: arm for arm in profile.spec.arms}

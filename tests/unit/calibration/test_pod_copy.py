@@ -20,6 +20,7 @@ from breakeven_operator.driver import TrialEnvironment
 from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.speculativeservice import SpeculativeService
+from breakeven_operator.workloads.target_template import TargetEngine, TargetTemplate
 
 LIMITS = TrialLimits(sweep_s=500, active_s=1500)
 
@@ -32,7 +33,7 @@ def build(world, settings):
             view, CalibrationRun.read(world.run, "run"), SpeculativeService.read(world.service, "service")
         )
         planned = next(each for each in plan.arms if each.arm == arm)
-        return build_job(world.run, plan, planned, world.target, selectors, settings, LIMITS, policies)
+        return build_job(world.run, plan, planned, world.workload, selectors, settings, LIMITS, policies)
 
     return job_of
 
@@ -73,7 +74,7 @@ def test_the_arm_replaces_every_form_of_speculation(build):
 
 def test_kubernetes_does_not_expand_variables_inside_the_arms_json(world):
     engine = world.target["spec"]["template"]["spec"]["containers"][0]
-    sidecar = podcopy.engine_sidecar(engine, {"method": "x", "note": "$(CHAT_KEY)"}, 10)
+    sidecar = podcopy.engine_sidecar(TargetEngine(engine, {}), {"method": "x", "note": "$(CHAT_KEY)"}, 10)
     assert "$$(CHAT_KEY)" in sidecar["args"][-1]
 
 
@@ -210,32 +211,32 @@ def test_a_volume_that_one_pod_has_is_refused(world, modes, copyable):
     claim = {"metadata": {"name": "weights"}, "spec": {"accessModes": modes}}
     template = world.target["spec"]["template"]
     if copyable:
-        podcopy.check_copyable(template, [claim])
+        podcopy.check_copyable(template["spec"], [claim])
         return
     with pytest.raises(NotCopyableError) as refusal:
-        podcopy.check_copyable(template, [claim])
+        podcopy.check_copyable(template["spec"], [claim])
     assert refusal.value.reason is ClusterReason.VOLUME_NOT_SHAREABLE
 
 
 def test_claims_of_others_do_not_matter(world):
     claim = {"metadata": {"name": "other"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
-    podcopy.check_copyable(world.target["spec"]["template"], [claim])
+    podcopy.check_copyable(world.target["spec"]["template"]["spec"], [claim])
 
 
 def test_a_resource_claim_by_name_is_refused(world):
     template = copy.deepcopy(world.target["spec"]["template"])
     template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu-0"}]
     with pytest.raises(NotCopyableError, match="gpu-0"):
-        podcopy.check_copyable(template, [])
+        podcopy.check_copyable(template["spec"], [])
     template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
-    podcopy.check_copyable(template, [])
+    podcopy.check_copyable(template["spec"], [])
 
 
 def test_a_shell_wrapper_is_refused(world):
     template = world.target["spec"]["template"]
     template["spec"]["containers"][0]["command"] = ["sh", "-c", "vllm serve"]
     with pytest.raises(NotCopyableError) as refusal:
-        podcopy.engine_of(template, "vllm")
+        podcopy.engine_of(TargetTemplate.read(template, "vllm"))
     assert refusal.value.reason is ClusterReason.SHELL_WRAPPER
 
 
@@ -249,9 +250,9 @@ def test_names_of_jobs_fit_their_pods_label_and_stay_apart():
 
 def test_the_ceiling_asks_no_more_than_the_engine_runs_at_once(world):
     engine = world.target["spec"]["template"]["spec"]["containers"][0]
-    assert podcopy.max_concurrency(engine) == 64
+    assert podcopy.max_concurrency(TargetEngine(engine, {})) == 64
     engine["args"] += ["--max-num-seqs", "16"]
-    assert podcopy.max_concurrency(engine) == 16
+    assert podcopy.max_concurrency(TargetEngine(engine, {})) == 16
 
 
 def policy(name, labels, *directions):
@@ -306,7 +307,7 @@ def test_the_node_s_ipc_is_refused_with_what_to_do(world):
     template = world.target["spec"]["template"]
     template["spec"]["hostIPC"] = True
     with pytest.raises(NotCopyableError, match="emptyDir of medium Memory"):
-        podcopy.check_copyable(template, [])
+        podcopy.check_copyable(template["spec"], [])
 
 
 @pytest.mark.parametrize("source", ["serviceAccountToken", "podCertificate"])
@@ -314,7 +315,7 @@ def test_a_credential_of_the_targets_account_is_refused(world, source):
     template = world.target["spec"]["template"]
     template["spec"]["volumes"].append({"name": "vault", "projected": {"sources": [{source: {"path": "t"}}]}})
     with pytest.raises(NotCopyableError, match="volume vault of the target holds a token or certificate"):
-        podcopy.check_copyable(template, [])
+        podcopy.check_copyable(template["spec"], [])
 
 
 def test_variables_of_the_engine_reach_the_driver_under_names_that_no_interpreter_reads(world, build):

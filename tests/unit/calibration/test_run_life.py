@@ -593,7 +593,7 @@ def test_each_arm_gets_its_share_of_the_budget(world):
 def test_a_changed_target_supersedes_the_run(world):
     world.turn()
     world.turn()
-    world.fingerprint = "def456"
+    world.image_digest = "sha256:bb"
     status = world.turn()
     assert (status["phase"], status["reason"]) == ("Superseded", "TargetChanged")
     assert not world.jobs
@@ -630,7 +630,7 @@ def test_a_target_whose_pods_are_replaced_alike_is_not_a_changed_one(world):
     """The operator's own roll, a restart and other probes make new pods, and the copy is the same."""
     world.turn()
     world.turn()
-    world.fingerprint = None
+    world.identifiable = False
     template = world.target["spec"]["template"]
     template["metadata"]["annotations"] |= {
         "breakeven.dev/speculative-config": "null",
@@ -660,7 +660,7 @@ def test_no_arm_is_measured_on_a_template_that_is_not_the_plan_s(world, edit):
     world.turn()
     world.turn()
     world.measure_arm()
-    world.fingerprint = None
+    world.identifiable = False
     edit(engine_of(world))
     status = world.turn()
     assert (status["phase"], status["reason"]) == ("Superseded", "TargetChanged")
@@ -694,11 +694,11 @@ def test_a_tag_that_was_moved_ends_the_run(world, image_id, phase):
 
 
 def test_a_run_waits_for_a_target_that_serves(world):
-    world.fingerprint, world.identifiable = None, False
+    world.identifiable = False
     status = world.turn()
     assert (status["phase"], status["reason"]) == ("Pending", "CalibrationDeferred")
     assert "no pod serves" in status["message"]
-    world.fingerprint, world.identifiable = "abc123", True
+    world.identifiable = True
     assert world.turn()["phase"] == "Starting"
 
 

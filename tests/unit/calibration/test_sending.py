@@ -321,7 +321,7 @@ def test_config_maps_are_read_by_name_and_only_before_a_run_begins(world):
         {"service": None},
         {"target": None},
         {"may_start": False},
-        {"identifiable": False},
+        {"target": replace(world.workload, pods=())},
         {"duplicate_of": "other"},
     ):
         assert files_read(replace(view, **waits)) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Chat, dataset_of, read_dataset
-from breakeven.load_driver.workload import DatasetRequests, SentWorkload
+from breakeven.load_driver.sent_workload import DatasetRequests, SentWorkload
 
 SECRET = "xyzzy-not-for-logs"
 

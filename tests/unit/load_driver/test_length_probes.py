@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, SweepSettings, of_the_sweep
 from breakeven.load_driver.length_probes import LONGER, missing_probes, planned_probes, probes_of
-from breakeven.load_driver.workload import SentWorkload
+from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from sweeps import seen
 

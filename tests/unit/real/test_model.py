@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from breakeven.load_driver.workload import ProsePrompts
+from breakeven.load_driver.sent_workload import ProsePrompts
 from real import model
 
 

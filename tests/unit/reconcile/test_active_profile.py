@@ -9,8 +9,8 @@ import pytest
 
 from breakeven.profile import Profile
 from breakeven_operator.reconcile.active_profile import ProfileEntry, calibrated
-from breakeven_operator.reconcile.fingerprint import Identity
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.workloads.fingerprint import Identity
 from fakes.fleet_world import GPU, SERVICE, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

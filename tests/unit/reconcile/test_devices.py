@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.reconcile.devices import devices_of
-from breakeven_operator.reconcile.fingerprint import gpus_of, identify
+from breakeven_operator.workloads.devices import devices_of
+from breakeven_operator.workloads.target_template import TargetTemplate
 from fakes.fleet_world import TARGET, FleetWorld
 
 DEPLOYMENT = FleetWorld().target
@@ -35,8 +35,8 @@ KNOWN = "0d6d267c48c9"
     ],
 )
 def test_a_device_is_counted_whatever_its_plugin_calls_it(asked: dict[str, Any], count: int) -> None:
-    assert gpus_of({"resources": {"limits": asked}}) == count
-    assert gpus_of({"resources": {"requests": asked, "limits": asked}}) == count
+    assert devices_of({"resources": {"limits": asked}}).count == count
+    assert devices_of({"resources": {"requests": asked, "limits": asked}}).count == count
 
 
 def test_a_claim_is_a_device_and_its_template_is_what_it_is() -> None:
@@ -47,12 +47,14 @@ def test_a_claim_is_a_device_and_its_template_is_what_it_is() -> None:
 
 
 def fingerprint(resources: dict[str, Any], template: str = "") -> str:
-    manifest = copy.deepcopy(TARGET)
-    spec = manifest["spec"]["template"]["spec"]
+    copied = copy.deepcopy(TARGET["spec"]["template"])
+    spec = copied["spec"]
     spec["containers"][0]["resources"] = resources
     if template:
         spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
-    return identify(replace(DEPLOYMENT, manifest=manifest, container=spec["containers"][0])).fingerprint
+    identity = replace(DEPLOYMENT, template=TargetTemplate.read(copied, None)).identity
+    assert identity is not None
+    return identity.fingerprint
 
 
 def test_another_slice_or_claim_is_another_fingerprint_and_fabric_beside_a_gpu_too() -> None:

@@ -13,7 +13,6 @@ from breakeven.serving.promql import Matcher
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Bucket, InstantSample
-from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.latency_metrics import (
     LatencyReading,
     latencies_of,
@@ -21,6 +20,7 @@ from breakeven_operator.reconcile.latency_metrics import (
     read_latencies,
 )
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.workloads.workload import PodState
 from fakes.vllm_buckets import vllm_buckets
 
 FRESH = Live(ClusterReason.METRICS_AVAILABLE, "fresh")

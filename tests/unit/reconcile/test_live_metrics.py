@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.plausibility import EngineLimits
+from breakeven_operator.workloads.workload import PodState
 
 TIMES = ("first_seen_s", "last_seen_s")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -15,7 +15,6 @@ from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PODS
 from breakeven_operator.reconcile.decide import RollCost, policy_of
-from breakeven_operator.reconcile.deployment import observe
 from breakeven_operator.reconcile.judge import roll_cost
 from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
@@ -27,6 +26,8 @@ from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
+from breakeven_operator.workloads.workload import observe
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -166,7 +167,7 @@ def test_the_strategy_is_resolved_as_the_controller_does(surge, unavailable, rep
             "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
         },
     }
-    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
+    found = observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == expected
 
 
@@ -176,7 +177,7 @@ def test_recreate_takes_every_pod_away():
         "metadata": {**TARGET["metadata"], "uid": "u"},
         "spec": {**TARGET["spec"], "replicas": 3, "strategy": {"type": "Recreate"}},
     }
-    found = observe(manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
+    found = observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == (0, 3)
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.tiers import Schedule
-from breakeven_operator.reconcile.fingerprint import identify
-from breakeven_operator.reconcile.running_arm import arm_of_value, running_arm
 from breakeven_operator.resources.candidates import Candidates, MeasuredCandidates
+from breakeven_operator.workloads.running_arm import arm_of_value, running_arm
 from fakes.fleet_world import EAGLE, VALUE, FleetWorld
 
 SPEC = Candidates.read(
@@ -122,6 +121,6 @@ def test_the_fingerprint_does_not_know_of_the_schedule():
             f"--speculative-config={value(RANGES)}"
         )
 
-    plain = identify(FleetWorld().target).fingerprint
-    assert identify(annotated(value(RANGES))).fingerprint == identify(annotated(VALUE)).fingerprint == plain
-    assert identify(FleetWorld(target=static).target).fingerprint == plain
+    plain = FleetWorld().target.identity.fingerprint
+    assert annotated(value(RANGES)).identity.fingerprint == annotated(VALUE).identity.fingerprint == plain
+    assert FleetWorld(target=static).target.identity.fingerprint == plain

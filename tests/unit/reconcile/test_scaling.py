@@ -14,12 +14,14 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.decide import seen_of
-from breakeven_operator.reconcile.deployment import Deployment, observe
 from breakeven_operator.reconcile.live_metrics import Figures, Live
-from breakeven_operator.reconcile.running_arm import RunningArm
+from breakeven_operator.reconcile.plausibility import engine_limits
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
+from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
+from breakeven_operator.workloads.running_arm import RunningArm
+from breakeven_operator.workloads.workload import Workload, observe
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -38,11 +40,11 @@ SCALED = {
 }
 
 
-def deployment(*managed: dict[str, Any], edit=lambda _: None) -> Deployment:
+def deployment(*managed: dict[str, Any], edit=lambda _: None) -> Workload:
     manifest = copy.deepcopy(TARGET)
     manifest["metadata"] |= {"uid": "u", "managedFields": list(managed)}
     edit(manifest)
-    return observe(manifest, [], [], {}, container_name=None, gpu_label="gpu", now=NOW)
+    return observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="gpu", now=NOW)
 
 
 def pod(value: str | None, **changes: Any) -> Any:
@@ -52,14 +54,17 @@ def pod(value: str | None, **changes: Any) -> Any:
 def need(
     figures: Figures | None = FIGURES,
     running: RunningArm = NONE_RUNS,
-    target: Deployment | None = None,
+    target: Workload | None = None,
     memory: MemoryStatus | None = None,
     profile: Profile | None = PROFILE,
     **slo: int,
 ) -> FleetNeed:
     spec = SpeculativeServiceSpec.read(SERVICE["spec"] | {"slo": slo or {"e2eP95Milliseconds": 2000}}, "spec")
     live = Live(ClusterReason.METRICS_AVAILABLE, "", figures)
-    return fleet_need(spec, profile, target or deployment(), running, live, memory or MemoryStatus())
+    target = target or deployment()
+    assert target.engine is not None
+    batch = engine_limits(target.engine.words, None, ()).running
+    return fleet_need(spec, profile, target, running, live, memory or MemoryStatus(), batch)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 
 from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.deployment import PodState
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.plausibility import EngineLimits
+from breakeven_operator.workloads.workload import PodState
 from fakes.engine_pages import Grown, Scrapes, State, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore
 from fakes.promql_evaluation import evaluate

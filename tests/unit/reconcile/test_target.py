@@ -9,10 +9,9 @@ import json
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven_operator.reconcile.fingerprint import identify
-from breakeven_operator.reconcile.running_arm import arm_of_value, running_arm, same_value
 from breakeven_operator.reconcile.target import Claim, older_claim, refuse_rolls, refuse_target
 from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.workloads.running_arm import arm_of_value, running_arm, same_value
 from fakes.fleet_world import EAGLE, GPU, SERVICE, VALUE, FleetWorld
 
 SPEC = SpeculativeServiceSpec.read(SERVICE["spec"], "spec")
@@ -111,7 +110,6 @@ def refusal(edit=unchanged, **changes):
     found = deployment(edit)
     arguments = {
         "deployment": found,
-        "identity": identify(found) if found.container else None,
         "managed_by": None,
     }
     refused = refuse_target(SPEC, **(arguments | changes))
@@ -144,8 +142,8 @@ def test_gpu_classes_must_be_known_and_one():
     found = deployment()
     mixed = dataclasses.replace(found, gpu_products=("A", "B"))
     unknown = dataclasses.replace(found, gpu_products=())
-    assert refusal(deployment=mixed, identity=identify(mixed)) == "MixedGpuClasses"
-    assert refusal(deployment=unknown, identity=identify(unknown)) == "GpuClassUnknown"
+    assert refusal(deployment=mixed) == "MixedGpuClasses"
+    assert refusal(deployment=unknown) == "GpuClassUnknown"
 
 
 def roll_refusal(edit, spec=SPEC):
@@ -205,7 +203,7 @@ def test_the_older_service_keeps_its_target():
 
 
 def fingerprint(edit=unchanged, value=None):
-    return identify(deployment(edit, value)).fingerprint
+    return deployment(edit, value).identity.fingerprint
 
 
 def annotated(target):
@@ -258,16 +256,16 @@ def test_what_moves_latency_does(edit):
 def test_the_image_counts_by_digest():
     found = deployment()
     pods = tuple(dataclasses.replace(pod, image_id="registry/vllm@sha256:other") for pod in found.pods)
-    assert identify(dataclasses.replace(found, pods=pods)).fingerprint != identify(found).fingerprint
+    assert dataclasses.replace(found, pods=pods).identity.fingerprint != found.identity.fingerprint
     mirrored = tuple(
         dataclasses.replace(pod, image_id="mirror.local/x@" + pod.image_id.partition("@")[2])
         for pod in found.pods
     )
-    assert identify(dataclasses.replace(found, pods=mirrored)).fingerprint == identify(found).fingerprint
+    assert dataclasses.replace(found, pods=mirrored).identity.fingerprint == found.identity.fingerprint
 
 
 def test_identity_names_what_is_measured():
-    identity = identify(deployment())
+    identity = deployment().identity
     assert (identity.model, identity.served_model, identity.gpu_product, identity.gpus) == (
         "org/model",
         "chat",

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from breakeven.load_driver.client import Endpoint
     from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
     from breakeven.load_driver.question import Question
+    from breakeven.load_driver.sent_workload import SentWorkload
     from breakeven.load_driver.sweep import Sweep, SweepProgress
-    from breakeven.load_driver.workload import SentWorkload
     from breakeven.points.point import Point
 
 _SETTING = ("sweep", "model", "gpu")

@@ -12,7 +12,7 @@ from breakeven.cli.parameters import InputFile, Number
 if TYPE_CHECKING:
     from breakeven.load_driver.dataset import Dataset
     from breakeven.load_driver.lengths import LengthDistribution
-    from breakeven.load_driver.workload import SentWorkload
+    from breakeven.load_driver.sent_workload import SentWorkload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -111,7 +111,7 @@ def workload_of(options: Mapping[str, Any]) -> SentWorkload:
         InputError: a file has wrong content; names line and column, never a prompt.
     """
     from breakeven.load_driver.sampling import Sampling
-    from breakeven.load_driver.workload import SentWorkload
+    from breakeven.load_driver.sent_workload import SentWorkload
 
     named = [name for name in _TEXTS if options[name]]
     if len(named) > 1:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from breakeven.load_driver.design import SweepSettings, SweepStep, of_the_sweep
-from breakeven.load_driver.workload import SentWorkload
+from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 

@@ -29,8 +29,8 @@ from breakeven.load_driver.lengths import FixedLengths
 from breakeven.load_driver.loads import residual_lengths, send_offsets
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.records import CUT_OFF, RequestRecord
+from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
 from breakeven.load_driver.window import relative_error, summarise
-from breakeven.load_driver.workload import PROMPTS_PER_POINT, OutputLengths, Prompts
 from breakeven.points.quality import FEWEST_GENERATIONS
 
 _CHECK_S = 0.5  # between looks at a running window

@@ -18,7 +18,7 @@ from breakeven.load_driver.length_probes import LONE_REQUESTS, missing_probes, p
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
-from breakeven.load_driver.workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
+from breakeven.load_driver.sent_workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
 from breakeven.points.point import Point
 
 _SIZING_REQUESTS = 5

@@ -1,4 +1,4 @@
-"""A Deployment with its pods as the decisions see it: replicas, strategy, who owns the annotation, how pods start."""
+"""A workload with its pods at one moment, made once per cycle: its template, pods, strategy, identity, and who owns the annotation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from breakeven.serving.command_line import command_line
-from breakeven.serving.opt_in import ANNOTATION, engine_container
-from breakeven.serving.rolling import strategy
-from breakeven_operator.kinds import DEPLOYMENTS, FIELD_MANAGER, Ref
+from breakeven.serving.opt_in import ANNOTATION
+from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.devices import devices_of
-from breakeven_operator.reconcile.presence import is_finished, is_lost
-from breakeven_operator.reconcile.trouble import Trouble, refused_pod, trouble_of, worst
+from breakeven_operator.workloads.fingerprint import Identity, identify
+from breakeven_operator.workloads.object_facts import owner_of, parse_time, true_since
+from breakeven_operator.workloads.presence import is_finished, is_lost
+from breakeven_operator.workloads.target_template import TargetEngine, TargetTemplate
+from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
+from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
-
-REVISION = "deployment.kubernetes.io/revision"
 
 
 class _Write(NamedTuple):
@@ -32,16 +32,16 @@ class _Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """One pod of the Deployment.
+    """One pod of a workload.
 
     Attributes:
-        current: belongs to the newest ReplicaSet; only such pods' metrics count.
+        current: of the newest template; only such pods' metrics count.
         ready_since: when it became Ready; None while it is not.
         startup_s: seconds from being scheduled to the first Ready; None while it is not.
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
         value: the arm's annotation on the pod; None when absent.
         trouble: why it is not Ready, in the cluster's words; None where it is, or is on its way.
-        replica_set: name of the ReplicaSet that made it.
+        replica_set: name of the object that made it.
         created: when it was made.
         crashes: how often its engine ended by itself and was started again. crashed: when it last did.
     """
@@ -68,33 +68,35 @@ class PodState:
 
     @property
     def coming(self) -> bool:
-        """Of the newest ReplicaSet, and wanted: its troubles are those of a roll."""
+        """Of the newest template, and wanted: its troubles are those of a roll."""
         return self.current and not self.terminating
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """A Deployment and its pods at one moment.
+@dataclass(frozen=True)
+class Workload:
+    """What owns vLLM's pods, with these pods, at one moment.
 
     Attributes:
-        manifest: the Deployment as the API server returned it.
-        container: the engine's container of the pod template; None when none can be singled out.
-        max_surge, max_unavailable: pods, resolved from percentages as the Deployment controller does.
+        kind: what is particular to its kind.
+        manifest: the object as the API server returned it.
+        template: its pod template.
+        max_surge, max_unavailable: pods, resolved from percentages as its controller does.
         value: the arm's annotation in the pod template; None when absent.
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
         last_write_time: when that was, by the API server's clock; None when managedFields names nobody else.
         scaled_by: field manager of the autoscaler that last set the number of replicas; None when none has.
-        owner: kind and name of a controller that owns the Deployment; None when nobody does.
+        owner: kind and name of a controller that owns it; None when nobody does.
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None when it names none.
     """
 
+    kind: WorkloadKind
     ref: Ref
     manifest: Manifest
-    container: Mapping[str, Any] | None
+    template: TargetTemplate
     generation: int
     observed_generation: int
     desired: int
@@ -117,14 +119,31 @@ class Deployment:
     lost: tuple[PodState, ...] = ()
 
     @property
-    def pod_spec(self) -> Mapping[str, Any]:
-        """The pod template's spec."""
-        spec: Mapping[str, Any] = self.manifest["spec"]["template"]["spec"]
-        return spec
+    def title(self) -> str:
+        """Kind and name."""
+        return f"{self.ref.resource.kind} {self.ref.name}"
+
+    @property
+    def engine(self) -> TargetEngine | None:
+        """The engine's container of the pod template; None when none can be singled out."""
+        return self.template.engine
+
+    @cached_property
+    def identity(self) -> Identity | None:
+        """What a measurement of its current pods belongs to; of its template if no pod runs yet. None without an engine."""
+        if self.engine is None:
+            return None
+        product = self.gpu_products[0] if len(self.gpu_products) == 1 else self.gpu_hint
+        return identify(self.engine, [pod.image_id for pod in self.serving if pod.image_id], product)
+
+    @property
+    def proven_identity(self) -> Identity | None:
+        """The same as serving pods prove it; None before: a profile is looked up for this one alone."""
+        return self.identity if self.identifiable else None
 
     @property
     def created(self) -> datetime | None:
-        """When the Deployment was made, by the API server's clock."""
+        """When it was made, by the API server's clock."""
         return parse_time(self.manifest["metadata"].get("creationTimestamp"))
 
     @property
@@ -154,7 +173,7 @@ class Deployment:
     def trouble(self) -> Trouble | None:
         """The trouble that keeps the pods of the newest template from coming; None if the cluster names none."""
         found = [pod.trouble for pod in self.pods if pod.coming and pod.trouble is not None]
-        refused = refused_pod(self.manifest) if self.updated < self.desired else None
+        refused = self.kind.trouble(self.manifest) if self.updated < self.desired else None
         return worst([*found, refused] if refused is not None else found)
 
     @property
@@ -168,12 +187,12 @@ class Deployment:
 
     @property
     def serving(self) -> tuple[PodState, ...]:
-        """Ready pods of the newest ReplicaSet."""
+        """Ready pods of the newest template."""
         return tuple(pod for pod in self.pods if pod.current and pod.ready)
 
     @property
     def newest_replica_set(self) -> str | None:
-        """Name of the ReplicaSet whose pods run the template as it stands; None before the first of them exists."""
+        """Name of what made the pods that run the template as it stands; None before the first of them exists."""
         if self.observed_generation < self.generation:
             return None
         return next((pod.replica_set for pod in self.pods if pod.current and pod.replica_set), None)
@@ -182,8 +201,8 @@ class Deployment:
     def identifiable(self) -> bool:
         """Ready pods run the template as it stands: only they tell its image's digest and its GPU class.
 
-        Between a change of the template and the controller's new ReplicaSet, pods of the template before would pass
-        for the newest ones.
+        Between a change of the template and its controller's first pod of it, pods of the template before would pass for the
+        newest ones.
         """
         return self.observed_generation >= self.generation and bool(self.serving)
 
@@ -193,20 +212,11 @@ class Deployment:
         known = [pod.startup_s for pod in self.pods if pod.current and pod.startup_s is not None]
         return max(known, default=None)
 
-    @property
-    def grace_s(self) -> float:
-        """The pods' termination grace period, s."""
-        return float(self.pod_spec.get("terminationGracePeriodSeconds", 30))
-
-    @property
-    def command_line(self) -> tuple[str, ...]:
-        """Command and arguments of the engine's container as the manifest has them."""
-        return tuple(command_line(self.container or {}))
-
 
 def observe(
-    deployment: Manifest,
-    replica_sets: Iterable[Manifest],
+    kind: WorkloadKind,
+    manifest: Manifest,
+    makers: Iterable[Manifest],
     pods: Iterable[Manifest],
     nodes: Mapping[str, Mapping[str, str]],
     *,
@@ -215,12 +225,13 @@ def observe(
     now: datetime,
     lost_nodes: Collection[str] = (),
     warnings: Mapping[str, str] = MappingProxyType({}),
-) -> Deployment:
-    """Put a Deployment, its ReplicaSets (metadata suffices), its pods and the nodes' labels together.
+) -> Workload:
+    """Put a workload, the objects that make its pods (metadata suffices), its pods and the nodes' labels together.
 
     Args:
-        deployment: the Deployment.
-        replica_sets: ReplicaSets of its namespace; those of others are skipped.
+        kind: what is particular to its kind.
+        manifest: the workload.
+        makers: objects of `kind.makers` of its namespace; those of others are skipped.
         pods: pods of its namespace; those of others are skipped.
         nodes: labels by node name.
         container_name: the engine's container as the user named it; None: tell it from the template.
@@ -229,99 +240,56 @@ def observe(
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         warnings: what events say of pods that have a node and no container, by uid.
     """
-    meta, spec, status = deployment["metadata"], deployment["spec"], deployment.get("status") or {}
-    template = spec["template"]
-    container = engine_container(template["spec"], container_name)
-    sets = {s["metadata"]["uid"]: s for s in replica_sets if owner_uid(s) == meta["uid"]}
-    newest = max(sets, key=lambda uid: _revision(sets[uid]), default="")
-    name = (container or {}).get("name", "")
-    devices = devices_of(container or {}).resources
+    meta = manifest["metadata"]
+    template = TargetTemplate.read(kind.template(manifest), container_name)
+    engine = template.engine
+    revisions = kind.revisions(manifest, makers)
+    name = engine.name if engine is not None else ""
+    devices = engine.devices.resources if engine is not None else ()
     listed = sorted(
-        (pod for pod in pods if owner_uid(pod) in sets and not is_finished(pod)),
+        (pod for pod in pods if kind.revision_of(pod) in revisions and not is_finished(pod)),
         key=lambda pod: str(pod["metadata"]["name"]),
     )
     states: list[PodState] = []
     lost: list[PodState] = []
     for pod in listed:
         warning = warnings.get(pod["metadata"]["uid"], "")
-        state = _pod(pod, current=owner_uid(pod) == newest, container=name, devices=devices, warning=warning)
+        current = kind.revision_of(pod) == revisions[0]
+        state = _pod(pod, current=current, container=name, devices=devices, warning=warning)
         (lost if is_lost(pod, lost_nodes, now) else states).append(state)
-    desired = int(spec.get("replicas", 1))
-    surge, unavailable = strategy(spec, desired)
+    counts = kind.counts(manifest)
+    surge, unavailable = kind.strategy(manifest, counts.desired)
     written, writer = _last_write(meta)
     products = {
         nodes.get(state.node, {}).get(gpu_label, "")
         for state in states
         if state.node and not state.terminating
     }
-    return Deployment(
-        ref=Ref(DEPLOYMENTS, meta["namespace"], meta["name"], meta["uid"]),
-        manifest=deployment,
-        container=container,
+    owner = owner_of(manifest)
+    return Workload(
+        kind=kind,
+        ref=Ref(kind.resource, meta["namespace"], meta["name"], meta["uid"]),
+        manifest=manifest,
+        template=template,
         generation=int(meta.get("generation", 0)),
-        observed_generation=int(status.get("observedGeneration", 0)),
-        desired=desired,
-        total=int(status.get("replicas", 0)),
-        updated=int(status.get("updatedReplicas", 0)),
-        ready=int(status.get("readyReplicas", 0)),
-        available=int(status.get("availableReplicas", 0)),
-        paused=bool(spec.get("paused", False)),
+        observed_generation=int((manifest.get("status") or {}).get("observedGeneration", 0)),
+        **counts._asdict(),
         max_surge=surge,
         max_unavailable=unavailable,
-        value=((template.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION),
-        value_managers=_managers_of_value(meta),
+        value=kind.value_of(manifest),
+        value_managers=_managers_of_value(meta, kind.value_field),
         last_writer=writer,
         last_write_time=parse_time(written),
         scaled_by=_autoscaler(meta),
-        owner=_controller(meta),
+        owner=f"{owner['kind']} {owner['name']}" if owner else None,
         pods=tuple(states),
         gpu_products=tuple(sorted(product for product in products if product)),
-        gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
+        gpu_hint=(template.spec.get("nodeSelector") or {}).get(gpu_label),
         lost=tuple(lost),
     )
 
 
-def owner_uid(manifest: Manifest) -> str:
-    """Uid of the controller that owns an object; empty when none does."""
-    for owner in manifest["metadata"].get("ownerReferences") or []:
-        if owner.get("controller"):
-            return str(owner["uid"])
-    return ""
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """Kubernetes' RFC 3339 time."""
-    return datetime.fromisoformat(text) if text else None
-
-
-def condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:
-    """One condition of an object's status as JSON; empty before there is one."""
-    conditions = (manifest.get("status") or {}).get("conditions") or []
-    return next((found for found in conditions if found.get("type") == kind), {})
-
-
-def true_since(manifest: Manifest, kind: str) -> datetime | None:
-    """Since when a condition is True; None while it is not."""
-    found = condition(manifest, kind)
-    return parse_time(found.get("lastTransitionTime")) if found.get("status") == "True" else None
-
-
-def _controller(meta: Mapping[str, Any]) -> str | None:
-    for owner in meta.get("ownerReferences") or []:
-        if owner.get("controller"):
-            return f"{owner['kind']} {owner['name']}"
-    return None
-
-
-def _revision(replica_set: Manifest) -> int:
-    try:
-        return int((replica_set["metadata"].get("annotations") or {}).get(REVISION, "0"))
-    except ValueError:
-        return 0
-
-
-def _managers_of_value(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    path = ("f:spec", "f:template", "f:metadata", "f:annotations", f"f:{ANNOTATION}")
+def _managers_of_value(meta: Mapping[str, Any], path: Iterable[str]) -> tuple[str, ...]:
     found = []
     for entry in meta.get("managedFields") or []:
         fields: Any = entry.get("fieldsV1") or {}
@@ -386,9 +354,7 @@ def _pod(pod: Manifest, *, current: bool, container: str, devices: Collection[st
         image_id=str(engine.get("imageID", "")),
         value=(meta.get("annotations") or {}).get(ANNOTATION),
         trouble=trouble_of(pod, devices, warning) if ready_since is None else None,
-        replica_set=next(
-            (str(owner["name"]) for owner in meta.get("ownerReferences") or [] if owner.get("controller")), ""
-        ),
+        replica_set=str(owner_of(pod).get("name", "")),
         created=parse_time(meta.get("creationTimestamp")),
         crashes=int(engine.get("restartCount", 0)),
         # An engine that was asked to stop, and did, has not crashed.

@@ -9,11 +9,11 @@ from typing import Any
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.methods import draft_length_of, method_of
-from breakeven.serving.command_line import configuration, speculation
-from breakeven.serving.opt_in import VARIABLE, opt_in
+from breakeven.serving.command_line import configuration
+from breakeven.serving.opt_in import VARIABLE
 from breakeven.tiers import Schedule
-from breakeven_operator.reconcile.deployment import Deployment
 from breakeven_operator.resources.candidates import Candidates, table_of, without_drafts
+from breakeven_operator.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,17 @@ class RunningArm:
         return self.schedule is not None and self.arm is not None and self.arm.candidate is None
 
 
-def running_arm(deployment: Deployment, candidates: Candidates) -> RunningArm:
+def running_arm(workload: Workload, candidates: Candidates) -> RunningArm:
     """The arm of the pod template: from the annotation when it is opted in, else from its arguments."""
-    if deployment.container is None:
+    engine = workload.engine
+    if engine is None:
         return RunningArm(None, "Unset", "the engine's container cannot be told")
-    if opt_in(deployment.container).ok:
-        return arm_of_value(deployment.value, candidates)
-    said = speculation(deployment.command_line)
+    if engine.opt_in.ok:
+        return arm_of_value(workload.value, candidates)
+    said = engine.speculation
     if said.problem is not None:
         return RunningArm(None, "Arguments", said.problem)
-    if said.variable == VARIABLE and deployment.value:
+    if said.variable == VARIABLE and workload.value:
         # The argument is there and the environment entry is not quite: what runs is not known.
         return RunningArm(
             None, "Arguments", "the arguments read the arm from the environment, which is not set up"

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.workloads.object_facts import parse_time
 
 # A registry or a webhook that is away for a moment.
 _SHORT = timedelta(seconds=120)
@@ -88,19 +89,18 @@ def worst(troubles: Iterable[Trouble]) -> Trouble | None:
     )
 
 
-def refused_pod(deployment: Mapping[str, Any]) -> Trouble | None:
-    """Why the API server takes no further pod of a Deployment: quota, policy, webhook; None when it takes them."""
-    for found in (deployment.get("status") or {}).get("conditions") or []:
-        if found.get("type") == "ReplicaFailure" and found.get("status") == "True":
-            said = str(found.get("message") or found.get("reason") or "it does not say why")
-            quota = "exceeded quota" in said
-            return Trouble(
-                ClusterReason.QUOTA_EXCEEDED if quota else ClusterReason.ADMISSION_DENIED,
-                f"the API server refuses a pod: {_clause(said)}",
-                Patience.PLACE if quota else Patience.SHORT,
-                _time(found.get("lastTransitionTime")),
-            )
-    return None
+def refused_pod(failure: Mapping[str, Any]) -> Trouble | None:
+    """Why the API server takes no further pod, by a condition that says so: quota, policy, webhook; None when it takes them."""
+    if failure.get("status") != "True":
+        return None
+    said = str(failure.get("message") or failure.get("reason") or "it does not say why")
+    quota = "exceeded quota" in said
+    return Trouble(
+        ClusterReason.QUOTA_EXCEEDED if quota else ClusterReason.ADMISSION_DENIED,
+        f"the API server refuses a pod: {_clause(said)}",
+        Patience.PLACE if quota else Patience.SHORT,
+        parse_time(failure.get("lastTransitionTime")),
+    )
 
 
 def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = "") -> Trouble | None:
@@ -119,7 +119,7 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
         # A scheduler of the cluster's own may say it in events alone.
         said = {"message": warning, "lastTransitionTime": meta.get("creationTimestamp")}
         return _without_node(meta["name"], said, devices)
-    placed = _time(scheduled.get("lastTransitionTime"))
+    placed = parse_time(scheduled.get("lastTransitionTime"))
     crashed = _crashes(meta["name"], status, placed)
     return worst(filter(None, (not_started(pod, warning), *crashed)))
 
@@ -130,7 +130,7 @@ def not_started(pod: Mapping[str, Any], warning: str = "") -> Trouble | None:
     Args: see trouble_of.
     """
     name, status = pod["metadata"]["name"], pod.get("status") or {}
-    placed = _time(_scheduled(pod).get("lastTransitionTime"))
+    placed = parse_time(_scheduled(pod).get("lastTransitionTime"))
     found = list(_unmade(name, status, placed))
     if not found and warning and not has_begun(pod):
         found = [_of_event(name, warning, placed)]
@@ -189,7 +189,7 @@ def _event_time(event: Mapping[str, Any]) -> datetime:
         event.get("eventTime"),
         event["metadata"].get("creationTimestamp"),
     )
-    newest = max((time for text in times if (time := _time(text)) is not None), default=_LONG_AGO)
+    newest = max((time for text in times if (time := parse_time(text)) is not None), default=_LONG_AGO)
     return newest.replace(microsecond=0)
 
 
@@ -210,7 +210,7 @@ def _without_node(name: str, scheduled: Mapping[str, Any], devices: Collection[s
         ClusterReason.INSUFFICIENT_GPU if lacking else ClusterReason.UNSCHEDULABLE,
         f"pod {name} has no node: {_clause(said)}",
         Patience.PLACE,
-        _time(scheduled.get("lastTransitionTime")),
+        parse_time(scheduled.get("lastTransitionTime")),
     )
 
 
@@ -264,7 +264,3 @@ def _end(status: Mapping[str, Any]) -> str:
 def _clause(text: str) -> str:
     """One line without the full stop, shortened."""
     return " ".join(text.split())[:_LONGEST].rstrip(". ")
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.serving.command_line import cut, flag_value, model_of
+from breakeven.serving.command_line import GivenFlag
 from breakeven.serving.opt_in import VARIABLE
-from breakeven_operator.reconcile.deployment import Deployment
-from breakeven_operator.reconcile.devices import devices_of
+from breakeven_operator.workloads.target_template import TargetEngine
 
 # They say where the server listens and what it prints, not how fast it is; a port change is no reason to measure anew.
 _HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-level", "--shutdown-timeout")
@@ -44,38 +43,34 @@ class Identity:
     registry_digest: str | None = None
 
 
-def identify(deployment: Deployment) -> Identity:
-    """The identity of a workload's current pods (of its template, where no pod runs yet).
+def identify(engine: TargetEngine, image_ids: Iterable[str], gpu_product: str | None) -> Identity:
+    """The identity of an engine.
 
-    The digest comes from Ready pods of the newest ReplicaSet. While none runs, the manifest's image stands in, and the
-    fingerprint changes once when the digest becomes known: a profile is looked up only with serving pods.
+    Args:
+        engine: of the pod template.
+        image_ids: of its image, as nodes of Ready pods resolved it. Without any the manifest's image stands in, and the
+            fingerprint changes once when the digest becomes known.
+        gpu_product: GPU class; None when unknown.
     """
-    container = deployment.container or {}
-    line = deployment.command_line
-    digests = sorted({digest(pod.image_id) for pod in deployment.serving if pod.image_id})
-    image = digests[-1] if digests else str(container.get("image", ""))
-    devices = devices_of(container, deployment.pod_spec)
-    product = deployment.gpu_products[0] if len(deployment.gpu_products) == 1 else deployment.gpu_hint
-    model = model_of(line)
+    known = list(image_ids)
+    image = max(map(digest, known), default=str(engine.container.get("image", "")))
     facts = {
         "image": image,
-        "arguments": _arguments(line),
-        "environment": _environment(container.get("env") or []),
-        "gpu": product,
-        "gpus": devices.whole,
-        **devices.identity,
+        "arguments": _arguments(engine.flags),
+        "environment": _environment(engine.container.get("env") or []),
+        "gpu": gpu_product,
+        "gpus": engine.devices.whole,
+        **engine.devices.identity,
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return Identity(
         fingerprint=hashlib.sha256(text.encode()).hexdigest()[:12],
-        model=model,
-        served_model=flag_value(line, "--served-model-name") or model,
+        model=engine.model,
+        served_model=engine.served_model,
         image=image,
-        gpu_product=product,
-        gpus=devices.count,
-        registry_digest=max(
-            (found for pod in deployment.serving if (found := registry_digest(pod.image_id))), default=None
-        ),
+        gpu_product=gpu_product,
+        gpus=engine.devices.count,
+        registry_digest=max(filter(None, map(registry_digest, known)), default=None),
     )
 
 
@@ -92,14 +87,9 @@ def registry_digest(image_id: str) -> str | None:
     return digest(image_id) if "@" in image_id else None
 
 
-def gpus_of(container: Mapping[str, Any]) -> int:
-    """Devices that one pod's engine holds: GPUs of any vendor, slices, other accelerators, claims of DRA."""
-    return devices_of(container).count
-
-
-def _arguments(line: Sequence[str]) -> list[str]:
+def _arguments(flags: Iterable[GivenFlag]) -> list[str]:
     """Arguments that matter, in their order (vLLM takes the last of two equal flags)."""
-    matter = (flag for flag in cut(line) if not flag.speculative and flag.name not in _HARMLESS)
+    matter = (flag for flag in flags if not flag.speculative and flag.name not in _HARMLESS)
     return [item for flag in matter for item in flag.items]
 
 

@@ -1,0 +1,66 @@
+"""Deployments: a ReplicaSet per template, and a roll that may surge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from breakeven.serving.rolling import Strategy, strategy
+from breakeven_operator.kinds import REPLICASETS, Resource
+from breakeven_operator.ports import Manifest
+from breakeven_operator.workloads.object_facts import condition, owner_uid
+from breakeven_operator.workloads.trouble import Trouble, refused_pod
+from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+_REVISION = "deployment.kubernetes.io/revision"
+# The alphabet of names that the API server makes: without vowels, and digits that look like letters.
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+
+
+class DeploymentKind(WorkloadKind):
+    """See WorkloadKind."""
+
+    resource = DEPLOYMENTS
+    makers = REPLICASETS
+    # <name>-<hash of the ReplicaSet>-<five letters>: `chat` is not `chat-large`, and a calibration's pod (<run>-<arm>-<five
+    # letters>) is neither. From 47 letters on the name is cut before the five, and with it the second dash.
+    pod_name = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LETTERS}{{5,15}}"
+
+    def revisions(self, manifest: Manifest, makers: Iterable[Manifest]) -> Sequence[str]:
+        """Uids of its ReplicaSets."""
+        own = [one for one in makers if owner_uid(one) == manifest["metadata"]["uid"]]
+        return [one["metadata"]["uid"] for one in sorted(own, key=_revision, reverse=True)]
+
+    def revision_of(self, pod: Manifest) -> str:
+        """Uid of its ReplicaSet."""
+        return owner_uid(pod)
+
+    def counts(self, manifest: Manifest) -> PodCounts:
+        """See WorkloadKind.counts."""
+        spec, status = manifest["spec"], manifest.get("status") or {}
+        return PodCounts(
+            desired=int(spec.get("replicas", 1)),
+            total=int(status.get("replicas", 0)),
+            updated=int(status.get("updatedReplicas", 0)),
+            ready=int(status.get("readyReplicas", 0)),
+            available=int(status.get("availableReplicas", 0)),
+            paused=bool(spec.get("paused", False)),
+        )
+
+    def strategy(self, manifest: Manifest, desired: int) -> Strategy:
+        """See WorkloadKind.strategy."""
+        return strategy(manifest["spec"], desired)
+
+    def trouble(self, manifest: Manifest) -> Trouble | None:
+        """Quota, policy or webhook: the API server takes no further pod."""
+        return refused_pod(condition(manifest, "ReplicaFailure"))
+
+
+DEPLOYMENT = DeploymentKind()
+
+
+def _revision(replica_set: Manifest) -> int:
+    try:
+        return int((replica_set["metadata"].get("annotations") or {}).get(_REVISION, "0"))
+    except ValueError:
+        return 0

@@ -1,0 +1,37 @@
+"""Facts that any object of the API tells in the same way: its owner, its conditions, its times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from breakeven_operator.ports import Manifest
+
+
+def owner_of(manifest: Manifest) -> Mapping[str, Any]:
+    """The controller that owns an object, as its reference says; empty when none does."""
+    owners = manifest["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def owner_uid(manifest: Manifest) -> str:
+    """Uid of the controller that owns an object; empty when none does."""
+    return str(owner_of(manifest).get("uid", ""))
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """Kubernetes' RFC 3339 time."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:
+    """One condition of an object's status as JSON; empty before there is one."""
+    conditions = (manifest.get("status") or {}).get("conditions") or []
+    return next((found for found in conditions if found.get("type") == kind), {})
+
+
+def true_since(manifest: Manifest, kind: str) -> datetime | None:
+    """Since when a condition is True; None while it is not."""
+    found = condition(manifest, kind)
+    return parse_time(found.get("lastTransitionTime")) if found.get("status") == "True" else None

@@ -1,0 +1,46 @@
+"""What a new kind of target costs, counted. No file may join these."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+OPERATOR = ROOT / "operator/breakeven_operator"
+# The kind itself, the CRD's word for it, and remedies that people read.
+NAMES_A_DEPLOYMENT = {
+    "cluster_reasons.py",
+    "resources/speculativeservice.py",
+    "workloads/deployment.py",
+}
+# All of a kind is known by the kind itself and by the table of kinds.
+KNOWS_THE_KIND = {"workloads/known.py"}
+# The engine's limits are the library's reading of the same words.
+READS_FLAGS = {"reconcile/plausibility.py", "workloads/target_template.py"}
+READS_A_TEMPLATE = {"workloads/target_template.py"}
+
+
+def files_with(pattern: str) -> set[str]:
+    return {
+        file.relative_to(OPERATOR).as_posix()
+        for file in OPERATOR.rglob("*.py")
+        if re.search(pattern, file.read_text(encoding="utf-8"))
+    }
+
+
+def test_files_that_name_a_deployment():
+    assert files_with(r"Deployment|DEPLOYMENT") - KNOWS_THE_KIND <= NAMES_A_DEPLOYMENT
+
+
+def test_files_that_import_a_kind():
+    assert files_with(r"from breakeven_operator\.workloads\.deployment import") <= KNOWS_THE_KIND
+
+
+def test_files_that_read_flags():
+    assert files_with(r"\b(flag_value|flag_number|model_of|shell_of)\(") <= READS_FLAGS
+
+
+def test_files_that_read_a_pod_template():
+    assert files_with(r"\b(opt_in|drain|engine_container|devices_of)\(") <= READS_A_TEMPLATE | {
+        "workloads/devices.py"
+    }
