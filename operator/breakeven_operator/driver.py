@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -31,21 +32,22 @@ from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
 from breakeven.points.point import Point
-from breakeven.tiers import Schedule
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, arm_label
+from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, TrialPlan, arm_label
 from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.calibration.sending import sent, text_name, workload_spec
 from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
+from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.workloadspec import PromptSource
 from breakeven_operator.serve.logs import TextLines
 
 T = TypeVar("T")
 _LOG = logging.getLogger("trial")
 OK, ENGINE_FAILED, BAD_ENVIRONMENT, NOT_STORED, RUN_GONE, TERMINATED = 0, 1, 2, 3, 4, 143
+_WHERE = "BREAKEVEN_TRIAL"
 _READY_S = 120.0  # the engine's startup probe has succeeded already
 _STORE_ATTEMPTS = 8  # with pauses doubling from 0.5 s: about a minute of an absent API server
 
@@ -88,39 +90,37 @@ class TrialEnvironment:
         """Parse and check the variables that `calibration.jobs` sets.
 
         Raises:
-            InputError: a variable is missing or not what it should be; names it.
+            InputError: a variable is missing, or a field of its document is not what it should be; names it.
             PromptsError: the file of prompts cannot be used.
         """
-        method, k = _text(env, "METHOD"), _whole(env, "K", least=0)
-        table = env.get("BREAKEVEN_SCHEDULE") or None
-        schedule = Schedule.parse(table, "BREAKEVEN_SCHEDULE") if table is not None else None
+        trial = _trial(_text(env, "TRIAL"))
+        planned, plan, schedule = trial.arm, trial.plan, trial.schedule
         try:
-            arm = Arm(method, k, env.get("BREAKEVEN_CANDIDATE") or None, scheduled=schedule is not None)
+            arm = Arm(planned.method, planned.k, planned.candidate, scheduled=schedule is not None)
         except ValueError as error:
-            raise InputError("BREAKEVEN_METHOD and BREAKEVEN_K", str(error), "an arm") from error
-        point_s = _whole(env, "POINT_SECONDS")
+            raise InputError(f"{_WHERE}.arm", str(error), "an arm") from error
         settings = SweepSettings(
-            loads=_whole(env, "LOADS", least=3),
-            max_concurrency=_whole(env, "MAX_CONCURRENCY", least=2, default=64),
-            point_seconds=point_s,
-            min_point_seconds=min(5, point_s),
-            warmup_seconds=_whole(env, "WARMUP_SECONDS", least=0),
-            max_seconds=_whole(env, "MAX_SECONDS"),
+            loads=plan.loads,
+            max_concurrency=trial.max_concurrency,
+            point_seconds=plan.point_seconds,
+            min_point_seconds=min(5, plan.point_seconds),
+            warmup_seconds=plan.warmup_seconds,
+            max_seconds=trial.max_seconds,
         )
-        loads = env.get("BREAKEVEN_DECIDE_FOR_RPS")
-        question = None if loads is None else Question((arm,), settings, _rates(loads), running=arm)
+        auto = plan.load_choice is LoadChoice.AUTO
+        question = Question((arm,), settings, plan.expected_rps, running=arm) if auto else None
         ca_file = env.get("BREAKEVEN_CA_FILE")
-        spec = workload_spec(env.get("BREAKEVEN_WORKLOAD") or None)
-        prompts, output = _whole(env, "PROMPT_TOKENS"), _whole(env, "OUTPUT_TOKENS", least=2)
-        workload = sent(spec, prompts, output, _dataset(env, spec.prompts), drafts=k > 0)
+        spec = workload_spec(plan.workload)
+        dataset = _dataset(trial.prompts, spec.prompts)
+        workload = sent(spec, plan.prompt_tokens, plan.output_tokens, dataset, drafts=planned.k > 0)
         return cls(
             namespace=_text(env, "NAMESPACE"),
-            run=_text(env, "RUN"),
-            arm_name=_text(env, "ARM"),
+            run=trial.run,
+            arm_name=planned.arm,
             sweep=Sweep(arm, workload, settings, lengths=True, question=question),
             endpoint=Endpoint(
                 url=_text(env, "URL"),
-                model=env.get("BREAKEVEN_MODEL") or None,
+                model=plan.served_model_name,
                 api_key=env.get("BREAKEVEN_API_KEY") or env.get(f"{ENGINE_VARIABLES}VLLM_API_KEY") or None,
                 ca_file=Path(ca_file) if ca_file else None,
                 # The engine is asked at its pod's address, which no certificate names.
@@ -139,9 +139,8 @@ class PromptsError(Exception):
     """The file of prompts is not there, or is none; one line that shows no prompt."""
 
 
-def _dataset(env: Mapping[str, str], prompts: PromptSource | None) -> Dataset | None:
-    path = env.get("BREAKEVEN_PROMPTS")
-    if prompts is None or not path:
+def _dataset(path: str | None, prompts: PromptSource | None) -> Dataset | None:
+    if prompts is None or path is None:
         return None
     try:
         return read_dataset(Path(path), text_name(prompts))
@@ -149,28 +148,18 @@ def _dataset(env: Mapping[str, str], prompts: PromptSource | None) -> Dataset | 
         raise PromptsError(f"workload.prompts: {error}") from None
 
 
+def _trial(text: str) -> TrialPlan:
+    try:
+        return TrialPlan.read(json.loads(text), _WHERE)
+    except ValueError as error:
+        raise InputError(_WHERE, f"no JSON: {error}", "what the calibration Job sets") from None
+
+
 def _text(env: Mapping[str, str], name: str) -> str:
     value = env.get(f"BREAKEVEN_{name}", "")
     if not value:
         raise InputError(f"BREAKEVEN_{name}", "not set", "what the calibration Job sets")
     return value
-
-
-def _whole(env: Mapping[str, str], name: str, *, least: int = 1, default: int | None = None) -> int:
-    text = env.get(f"BREAKEVEN_{name}", "")
-    if not text and default is not None:
-        return default
-    if not text.isdigit() or int(text) < least:
-        raise InputError(f"BREAKEVEN_{name}", repr(text), f"a whole number, at least {least}")
-    return int(text)
-
-
-def _rates(text: str) -> tuple[float, ...]:
-    """Loads in requests per second, separated by commas; none: those that the choice of points expects by itself."""
-    try:
-        return tuple(float(one) for one in text.split(",") if one)
-    except ValueError as error:
-        raise InputError("BREAKEVEN_DECIDE_FOR_RPS", repr(text), "numbers separated by commas") from error
 
 
 class RunGoneError(Exception):

@@ -95,8 +95,8 @@ async def test_nothing_of_a_prompt_reaches_the_run_or_the_log(stored, tmp_path, 
         async with serving(LawfulEngine(speculative_tokens=2)) as engine:
             trial = trial_environment(
                 engine.url,
-                BREAKEVEN_WORKLOAD=json.dumps({"prompts": FROM_CONFIG_MAP}),
-                BREAKEVEN_PROMPTS=str(file),
+                workload=json.dumps({"prompts": FROM_CONFIG_MAP}),
+                trial_prompts=str(file),
             )
             await run_trial(trial, stored)
             assert any(MARKER in body["prompt"] for body in engine.bodies), "the prompts were sent"
@@ -109,7 +109,7 @@ async def test_nothing_of_a_prompt_reaches_the_run_or_the_log(stored, tmp_path, 
 async def test_a_file_that_changes_between_two_arms_ends_the_trial(stored, tmp_path):
     file = tmp_path / "support.jsonl"
     file.write_text(LINES)
-    given = {"BREAKEVEN_WORKLOAD": json.dumps({"prompts": FROM_CONFIG_MAP}), "BREAKEVEN_PROMPTS": str(file)}
+    given = {"workload": json.dumps({"prompts": FROM_CONFIG_MAP}), "trial_prompts": str(file)}
     async with serving(LawfulEngine()) as engine:
         await run_trial(trial_environment(engine.url, "none", **given), stored)
     file.write_text(LINES + '\n{"prompt": "one more"}')
@@ -120,7 +120,7 @@ async def test_a_file_that_changes_between_two_arms_ends_the_trial(stored, tmp_p
 
 @in_virtual_time
 async def test_loads_that_are_bought_stop_early_for_an_arm_that_surely_loses(stored):
-    given = {"BREAKEVEN_LOADS": "8", "BREAKEVEN_DECIDE_FOR_RPS": "20,60"}
+    given = {"loads": 8, "loadChoice": "Auto", "expectedRps": ["20", "60"]}
     async with serving(LawfulEngine()) as engine:
         await run_trial(trial_environment(engine.url, "none", **given), stored)
     async with serving(LawfulEngine(token_s=0.006, speculative_tokens=2)) as engine:

@@ -26,7 +26,7 @@ from breakeven_operator.actions import (
     FitOutcome,
     WriteStatus,
 )
-from breakeven_operator.calibration.jobs import DRIVER
+from breakeven_operator.calibration.jobs import DRIVER, TrialPlan
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
@@ -289,6 +289,16 @@ class World:
         (driver,) = self.job["spec"]["template"]["spec"]["containers"]
         return str(next(entry["value"] for entry in driver["env"] if entry["name"] == name))
 
+    @property
+    def trial(self) -> dict[str, Any]:
+        """The document of the present Job's driver."""
+        document: dict[str, Any] = json.loads(self.driver_env("BREAKEVEN_TRIAL"))
+        return document
+
+    def measured_table(self) -> str:
+        """The schedule that the present Job's driver measures."""
+        return str(TrialPlan.read(self.trial, "trial").schedule)
+
     def store(
         self,
         arm: str,
@@ -303,7 +313,7 @@ class World:
         method, _, k = arm.partition("/")
         status = next(each for each in self.status["armStatuses"] if each["arm"] == arm)
         table = {"schedule": status["schedule"]} if "schedule" in status else {}
-        k = self.driver_env("BREAKEVEN_K") if table else k
+        k = str(self.trial["arm"]["k"]) if table else k
         for index in range(count):
             rps = 0.8 / c2_s * (index + 1) / (count + 1)
             latency_s = c1_s / (1 - rps * c2_s)

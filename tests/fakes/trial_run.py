@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from typing import Any
 
@@ -10,6 +11,27 @@ from breakeven_operator.driver import TrialEnvironment
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun
+
+TRIAL: dict[str, Any] = {
+    "run": "chat-7f3c2",
+    "plan": {
+        "loads": 3,
+        "promptTokens": 30,
+        "outputTokens": 30,
+        "pointSeconds": 1,
+        "warmupSeconds": 0,
+        "startupDeadlineSeconds": 600,
+        "pendingDeadlineSeconds": 600,
+        "budget": {"maxGpuSeconds": 600, "maxDurationSeconds": 600},
+        "target": "chat-vllm",
+        "containerName": "vllm",
+        "servedModelName": "tiny",
+        "gpuProduct": "A100",
+        "fingerprint": "f",
+    },
+    "maxSeconds": 60,
+    "maxConcurrency": 8,
+}
 
 
 class StoredRun:
@@ -42,24 +64,22 @@ class StoredRun:
         return self.run
 
 
-def trial_environment(url: str, arm: str = "eagle/2", **changes: str) -> TrialEnvironment:
-    """The driver's environment as the Job gives it."""
+def trial_environment(url: str, arm: str = "eagle/2", **changes: Any) -> TrialEnvironment:
+    """The driver's environment as the Job gives it.
+
+    Args:
+        url: of the engine.
+        arm: which arm is measured.
+        changes: other fields of the plan (`loads`), of the arm (`arm_k`) and of the document (`trial_run`), as in JSON.
+    """
     method, _, k = arm.partition("/")
-    env = {
-        "BREAKEVEN_NAMESPACE": "llm",
-        "BREAKEVEN_RUN": "chat-7f3c2",
-        "BREAKEVEN_ARM": arm,
-        "BREAKEVEN_METHOD": "eagle3" if k else "none",
-        "BREAKEVEN_K": k or "0",
-        "BREAKEVEN_CANDIDATE": method if k else "",
-        "BREAKEVEN_URL": url,
-        "BREAKEVEN_MODEL": "tiny",
-        "BREAKEVEN_LOADS": "3",
-        "BREAKEVEN_PROMPT_TOKENS": "30",
-        "BREAKEVEN_OUTPUT_TOKENS": "30",
-        "BREAKEVEN_POINT_SECONDS": "1",
-        "BREAKEVEN_WARMUP_SECONDS": "0",
-        "BREAKEVEN_MAX_SECONDS": "60",
-        "BREAKEVEN_MAX_CONCURRENCY": "8",
-    }
-    return TrialEnvironment.read(env | changes)
+    trial = copy.deepcopy(TRIAL)
+    config = {"method": "eagle3", "num_speculative_tokens": int(k or 0)} if k else None
+    planned = {"arm": arm, "method": "eagle3" if k else "none", "k": int(k or 0)}
+    trial["arm"] = planned | {"speculativeConfig": json.dumps(config)} | ({"candidate": method} if k else {})
+    parts = {"arm": trial["arm"], "trial": trial, "plan": trial["plan"]}
+    for name, value in changes.items():
+        part, _, field = name.rpartition("_")
+        parts[part or "plan"][field] = value
+    given = {"TRIAL": json.dumps(trial), "NAMESPACE": "llm", "URL": url}
+    return TrialEnvironment.read({f"BREAKEVEN_{name}": value for name, value in given.items()})

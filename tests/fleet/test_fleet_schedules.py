@@ -10,6 +10,7 @@ from breakeven.fitting import fit_points
 from breakeven.readers.reading import read_text
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import FitOutcome
+from breakeven_operator.calibration.jobs import TrialPlan
 from breakeven_operator.calibration.measurements import stored
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
 from fakes.fleet_world import EAGLE, GPU, LAWS, FleetWorld
@@ -69,21 +70,23 @@ async def measured(world: FleetWorld, law: tuple[float, float]) -> str:
     await world.until(lambda: len(world.cluster.of(JOBS)) == 1)
     (job,) = world.cluster.of(JOBS)
     (driver,) = job["spec"]["template"]["spec"]["containers"]
-    env = {entry["name"].removeprefix("BREAKEVEN_"): entry.get("value") for entry in driver["env"]}
-    table = env["SCHEDULE"] or None
-    arm = Arm(env["METHOD"], int(env["K"]), env["CANDIDATE"] or None, scheduled=table is not None)
+    env = {entry["name"]: entry.get("value") for entry in driver["env"]}
+    trial = TrialPlan.read(json.loads(env["BREAKEVEN_TRIAL"]), "trial")
+    planned = trial.arm
+    table = str(trial.schedule) if trial.schedule is not None else None
+    arm = Arm(planned.method, planned.k, planned.candidate, scheduled=planned.scheduled)
     points = lawful_points(
         arm, law, 2.0 if arm.k else 1.0, prompt_tokens=64.0, output_tokens=32.0, schedule=table
     )
     await world.cluster.apply(
         RUNS,
         {
-            "metadata": {"namespace": "llm", "name": env["RUN"]},
+            "metadata": {"namespace": "llm", "name": trial.run},
             "status": {
                 # The fake's lists have one owner: the driver of an arm applies those of the arms before it as well.
                 "points": only_run(world).get("points", [])
                 + [
-                    stored(env["ARM"], index, point, world.clock.now()).to_json_object()
+                    stored(planned.arm, index, point, world.clock.now()).to_json_object()
                     for index, point in enumerate(points)
                 ]
             },
@@ -95,7 +98,7 @@ async def measured(world: FleetWorld, law: tuple[float, float]) -> str:
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     world.cluster.put(JOBS, job)
     await world.cycle()
-    return env["ARM"]
+    return planned.arm
 
 
 async def test_a_run_measures_the_schedule_it_has_made_and_every_arm_s_end_stands_in_it():

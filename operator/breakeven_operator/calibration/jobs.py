@@ -13,8 +13,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from breakeven.tiers import Schedule
 from breakeven_operator.calibration import podcopy, sending
 from breakeven_operator.kinds import JOBS, RUNS
 from breakeven_operator.labels import (
@@ -25,8 +28,8 @@ from breakeven_operator.labels import (
     owner_reference,
 )
 from breakeven_operator.ports import Manifest, TrialSettings
+from breakeven_operator.resources.base import StatusModel
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
-from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.candidates import table_of
 from breakeven_operator.workloads.target_template import TargetEngine
 from breakeven_operator.workloads.workload import Workload
@@ -65,6 +68,37 @@ class TrialLimits:
 
     sweep_s: int
     active_s: int
+
+
+class TrialPlan(StatusModel):
+    """What one Job measures: the document that its driver reads.
+
+    Attributes:
+        run: name of the CalibrationRun.
+        plan: of the run, without its arms.
+        prompts: path of the file of prompts; None without one.
+        max_seconds: time for measuring.
+        max_concurrency: clients of the ceiling point.
+    """
+
+    run: str
+    arm: PlannedArm
+    plan: CalibrationPlan
+    prompts: str | None = None
+    max_seconds: Annotated[int, Field(ge=1)]
+    max_concurrency: Annotated[int, Field(ge=2)]
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The draft length per batch size that the engine runs; None if it drafts by one length."""
+        return table_of(json.loads(self.arm.speculative_config))
+
+    @property
+    def text(self) -> str:
+        """The document as the value of a variable, in which Kubernetes finds nothing to expand."""
+        document = self.to_json_object()
+        document["plan"].pop("arms", None)
+        return json.dumps(document).replace("$", "\\u0024")
 
 
 def arm_label(arm: str) -> str:
@@ -174,34 +208,22 @@ def _driver(
     limits: TrialLimits,
     spec: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The load driver: reads everything from its environment, talks to the engine at the pod's own address."""
+    """The load driver: reads one document from its environment, talks to the engine at the pod's own address."""
+    prompts = sending.workload_spec(plan.workload).prompts
+    trial = TrialPlan(
+        run=run["metadata"]["name"],
+        arm=arm,
+        plan=plan,
+        prompts=sending.file_of(prompts),
+        max_seconds=limits.sweep_s,
+        max_concurrency=podcopy.max_concurrency(engine),
+    )
     env: list[dict[str, Any]] = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-        {"name": "BREAKEVEN_RUN", "value": run["metadata"]["name"]},
-        {"name": "BREAKEVEN_ARM", "value": arm.arm},
-        {"name": "BREAKEVEN_METHOD", "value": arm.method},
-        {"name": "BREAKEVEN_K", "value": str(arm.k)},
-        {"name": "BREAKEVEN_CANDIDATE", "value": arm.candidate or ""},
-        {"name": "BREAKEVEN_SCHEDULE", "value": str(table_of(json.loads(arm.speculative_config)) or "")},
+        {"name": "BREAKEVEN_TRIAL", "value": trial.text},
         {"name": "BREAKEVEN_URL", "value": f"{address.scheme}://$(POD_IP):{address.port}"},
-        {"name": "BREAKEVEN_MODEL", "value": plan.served_model_name or ""},
-        {"name": "BREAKEVEN_LOADS", "value": str(plan.loads)},
-        {"name": "BREAKEVEN_PROMPT_TOKENS", "value": str(plan.prompt_tokens)},
-        {"name": "BREAKEVEN_OUTPUT_TOKENS", "value": str(plan.output_tokens)},
-        {"name": "BREAKEVEN_POINT_SECONDS", "value": str(plan.point_seconds)},
-        {"name": "BREAKEVEN_WARMUP_SECONDS", "value": str(plan.warmup_seconds)},
-        {"name": "BREAKEVEN_MAX_SECONDS", "value": str(limits.sweep_s)},
-        {"name": "BREAKEVEN_MAX_CONCURRENCY", "value": str(podcopy.max_concurrency(engine))},
     ]
-    prompts = sending.workload_spec(plan.workload).prompts
-    auto = plan.load_choice is LoadChoice.AUTO
-    given = {
-        "BREAKEVEN_WORKLOAD": plan.workload,
-        "BREAKEVEN_PROMPTS": sending.file_of(prompts),
-        "BREAKEVEN_DECIDE_FOR_RPS": ",".join(f"{rps:g}" for rps in plan.expected_rps) if auto else None,
-    }
-    env += [{"name": name, "value": value} for name, value in given.items() if value is not None]
     driver: dict[str, Any] = {"name": DRIVER, "image": settings.image}
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
     if address.key_variable is not None:

@@ -155,8 +155,8 @@ def test_the_driver_talks_to_its_own_pod_with_the_key_by_reference(pod):
     assert env["BREAKEVEN_URL"]["value"] == "http://$(POD_IP):8001"
     assert list(env).index("POD_IP") < list(env).index("BREAKEVEN_URL"), "only earlier variables are expanded"
     assert env["BREAKEVEN_API_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "chat-key", "key": "token"}}
-    assert env["BREAKEVEN_MODEL"]["value"] == "chat"
-    assert env["BREAKEVEN_MAX_SECONDS"]["value"] == "500"
+    trial = json.loads(env["BREAKEVEN_TRIAL"]["value"])
+    assert (trial["plan"]["servedModelName"], trial["maxSeconds"]) == ("chat", 500)
     assert driver["resources"]["requests"]["cpu"]
     assert driver["command"] == ["breakeven-operator"]
     assert driver["args"] == ["trial"]

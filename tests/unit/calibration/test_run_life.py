@@ -584,9 +584,7 @@ def test_each_arm_gets_its_share_of_the_budget(world):
     world.budget(maxGpuSeconds=1200, maxDurationSeconds=7200)
     world.turn()
     world.turn()
-    driver = world.job["spec"]["template"]["spec"]["containers"][0]
-    given = {entry["name"]: entry.get("value") for entry in driver["env"]}
-    assert int(given["BREAKEVEN_MAX_SECONDS"]) == 1200 / 2 / 3  # two GPUs, three arms
+    assert world.trial["maxSeconds"] == 1200 / 2 / 3  # two GPUs, three arms
     assert world.job["spec"]["activeDeadlineSeconds"] <= 300 + 600 + 60
 
 
@@ -764,10 +762,8 @@ def test_loads_to_buy_are_those_that_the_service_decides_for(world):
     assert status["plan"]["expectedRps"] == ["2.5", "7"]
     assert "at most 5 loads each" in status["message"]
     world.turn()
-    (job,) = world.jobs.values()
-    (driver,) = job["spec"]["template"]["spec"]["containers"]
-    given = {variable["name"]: variable.get("value") for variable in driver["env"]}
-    assert given["BREAKEVEN_DECIDE_FOR_RPS"] == "2.5,7"
+    assert world.trial["plan"]["loadChoice"] == "Auto"
+    assert world.trial["plan"]["expectedRps"] == ["2.5", "7"]
 
 
 def test_points_against_which_something_speaks_do_not_make_an_arm(world):

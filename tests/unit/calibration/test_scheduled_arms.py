@@ -86,8 +86,8 @@ def test_a_schedule_is_made_from_its_method_s_arms_written_down_and_measured_aft
     assert config["num_speculative_tokens"] == found.num_speculative_tokens
     assert config["num_speculative_tokens_per_batch_size"] == [list(one) for one in found.ranges(1024)]
     assert (config["method"], config["model"]) == ("eagle3", "org/eagle")
-    assert scheduled.driver_env("BREAKEVEN_SCHEDULE") == table
-    assert scheduled.driver_env("BREAKEVEN_K") == str(found.num_speculative_tokens)
+    assert scheduled.measured_table() == table
+    assert scheduled.trial["arm"]["k"] == found.num_speculative_tokens
     assert scheduled.measure_arm(c1_s=0.7, c2_s=0.065) == "eagle/schedule"
     assert scheduled.turn()["phase"] == "Fitting"
     rows = scheduled.fits[-1].points_csv.splitlines()
@@ -106,7 +106,7 @@ def test_an_operator_that_dies_before_the_job_goes_on_with_the_table_that_is_wri
     scheduled.do(actions)
     scheduled.jobs.clear()  # it died before the Job was made, or somebody took the Job away
     scheduled.turn()
-    assert scheduled.driver_env("BREAKEVEN_SCHEDULE") == table == arm(scheduled)["schedule"]
+    assert scheduled.measured_table() == table == arm(scheduled)["schedule"]
     assert len(scheduled.fits) == fits
 
 
@@ -221,7 +221,7 @@ def test_a_fit_without_an_answer_makes_no_schedule_and_the_others_stand(schedule
 def test_the_budget_counts_the_schedule_and_ends_before_it(scheduled):
     scheduled.turn()
     # A quarter of 6000 GPU-seconds on two GPUs each.
-    assert int(scheduled.driver_env("BREAKEVEN_MAX_SECONDS")) <= 750
+    assert scheduled.trial["maxSeconds"] <= 750
     scheduled.measure_arm()
     for law in ((0.9, 0.072), (0.7, 0.110)):
         scheduled.turn()

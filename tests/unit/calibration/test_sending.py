@@ -67,7 +67,7 @@ def test_prompts_of_a_config_map_are_mounted_read_only_into_the_driver_alone(wor
         "mountPath": "/var/run/breakeven/prompts",
         "readOnly": True,
     } in driver["volumeMounts"]
-    assert world.driver_env("BREAKEVEN_PROMPTS") == "/var/run/breakeven/prompts/support.jsonl"
+    assert world.trial["prompts"] == "/var/run/breakeven/prompts/support.jsonl"
     for other in pod["initContainers"]:
         assert "breakeven-prompts" not in json.dumps(other.get("volumeMounts") or [])
     assert MARKER not in everything(world)
@@ -94,7 +94,7 @@ def test_prompts_of_a_volume_and_of_an_image(world, prompts, source, path):
     world.turn()
     world.turn()
     assert {"name": "breakeven-prompts", **source} in pod_of(world)["volumes"]
-    assert world.driver_env("BREAKEVEN_PROMPTS") == f"/var/run/breakeven/prompts/{path}"
+    assert world.trial["prompts"] == f"/var/run/breakeven/prompts/{path}"
 
 
 def test_a_config_map_that_is_not_there_is_a_word_and_no_pod(world):
@@ -276,23 +276,21 @@ def test_the_driver_sends_what_the_plan_says(tmp_path):
         "sampling": {"temperature": "0.7", "topP": "0.9", "seed": 3},
         "lengths": {"outputTokensStdev": 10},
     }
-    trial = trial_environment(
-        "http://x", BREAKEVEN_WORKLOAD=json.dumps(document), BREAKEVEN_PROMPTS=str(file)
-    )
+    trial = trial_environment("http://x", workload=json.dumps(document), trial_prompts=str(file))
     workload = trial.sweep.workload
     assert workload.text == "support"
     assert workload.sampling.body() == {"temperature": 0.7, "top_p": 0.9, "seed": 3}
     assert workload.prompts().prompt(0).startswith(MARKER)
     assert MARKER not in repr(trial)
     pairs = {"lengths": {"pairs": [{"promptTokens": 9, "outputTokens": 5, "weight": 3}]}}
-    drawn = trial_environment("http://x", BREAKEVEN_WORKLOAD=json.dumps(pairs)).sweep.workload.drawn
+    drawn = trial_environment("http://x", workload=json.dumps(pairs)).sweep.workload.drawn
     assert drawn.pair(7) == (9, 5)
 
 
 def test_the_text_of_an_engine_that_accepts_by_chance_is_called_so_where_anything_is_drafted():
     document = json.dumps({"syntheticAcceptance": {"rates": ["0.7"]}})
     texts = [
-        trial_environment("http://x", arm, BREAKEVEN_WORKLOAD=document).sweep.workload.text
+        trial_environment("http://x", arm, workload=document).sweep.workload.text
         for arm in ("eagle/2", "none")
     ]
     assert texts == ["synthetic acceptance", "synthetic text"]
@@ -300,7 +298,7 @@ def test_the_text_of_an_engine_that_accepts_by_chance_is_called_so_where_anythin
 
 def test_a_file_that_is_not_there_or_is_none_is_one_line_without_a_prompt(tmp_path):
     file = tmp_path / "support.jsonl"
-    given = {"BREAKEVEN_WORKLOAD": json.dumps({"prompts": FROM_CONFIG_MAP}), "BREAKEVEN_PROMPTS": str(file)}
+    given = {"workload": json.dumps({"prompts": FROM_CONFIG_MAP}), "trial_prompts": str(file)}
     with pytest.raises(PromptsError, match="No such file"):
         trial_environment("http://x", **given)
     file.write_text(f'{{"prompt": ["{MARKER}"]}}')
@@ -356,6 +354,6 @@ def test_a_template_is_copied_as_before_where_nothing_is_asked_for(world):
     world.turn()
     world.turn()
     assert "breakeven-prompts" not in json.dumps(world.jobs)
-    assert "BREAKEVEN_WORKLOAD" not in json.dumps(world.jobs)
+    assert "workload" not in world.trial["plan"]
     assert "workload" not in world.status["plan"]
     assert world.target == TARGET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.table import read
 from breakeven_operator.calibration.measurements import measured_of, points_csv
-from breakeven_operator.driver import PointStore, RunGoneError
+from breakeven_operator.driver import PointStore, RunGoneError, TrialEnvironment
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from fakes.trial_run import StoredRun, trial_environment
@@ -115,9 +116,32 @@ def test_points_of_all_arms_share_one_file(world):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("LOADS", "2"), ("K", "-1"), ("K", "0"), ("RUN", ""), ("POINT_SECONDS", "soon"), ("OUTPUT_TOKENS", "1")],
+    ("change", "said"),
+    [
+        ({"loads": 2}, "loads: 2"),
+        ({"arm_k": -1}, "BREAKEVEN_TRIAL: arm.k"),
+        ({"arm_k": 0}, "BREAKEVEN_TRIAL.arm"),
+        ({"trial_run": 5}, "BREAKEVEN_TRIAL: run"),
+        ({"pointSeconds": "soon"}, "BREAKEVEN_TRIAL: plan.pointSeconds"),
+        ({"outputTokens": 1}, "output tokens"),
+    ],
 )
-def test_a_wrong_environment_is_named(name, value):
-    with pytest.raises(InputError, match=f"BREAKEVEN_{name}|BREAKEVEN_METHOD"):
-        trial_environment("http://x", **{f"BREAKEVEN_{name}": value})
+def test_a_wrong_field_of_the_document_is_named(change, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        trial_environment("http://x", **change)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_document_that_is_none_is_refused_in_one_line(text):
+    with pytest.raises(InputError, match="BREAKEVEN_TRIAL"):
+        TrialEnvironment.read({"BREAKEVEN_TRIAL": text})
+
+
+def test_nothing_in_the_document_is_expanded(world):
+    """Kubernetes takes $(NAME) of a variable's value for another variable, and $$ for one sign."""
+    (engine, _) = world.target["spec"]["template"]["spec"]["containers"]
+    engine["args"][2] = "--served-model-name=$(POD_IP)$$"
+    world.turn()
+    world.turn()
+    assert "$" not in world.driver_env("BREAKEVEN_TRIAL")
+    assert world.trial["plan"]["servedModelName"] == "$(POD_IP)$$"
