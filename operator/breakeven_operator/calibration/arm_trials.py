@@ -103,7 +103,7 @@ class Trials:
             return None
         view, sources = self._view, schedule_making.points_for(self.plan.arms, planned)
         assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
-        engine = podcopy.engine_of(view.target.template)
+        engine = podcopy.engine_of(view.target.engine)
         deaf = schedule_making.ignores_schedules(engine)
         measured = [name for name in sources if self._usable(name) >= MIN_POINTS]
         if deaf is not None:

@@ -31,7 +31,7 @@ from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.base import StatusModel
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
 from breakeven_operator.resources.candidates import table_of
-from breakeven_operator.workloads.target_template import TargetEngine
+from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload import Workload
 
 DRIVER = "driver"
@@ -145,7 +145,7 @@ def build_job(
         NotCopyableError: the template cannot be copied; the message says why.
     """
     meta, template = run["metadata"], target.template
-    engine = podcopy.engine_of(template)
+    engine = podcopy.engine_of(target.engine)
     address = podcopy.engine_address(engine)
     own = {
         **MANAGED_BY,
@@ -202,7 +202,7 @@ def _driver(
     run: Manifest,
     plan: CalibrationPlan,
     arm: PlannedArm,
-    engine: TargetEngine,
+    engine: ServedEngine,
     address: podcopy.EngineAddress,
     settings: TrialSettings,
     limits: TrialLimits,

@@ -116,7 +116,7 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
         return f"{kind} {plan.target} is gone; everything is measured anew when it serves again"
     if plan.template_hash is not None:
         try:
-            found = podcopy.content_hash(view.target.template)
+            found = podcopy.content_hash(view.target.engine)
         except podcopy.NotCopyableError as refusal:
             return f"the target changed during the run: {refusal.message}"
         if found != plan.template_hash:

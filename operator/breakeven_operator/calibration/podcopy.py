@@ -19,7 +19,7 @@ from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import SERVICE_LABEL
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.target_template import TargetEngine, TargetTemplate
+from breakeven_operator.workloads.served_engine import ServedEngine
 
 ENGINE = "engine"
 DEFAULT_PORT = 8000
@@ -97,13 +97,12 @@ class EngineAddress:
     certificate: str | None
 
 
-def engine_of(template: TargetTemplate) -> TargetEngine:
+def engine_of(engine: ServedEngine | None) -> ServedEngine:
     """The container that runs vLLM.
 
     Raises:
         NotCopyableError: no container, or more than one, may be it; or vLLM is started through a shell.
     """
-    engine = template.engine
     if engine is None:
         raise NotCopyableError(
             ClusterReason.CONTAINER_AMBIGUOUS, "the target has not exactly one container that starts vLLM"
@@ -116,7 +115,7 @@ def engine_of(template: TargetTemplate) -> TargetEngine:
     return engine
 
 
-def engine_address(engine: TargetEngine) -> EngineAddress:
+def engine_address(engine: ServedEngine) -> EngineAddress:
     """Read port, TLS and API key from the engine's command line and environment.
 
     Raises:
@@ -136,13 +135,13 @@ def engine_address(engine: TargetEngine) -> EngineAddress:
     )
 
 
-def max_concurrency(engine: TargetEngine) -> int:
+def max_concurrency(engine: ServedEngine) -> int:
     """Clients of the ceiling point: as many as the engine runs at once (`--max-num-seqs`), at most 64.
 
     More clients than the engine runs would measure its queue. More than 64 would take longer, and the slope would not become
     more precise.
     """
-    given = engine.max_num_seqs
+    given = engine.number("--max-num-seqs")
     return MAX_CLIENTS if given is None else min(MAX_CLIENTS, max(2, given))
 
 
@@ -186,7 +185,7 @@ def check_copyable(spec: Manifest, claims: Iterable[Manifest]) -> None:
 
 
 def pod_labels(
-    template: TargetTemplate, target_selector: Manifest, selectors: Sequence[Manifest], own: Mapping[str, str]
+    template: Manifest, target_selector: Manifest, selectors: Sequence[Manifest], own: Mapping[str, str]
 ) -> dict[str, str]:
     """Labels of the copy: the template's without those that anything selects on, and our own.
 
@@ -198,9 +197,10 @@ def pod_labels(
     """
     wanted = [target_selector, *selectors]
     selected = {key for selector in wanted for key in _keys(selector)}
+    template_labels = (template.get("metadata") or {}).get("labels") or {}
     kept = {
         key: value
-        for key, value in template.labels.items()
+        for key, value in template_labels.items()
         if key not in selected and key not in _LABELS_OF_CONTROLLERS
     }
     labels = {**kept, **own}
@@ -236,9 +236,7 @@ def matches(selector: Manifest, labels: Mapping[str, str]) -> bool:
     return True
 
 
-def check_isolation(
-    template: TargetTemplate, labels: Mapping[str, str], policies: Iterable[Manifest]
-) -> None:
+def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Iterable[Manifest]) -> None:
     """Refuse a copy with more network access than its target.
 
     A copy cannot keep the labels by which its target is served and scaled, and NetworkPolicies often select by these. Any
@@ -252,13 +250,14 @@ def check_isolation(
     Raises:
         NotCopyableError: traffic into or out of the target is restricted, and that of the copy would not be.
     """
+    own = (template.get("metadata") or {}).get("labels") or {}
     left: dict[str, list[str]] = {}
     covered: set[str] = set()
     for policy in policies:
         selector, directions = (policy.get("spec") or {}).get("podSelector") or {}, _directions(policy)
         if matches(selector, labels):
             covered |= directions
-        elif matches(selector, template.labels):
+        elif matches(selector, own):
             for direction in directions:
                 left.setdefault(direction, []).append(policy["metadata"]["name"])
     open_ways = sorted(left.keys() - covered)
@@ -277,17 +276,18 @@ def _directions(policy: Manifest) -> set[str]:
     return set(spec.get("policyTypes") or ("Ingress", *(("Egress",) if "egress" in spec else ())))
 
 
-def pod_annotations(template: TargetTemplate) -> dict[str, str]:
+def pod_annotations(template: Manifest) -> dict[str, str]:
     """Annotations of the copy: none that scrape, inject a proxy or choose the arm."""
+    given = (template.get("metadata") or {}).get("annotations") or {}
     kept = {
         key: value
-        for key, value in template.annotations.items()
+        for key, value in given.items()
         if not key.startswith(_ANNOTATION_GROUPS) and key != ANNOTATION
     }
     return {**kept, **_NO_MESH}
 
 
-def pod_spec(engine: TargetEngine, gpu_label: str, gpu_product: str) -> dict[str, Any]:
+def pod_spec(engine: ServedEngine, gpu_label: str, gpu_product: str) -> dict[str, Any]:
     """The copy's pod spec without containers: where and how it runs, on the same GPU class.
 
     Node affinity stays (it may name a zone with the model's volume); what relates pods to pods goes. Init containers
@@ -308,7 +308,7 @@ def pod_spec(engine: TargetEngine, gpu_label: str, gpu_product: str) -> dict[str
 
 
 def engine_sidecar(
-    engine: TargetEngine,
+    engine: ServedEngine,
     speculative_config: Mapping[str, Any] | None,
     startup_s: int,
     *,
@@ -361,7 +361,7 @@ def engine_sidecar(
     }
 
 
-def content_hash(template: TargetTemplate) -> str:
+def content_hash(target: ServedEngine | None) -> str:
     """12 hexadecimal digits over everything of a template that moves the copy's latency or could.
 
     Two arms whose pods were copied from templates with different hashes must not stand in one profile. Speculation,
@@ -370,7 +370,7 @@ def content_hash(template: TargetTemplate) -> str:
     Raises:
         NotCopyableError: the engine's container cannot be found any more.
     """
-    engine = engine_of(template)
+    engine = engine_of(target)
     sidecar = engine_sidecar(engine, None, startup_s=0)
     content = {
         "engine": {name: sidecar[name] for name in (*_ENGINE_FIELDS, "args") if name in sidecar},

@@ -33,11 +33,10 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         podcopy.NotCopyableError: it cannot be measured; says why.
     """
     assert view.target is not None  # noqa: S101 - a run waits for its target before it is planned
-    template, identity = view.target.template, view.identity
-    engine = podcopy.engine_of(template)
+    engine, identity = podcopy.engine_of(view.target.engine), view.identity
     podcopy.engine_address(engine)
     if not run.spec.import_from:
-        podcopy.check_copyable(template.spec, view.claims)
+        podcopy.check_copyable(engine.pod_spec, view.claims)
     if identity is None or identity.gpu_product is None:
         raise podcopy.NotCopyableError(
             ClusterReason.GPU_CLASS_UNKNOWN,
@@ -70,7 +69,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         gpu_product=identity.gpu_product,
         gpus_per_pod=identity.gpus,
         fingerprint=identity.fingerprint,
-        template_hash=podcopy.content_hash(template),
+        template_hash=podcopy.content_hash(engine),
         image_digest=identity.registry_digest,
     )
 

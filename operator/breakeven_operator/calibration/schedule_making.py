@@ -27,7 +27,7 @@ from breakeven_operator.actions import FitOutcome
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import PlannedArm
 from breakeven_operator.resources.candidates import scheduled_config, table_of, without_drafts
-from breakeven_operator.workloads.target_template import TargetEngine
+from breakeven_operator.workloads.served_engine import ServedEngine
 
 ASSUMED_ZERO_DRAFT_TAX = 0.14
 """Share by which a step with draft length 0 is assumed longer than one without speculation, until a schedule of the method
@@ -175,12 +175,12 @@ def zero_draft_tax(profile: Profile | None, family: str) -> float:
     return float(np.clip(np.median(longer), 0.0, _LARGEST_TAX))
 
 
-def largest_batch(engine: TargetEngine) -> int:
+def largest_batch(engine: ServedEngine) -> int:
     """The largest batch for which a schedule is made: `--max-num-seqs`, or vLLM's default."""
-    return min(max(2, engine.max_num_seqs or _DEFAULT_MAX_NUM_SEQS), _MOST_BATCHES)
+    return min(max(2, engine.number("--max-num-seqs") or _DEFAULT_MAX_NUM_SEQS), _MOST_BATCHES)
 
 
-def ignores_schedules(engine: TargetEngine) -> str | None:
+def ignores_schedules(engine: ServedEngine) -> str | None:
     """Reason why this engine would start with a schedule but not follow it; None if there is none."""
     name = "--data-parallel-size"
     ranks = engine.number(name)

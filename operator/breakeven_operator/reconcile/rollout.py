@@ -195,7 +195,7 @@ def deadline_s(context: RolloutContext) -> float:
         return float(context.policy.roll_deadline_seconds)
     deployment = context.deployment
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
-    return _roll_batches(deployment) * (2 * startup_s + deployment.template.grace_s) + _SLACK_S
+    return _roll_batches(deployment) * (2 * startup_s + deployment.grace_s) + _SLACK_S
 
 
 def _roll_batches(deployment: Workload) -> int:

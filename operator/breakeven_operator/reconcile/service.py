@@ -88,8 +88,7 @@ def reconcile(
     """
     deployment = observation.deployment
     refusal = refuse_target(service.spec, deployment, observation.managed_by, observation.target_problem)
-    engine = deployment.engine if deployment is not None else None
-    if refusal is not None or deployment is None or engine is None:
+    if refusal is not None or deployment is None or deployment.engine is None or deployment.identity is None:
         return _refused(service, observation, deployment, refusal, limits, now)
 
     state = calibrated(
@@ -105,8 +104,8 @@ def reconcile(
     state = awaiting(state, deployment)
     service = with_measured_schedules(service, state.entry, observation.profiles)
     running = running_arm(deployment, service.spec.candidates)
-    can = engine_limits(engine.words, running.arm, service.spec.candidates.arms())
-    model_name = service.spec.metrics_source.served_model_name or engine.served_model or ""
+    can = engine_limits(deployment.engine.words, running.arm, service.spec.candidates.arms())
+    model_name = service.spec.metrics_source.served_model_name or deployment.identity.served_model or ""
     live = _live(service, observation, deployment, model_name, can, now)
     objectives = _objectives(service, observation, deployment, model_name, live, now)
     # A roll is measured with the laws as they were measured: what a saturated arm was seen to carry bends their slopes.

@@ -122,7 +122,7 @@ def refuse_rolls(
             + "; ".join(edits),
         )
     # Without surge a pod is gone before the next one comes, and leaves it what only one may have.
-    alone = unshareable(deployment.template.spec, claims) if deployment.max_surge > 0 else None
+    alone = unshareable(engine.pod_spec, claims) if deployment.max_surge > 0 else None
     if alone is not None:
         return Refusal(
             ClusterReason.VOLUME_NOT_SHAREABLE,

@@ -15,7 +15,7 @@ from typing import Any
 
 from breakeven.serving.command_line import GivenFlag
 from breakeven.serving.opt_in import VARIABLE
-from breakeven_operator.workloads.target_template import TargetEngine
+from breakeven_operator.workloads.served_engine import ServedEngine
 
 # They say where the server listens and what it prints, not how fast it is; a port change is no reason to measure anew.
 _HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-level", "--shutdown-timeout")
@@ -43,7 +43,7 @@ class Identity:
     registry_digest: str | None = None
 
 
-def identify(engine: TargetEngine, image_ids: Iterable[str], gpu_product: str | None) -> Identity:
+def identify(engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | None) -> Identity:
     """The identity of an engine.
 
     Args:
@@ -66,7 +66,7 @@ def identify(engine: TargetEngine, image_ids: Iterable[str], gpu_product: str | 
     return Identity(
         fingerprint=hashlib.sha256(text.encode()).hexdigest()[:12],
         model=engine.model,
-        served_model=engine.served_model,
+        served_model=engine.flag("--served-model-name") or engine.model,
         image=image,
         gpu_product=gpu_product,
         gpus=engine.devices.count,

@@ -16,7 +16,7 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify
 from breakeven_operator.workloads.object_facts import owner_of, parse_time, true_since
 from breakeven_operator.workloads.presence import is_finished, is_lost
-from breakeven_operator.workloads.target_template import TargetEngine, TargetTemplate
+from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 
@@ -79,7 +79,7 @@ class Workload:
     Attributes:
         kind: what is particular to its kind.
         manifest: the object as the API server returned it.
-        template: its pod template.
+        template: its pod template. engine: the container that runs vLLM; None when none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
         value: the arm's annotation in the pod template; None when absent.
         value_managers: field managers that own the annotation.
@@ -96,7 +96,8 @@ class Workload:
     kind: WorkloadKind
     ref: Ref
     manifest: Manifest
-    template: TargetTemplate
+    template: Manifest
+    engine: ServedEngine | None
     generation: int
     observed_generation: int
     desired: int
@@ -122,11 +123,6 @@ class Workload:
     def title(self) -> str:
         """Kind and name."""
         return f"{self.ref.resource.kind} {self.ref.name}"
-
-    @property
-    def engine(self) -> TargetEngine | None:
-        """The engine's container of the pod template; None when none can be singled out."""
-        return self.template.engine
 
     @cached_property
     def identity(self) -> Identity | None:
@@ -212,6 +208,11 @@ class Workload:
         known = [pod.startup_s for pod in self.pods if pod.current and pod.startup_s is not None]
         return max(known, default=None)
 
+    @property
+    def grace_s(self) -> float:
+        """The pods' termination grace period, s."""
+        return float(self.template["spec"].get("terminationGracePeriodSeconds", 30))
+
 
 def observe(
     kind: WorkloadKind,
@@ -241,8 +242,8 @@ def observe(
         warnings: what events say of pods that have a node and no container, by uid.
     """
     meta = manifest["metadata"]
-    template = TargetTemplate.read(kind.template(manifest), container_name)
-    engine = template.engine
+    template = kind.template(manifest)
+    engine = ServedEngine.of(template, container_name)
     revisions = kind.revisions(manifest, makers)
     name = engine.name if engine is not None else ""
     devices = engine.devices.resources if engine is not None else ()
@@ -271,6 +272,7 @@ def observe(
         ref=Ref(kind.resource, meta["namespace"], meta["name"], meta["uid"]),
         manifest=manifest,
         template=template,
+        engine=engine,
         generation=int(meta.get("generation", 0)),
         observed_generation=int((manifest.get("status") or {}).get("observedGeneration", 0)),
         **counts._asdict(),
@@ -284,7 +286,7 @@ def observe(
         owner=f"{owner['kind']} {owner['name']}" if owner else None,
         pods=tuple(states),
         gpu_products=tuple(sorted(product for product in products if product)),
-        gpu_hint=(template.spec.get("nodeSelector") or {}).get(gpu_label),
+        gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
         lost=tuple(lost),
     )
 

@@ -20,7 +20,7 @@ from breakeven_operator.driver import TrialEnvironment
 from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.speculativeservice import SpeculativeService
-from breakeven_operator.workloads.target_template import TargetEngine, TargetTemplate
+from breakeven_operator.workloads.served_engine import ServedEngine
 
 LIMITS = TrialLimits(sweep_s=500, active_s=1500)
 
@@ -74,7 +74,9 @@ def test_the_arm_replaces_every_form_of_speculation(build):
 
 def test_kubernetes_does_not_expand_variables_inside_the_arms_json(world):
     engine = world.target["spec"]["template"]["spec"]["containers"][0]
-    sidecar = podcopy.engine_sidecar(TargetEngine(engine, {}), {"method": "x", "note": "$(CHAT_KEY)"}, 10)
+    sidecar = podcopy.engine_sidecar(
+        ServedEngine.of({"spec": {"containers": [engine]}}, None), {"method": "x", "note": "$(CHAT_KEY)"}, 10
+    )
     assert "$$(CHAT_KEY)" in sidecar["args"][-1]
 
 
@@ -236,7 +238,7 @@ def test_a_shell_wrapper_is_refused(world):
     template = world.target["spec"]["template"]
     template["spec"]["containers"][0]["command"] = ["sh", "-c", "vllm serve"]
     with pytest.raises(NotCopyableError) as refusal:
-        podcopy.engine_of(TargetTemplate.read(template, "vllm"))
+        podcopy.engine_of(ServedEngine.of(template, "vllm"))
     assert refusal.value.reason is ClusterReason.SHELL_WRAPPER
 
 
@@ -250,9 +252,9 @@ def test_names_of_jobs_fit_their_pods_label_and_stay_apart():
 
 def test_the_ceiling_asks_no_more_than_the_engine_runs_at_once(world):
     engine = world.target["spec"]["template"]["spec"]["containers"][0]
-    assert podcopy.max_concurrency(TargetEngine(engine, {})) == 64
+    assert podcopy.max_concurrency(ServedEngine.of({"spec": {"containers": [engine]}}, None)) == 64
     engine["args"] += ["--max-num-seqs", "16"]
-    assert podcopy.max_concurrency(TargetEngine(engine, {})) == 16
+    assert podcopy.max_concurrency(ServedEngine.of({"spec": {"containers": [engine]}}, None)) == 16
 
 
 def policy(name, labels, *directions):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from breakeven_operator.workloads.devices import devices_of
-from breakeven_operator.workloads.target_template import TargetTemplate
+from breakeven_operator.workloads.served_engine import ServedEngine
 from fakes.fleet_world import TARGET, FleetWorld
 
 DEPLOYMENT = FleetWorld().target
@@ -52,7 +52,7 @@ def fingerprint(resources: dict[str, Any], template: str = "") -> str:
     spec["containers"][0]["resources"] = resources
     if template:
         spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
-    identity = replace(DEPLOYMENT, template=TargetTemplate.read(copied, None)).identity
+    identity = replace(DEPLOYMENT, engine=ServedEngine.of(copied, None)).identity
     assert identity is not None
     return identity.fingerprint
 

@@ -1,0 +1,89 @@
+"""A target's engine, read once from its pod template: nothing else in the operator reads a template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from breakeven.serving.command_line import (
+    GivenFlag,
+    Speculation,
+    command_line,
+    cut,
+    flag_number,
+    flag_value,
+    model_of,
+    shell_of,
+    speculation,
+)
+from breakeven.serving.drain import Drain, drain
+from breakeven.serving.opt_in import OptIn, engine_container, opt_in
+from breakeven_operator.ports import Manifest
+from breakeven_operator.workloads.devices import Devices, devices_of
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEngine:
+    """The container that runs vLLM, and what follows from it.
+
+    Attributes:
+        container, pod_spec: as the template has them.
+        words: command and arguments. flags: the same, cut into flags with their values.
+        shell: the shell that would read the command line again; empty if there is none.
+        speculation: what the arguments say about it.
+        opt_in: what stands between the template and an annotation that chooses the arm.
+        drain: whether a pod that is replaced finishes its requests.
+        devices: what a pod asks of them.
+        model: as the command line names it.
+    """
+
+    container: Mapping[str, Any]
+    pod_spec: Mapping[str, Any]
+    words: tuple[str, ...]
+    flags: tuple[GivenFlag, ...]
+    shell: tuple[str, ...]
+    speculation: Speculation
+    opt_in: OptIn
+    drain: Drain
+    devices: Devices
+    model: str | None
+
+    @classmethod
+    def of(cls, template: Manifest, container_name: str | None) -> Self | None:
+        """The engine of a pod template; None when no container, or more than one, may be it.
+
+        Args:
+            template: the template.
+            container_name: the engine's container as the user named it; None: it is told from the template.
+        """
+        spec = template["spec"]
+        container = engine_container(spec, container_name)
+        if container is None:
+            return None
+        words = tuple(command_line(container))
+        return cls(
+            container=container,
+            pod_spec=spec,
+            words=words,
+            flags=cut(words),
+            shell=shell_of(words),
+            speculation=speculation(words),
+            opt_in=opt_in(container),
+            drain=drain(spec, container),
+            devices=devices_of(container, spec),
+            model=model_of(words),
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the container."""
+        return str(self.container.get("name", ""))
+
+    def flag(self, name: str) -> str | None:
+        """Value of a flag by its long name; None when absent."""
+        return flag_value(self.words, name)
+
+    def number(self, name: str) -> int | None:
+        """A whole number that a flag gives; None when it gives none."""
+        return flag_number(self.words, name)
