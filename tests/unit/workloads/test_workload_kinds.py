@@ -1,0 +1,82 @@
+"""What a kind says is used wherever a target is read, trimmed or written: another place of the template needs one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from breakeven.serving.opt_in import ANNOTATION
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.workloads.deployment import DEPLOYMENT, DeploymentKind
+from breakeven_operator.workloads.known import KINDS, kind_of, target_of
+from fakes.fleet_world import SERVICE
+
+
+class Deeper(DeploymentKind):
+    """A kind whose template stands where LeaderWorkerSets have theirs."""
+
+    template_at = ("spec", "leaderWorkerTemplate", "workerTemplate")
+
+
+KINDS_AND_PATHS = [
+    (DEPLOYMENT, ["spec", "template", "metadata", "annotations"]),
+    (Deeper(), ["spec", "leaderWorkerTemplate", "workerTemplate", "metadata", "annotations"]),
+]
+
+
+def nested(path: list[str], value: Any) -> dict[str, Any]:
+    return {path[0]: nested(path[1:], value) if len(path) > 1 else value}
+
+
+@pytest.mark.parametrize(("kind", "path"), KINDS_AND_PATHS)
+def test_the_annotation_is_written_where_it_is_read(kind: DeploymentKind, path: list[str]) -> None:
+    change = kind.change("null")
+    assert change == nested(path, {ANNOTATION: "null"})
+    assert kind.value_of(change) == "null"
+    assert kind.template(change) == {"metadata": {"annotations": {ANNOTATION: "null"}}}
+
+
+@pytest.mark.parametrize(("kind", "path"), KINDS_AND_PATHS)
+def test_its_writers_are_looked_up_at_the_same_place(kind: DeploymentKind, path: list[str]) -> None:
+    assert kind.value_field == tuple(f"f:{name}" for name in [*path, ANNOTATION])
+    kept = kind.written_fields
+    assert kept["f:spec"].pop("f:replicas") == {}
+    assert kept == nested(list(kind.value_field), {})
+
+
+@pytest.mark.parametrize(
+    "manifest", [{}, {"spec": {"template": {}}}, {"spec": {"template": {"metadata": None}}}]
+)
+def test_an_absent_annotation_has_no_value(manifest: dict[str, Any]) -> None:
+    assert DEPLOYMENT.value_of(manifest) is None
+
+
+def test_giving_the_key_up_names_no_field() -> None:
+    assert DEPLOYMENT.change(None) == {}
+
+
+def test_the_word_of_the_crd_leads_to_the_kind() -> None:
+    service = SpeculativeService.read(
+        {**SERVICE, "metadata": {"name": "chat", "namespace": "llm", "uid": "u"}}, "service"
+    )
+    assert kind_of(service) is DEPLOYMENT
+    assert str(target_of(service)) == "Deployment/llm/chat-vllm"
+    assert list(KINDS) == [DEPLOYMENT.resource]
+
+
+@pytest.mark.parametrize(
+    ("pod", "workload"),
+    [
+        ("chat-7d9f8b6c5d-x2b4c", "chat"),
+        ("chat-large-7d9f8b6c5d-x2b4c", "chat-large"),
+        ("a" * 47 + "-7d9f8b6cx2b4c", "a" * 47),
+        # A calibration's, and one of a StatefulSet.
+        ("chat-7f3c2-eagle-7-x2b4c", "chat-7f3c2-eagle"),
+        ("chat-0", None),
+    ],
+)
+def test_a_pod_of_the_past_is_known_by_its_name(pod: str, workload: str | None) -> None:
+    found = re.fullmatch(DEPLOYMENT.pod_name, pod)
+    assert ("".join(filter(None, found.groups())) if found else None) == workload
