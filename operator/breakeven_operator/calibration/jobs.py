@@ -71,7 +71,7 @@ class TrialLimits:
 
 
 class TrialPlan(StatusModel):
-    """What one Job measures: the document that its driver reads.
+    """The measurement of one Job: the document that its driver reads.
 
     Attributes:
         run: name of the CalibrationRun.

@@ -1,4 +1,4 @@
-"""What one cycle sees of a CalibrationRun."""
+"""A CalibrationRun as one cycle sees it."""
 
 from __future__ import annotations
 

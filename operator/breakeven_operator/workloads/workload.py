@@ -74,10 +74,10 @@ class PodState:
 
 @dataclass(frozen=True)
 class Workload:
-    """What owns vLLM's pods, with these pods, at one moment.
+    """The object that owns vLLM's pods, with these pods, at one moment.
 
     Attributes:
-        kind: what is particular to its kind.
+        kind: the facts of its kind.
         manifest: the object as the API server returned it.
         template: its pod template. engine: the container that runs vLLM; None when none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
@@ -230,7 +230,7 @@ def observe(
     """Put a workload, the objects that make its pods (metadata suffices), its pods and the nodes' labels together.
 
     Args:
-        kind: what is particular to its kind.
+        kind: the facts of its kind.
         manifest: the workload.
         makers: objects of `kind.makers` of its namespace; those of others are skipped.
         pods: pods of its namespace; those of others are skipped.

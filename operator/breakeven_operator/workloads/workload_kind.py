@@ -1,4 +1,4 @@
-"""What the operator has to know of a kind of workload; all else is the same for every kind.
+"""The facts that differ from one kind of workload to another; all else is the same for every kind.
 
 A new kind is one file beside this one, a row in `known.py`, its word in the CRD (`resources/speculativeservice.py`) and
 its rights in the chart.

@@ -1,4 +1,4 @@
-"""What a new kind of target costs, counted. No file may join these."""
+"""The cost of a new kind of target, counted. No file may join these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kind says is used wherever a target is read, trimmed or written: another place of the template needs one line."""
+"""A kind says once where its template stands: reading, trimming and writing a target follow from it."""
 
 from __future__ import annotations
 
