@@ -3,12 +3,11 @@
 lifecycle     a run from its first cycle to its last      transition  one cycle's change of a run's status
 run_plan      the measurements, fixed at the start        arm_trials  one arm after the other
 podcopy       a pod of ours, copied from the target's     jobs        one Job per arm
-podstatus     places and ends of pods                     trial_state how far an arm's Job is, or why it failed
-measurements  points in the status and in files           conclusion  whether the fit becomes a profile
+trial_state   how far an arm's Job is, or why it failed   conclusion  whether the fit becomes a profile
+measurements  points in the status and in files           run_view    what one cycle sees of a run
 sending       requests to send, and their file's place    importing   other tools' measurements, as points
 schedule_making  a draft length per batch size, from the arms before it
 dependents    CronJob, ServiceAccount, RoleBinding        display     columns of kubectl meanwhile
-run_view      what one cycle sees of a run
 """
 
 from breakeven_operator.calibration.conclusion import conclude

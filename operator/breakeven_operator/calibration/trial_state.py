@@ -14,12 +14,12 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from breakeven_operator.calibration import podstatus
 from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
 from breakeven_operator.printable import one_line
+from breakeven_operator.workloads import podstatus
 from breakeven_operator.workloads.fingerprint import registry_digest
 from breakeven_operator.workloads.object_facts import condition, parse_time
 from breakeven_operator.workloads.presence import deletion, is_finished, is_lost

@@ -4,6 +4,6 @@ workload_kind                facts that differ between kinds; one file for each 
 served_engine                the engine's container of the pod template, read once
 fingerprint, running_arm     what a measurement belongs to, and which arm the template asks for
 workload                     all of it, with its pods
-devices, presence, trouble   a pod's devices, whether it exists, why it does not come
+devices, presence, podstatus, trouble   a pod's devices, whether it exists, how its containers are, why it does not come
 object_facts                 owners, conditions and times of any object
 """

@@ -9,7 +9,8 @@ from enum import IntEnum
 from typing import Any
 
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.workloads.object_facts import parse_time
+from breakeven_operator.workloads.object_facts import condition, parse_time
+from breakeven_operator.workloads.podstatus import containers
 
 # A registry or a webhook that is away for a moment.
 _SHORT = timedelta(seconds=120)
@@ -111,7 +112,7 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
         devices: names of the resources that the engine's container asks for.
         warning: what the newest event says of a pod that has no container yet; empty: nothing.
     """
-    meta, status = pod["metadata"], pod.get("status") or {}
+    meta = pod["metadata"]
     scheduled = _scheduled(pod)
     if scheduled.get("status") == "False":
         return _without_node(meta["name"], scheduled, devices)
@@ -120,7 +121,7 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
         said = {"message": warning, "lastTransitionTime": meta.get("creationTimestamp")}
         return _without_node(meta["name"], said, devices)
     placed = parse_time(scheduled.get("lastTransitionTime"))
-    crashed = _crashes(meta["name"], status, placed)
+    crashed = _crashes(pod, placed)
     return worst(filter(None, (not_started(pod, warning), *crashed)))
 
 
@@ -129,9 +130,9 @@ def not_started(pod: Mapping[str, Any], warning: str = "") -> Trouble | None:
 
     Args: see trouble_of.
     """
-    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    name = pod["metadata"]["name"]
     placed = parse_time(_scheduled(pod).get("lastTransitionTime"))
-    found = list(_unmade(name, status, placed))
+    found = list(_unmade(pod, placed))
     if not found and warning and not has_begun(pod):
         found = [_of_event(name, warning, placed)]
     return worst(found)
@@ -149,7 +150,7 @@ def is_silent(pod: Mapping[str, Any]) -> bool:
 
 def has_begun(pod: Mapping[str, Any]) -> bool:
     """Whether a container of a pod was ever made, so that its node and its volumes are there."""
-    return any(one.get("imageID") or one.get("restartCount") for one in _containers(pod.get("status") or {}))
+    return any(one.get("imageID") or one.get("restartCount") for one in containers(pod))
 
 
 def warning_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> str:
@@ -194,13 +195,7 @@ def _event_time(event: Mapping[str, Any]) -> datetime:
 
 
 def _scheduled(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return next((one for one in conditions if one.get("type") == "PodScheduled"), {})
-
-
-def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of every container: a sidecar that does not start keeps the pod from being Ready, too."""
-    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return condition(pod, "PodScheduled")
 
 
 def _without_node(name: str, scheduled: Mapping[str, Any], devices: Collection[str]) -> Trouble:
@@ -214,11 +209,11 @@ def _without_node(name: str, scheduled: Mapping[str, Any], devices: Collection[s
     )
 
 
-def _unmade(name: str, status: Mapping[str, Any], placed: datetime | None) -> Iterator[Trouble]:
+def _unmade(pod: Mapping[str, Any], placed: datetime | None) -> Iterator[Trouble]:
     """Containers that the kubelet cannot make."""
-    for one in _containers(status):
+    for one in containers(pod):
         word, said = _waits(one)
-        where = f"pod {name}, container {one.get('name', '')}"
+        where = f"pod {pod['metadata']['name']}, container {one.get('name', '')}"
         if word in _BAD_IMAGE or word in _PULL_TROUBLE:
             patience = Patience.NONE if word in _BAD_IMAGE else Patience.SHORT
             message = f"image {one.get('image') or ''} of {where}: {said}"
@@ -227,13 +222,13 @@ def _unmade(name: str, status: Mapping[str, Any], placed: datetime | None) -> It
             yield Trouble(ClusterReason.ENGINE_NOT_STARTING, f"{where}: {said}", Patience.NONE, placed)
 
 
-def _crashes(name: str, status: Mapping[str, Any], placed: datetime | None) -> Iterator[Trouble]:
+def _crashes(pod: Mapping[str, Any], placed: datetime | None) -> Iterator[Trouble]:
     """Containers that began, and end again and again."""
-    for one in _containers(status):
+    for one in containers(pod):
         word, said = _waits(one)
         unmade = word in _BAD_IMAGE or word in _PULL_TROUBLE or word in _BAD_POD
         if word == "CrashLoopBackOff" or (int(one.get("restartCount", 0)) >= _CRASHES and not unmade):
-            where = f"pod {name}, container {one.get('name', '')}"
+            where = f"pod {pod['metadata']['name']}, container {one.get('name', '')}"
             message = f"{where} does not start ({_end(one) or said or 'restarted'})"
             yield Trouble(ClusterReason.ENGINE_NOT_STARTING, message, Patience.NONE, placed)
 

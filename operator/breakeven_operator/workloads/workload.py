@@ -15,6 +15,7 @@ from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify
 from breakeven_operator.workloads.object_facts import owner_of, parse_time, true_since
+from breakeven_operator.workloads.podstatus import container as container_status
 from breakeven_operator.workloads.presence import is_finished, is_lost
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
@@ -333,11 +334,9 @@ def _last_write(meta: Mapping[str, Any]) -> _Write:
 
 
 def _pod(pod: Manifest, *, current: bool, container: str, devices: Collection[str], warning: str) -> PodState:
-    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    meta, spec = pod["metadata"], pod.get("spec") or {}
     ready_since, start = true_since(pod, "Ready"), true_since(pod, "PodScheduled")
-    engine: Mapping[str, Any] = next(
-        (c for c in status.get("containerStatuses") or [] if c.get("name") == container), {}
-    )
+    engine = container_status(pod, container)
     ended = (
         (engine.get("state") or {}).get("terminated")
         or (engine.get("lastState") or {}).get("terminated")
