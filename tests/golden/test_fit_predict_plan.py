@@ -50,9 +50,7 @@ def test_a_profile_gives_what_its_points_give(tmp_path: Path) -> None:
 
 def test_tables_say_it_for_people_with_units_bounds_and_warnings_last() -> None:
     lines = breakeven(*PLAN).stdout.splitlines()
-    assert lines[0].startswith(
-        "at 6 rps per replica (Poisson arrivals): eagle3/2 is best, 1."
-    )
+    assert lines[0].startswith("at 6 rps per replica (Poisson arrivals): eagle3/2 is best, 1.")
     header = next(line for line in lines if line.startswith("arm"))
     assert header.split()[:3] == ["arm", "latency", "s"]
     marked = [number for number, line in enumerate(lines) if line.startswith("!")]
