@@ -63,7 +63,9 @@ _SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075,
 
 _ROUNDS = 40
 _SETTLED = 1e-4
-_SCATTER_FIGURES = 4
+_SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
+"""Figures of the scatter, each of which takes a degree of freedom, and how many the priors are worth."""
+
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
 
@@ -134,7 +136,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
         tuple(solved.figures.tolist()),
         tuple(map(tuple, solved.covariance.tolist())),
         scatter.noise,
-        max(int(solved.freedom) - _SCATTER_FIGURES, 1),
+        max(int(solved.freedom) - _SCATTER_FIGURES, _LEAST_FREEDOM),
         scatter.form,
         Gaps(
             tuple(map(tuple, np.array(together([one.places for one in sweeps])).tolist())),

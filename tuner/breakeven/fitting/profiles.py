@@ -106,11 +106,11 @@ def _at_mean_acceptance(
         return fit
     rows, _ = observe(own, share)
     factors = latency_factors(steps, ArmRows(fit.arm, rows), mean)
+    # Rows of several files may have one number: they are told apart as objects.
     moved = {
-        (row.point.origin.source, row.point.origin.row): carried(row.point, factor)
-        for row, factor in zip(rows, factors.tolist(), strict=True)
+        id(row.point): carried(row.point, factor) for row, factor in zip(rows, factors.tolist(), strict=True)
     }
-    even = [moved.get((one.origin.source, one.origin.row), one) for one in own]
+    even = [moved.get(id(one), one) for one in own]
     return fit_arm(fit.arm, even, share, confidence)
 
 

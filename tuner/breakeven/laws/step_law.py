@@ -187,7 +187,7 @@ def departure_shares(positions: FloatArray, knots: int) -> tuple[NDArray[np.intp
     return first, np.asarray(place - first)
 
 
-class Reading(NamedTuple):
+class PromptReading(NamedTuple):
     """What a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
 
     prompt_s: FloatArray
@@ -198,7 +198,7 @@ READ_BY = ("weights_s", "position_s", "prompt_s", "hidden")
 """Costs that reading a prompt answers to: by their logarithms, by the logit of the last."""
 
 
-def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Reading:
+def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> PromptReading:
     """A prompt read in a step in which `decoding` requests decode.
 
     Weights that decoding waits for anyway need not be read again: part of the prompt's computing may hide behind them.
@@ -216,7 +216,7 @@ def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Readin
     of_compute = beside.bound_s * (1.0 - beside.of_memory) / np.maximum(compute + prompt, _LEAST)
     saved = beside.bound_s - without.bound_s - prompt
     h = costs.hidden
-    return Reading(
+    return PromptReading(
         np.asarray(prompt + h * saved),
         (
             h * (beside.bound_s * beside.of_memory - without.bound_s * without.of_memory),
@@ -313,7 +313,7 @@ class Together(NamedTuple):
 
     steps_s: FloatArray
     decode_s: FloatArray
-    readings: Reading
+    readings: PromptReading
     request_s: FloatArray
 
     @property

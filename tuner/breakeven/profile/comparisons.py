@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.speedup import PaysWhere
-from breakeven.profile.curves import Curve
+from breakeven.profile.curves import Curve, doubted
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
@@ -25,8 +25,6 @@ _ROUNDS = 9
 """Of a search by grids within grids, after which a crossing is known to rounding."""
 _SAME = 0.005
 """Ratios of coefficients this close to 1 are 1: no engine is known so well."""
-_ANYTHING = 1e9
-"""A factor on a latency beyond which nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +196,7 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     of_own = np.hypot(
         np.where(own_moves, mine.own, theirs.own), part * np.where(own_moves, theirs.own, mine.own)
     )
-    with np.errstate(over="ignore"):
-        factor = np.minimum(np.exp(t * np.hypot(np.linalg.norm(of_shared, axis=-1), of_own)), _ANYTHING)
+    factor = doubted(t * np.hypot(np.linalg.norm(of_shared, axis=-1), of_own))
     fast, slow = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
     lower = np.where(
         own_moves, slow / judged.raised_at_rps(rps, factor), other.raised_at_rps(rps, 1.0 / factor) / fast
@@ -226,11 +223,8 @@ def _around(
     """Bounds of a ratio of latencies; open where nothing is known, or beyond all numbers."""
     if not np.isfinite(t):
         return np.full(np.shape(ratio), np.nan), np.full(np.shape(ratio), np.inf)
-    spread = t * np.hypot(shared, own)
-    known = np.isfinite(spread)
-    with np.errstate(over="ignore"):
-        factor = np.exp(np.where(known, spread, 0.0))
-    return np.where(known, ratio / factor, np.nan), np.where(known, ratio * factor, np.inf)
+    factor = doubted(t * np.hypot(shared, own))
+    return ratio / factor, ratio * factor
 
 
 def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[float | None, Bounds | None]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.law import Law
@@ -29,6 +30,11 @@ _DOUBTED = 0.5
 
 _FAR = 1e9
 """More others in flight than any engine holds: where the last piece ends."""
+
+
+def doubted(half_width: ArrayLike) -> FloatArray:
+    """The factor on a latency for a half-width of its logarithm, at most 1e9: beyond that nothing is known of it."""
+    return np.asarray(np.exp(np.minimum(np.asarray(half_width, dtype=float), 9.0 * np.log(10.0))))
 
 
 class CurveLatency(NamedTuple):
@@ -152,9 +158,9 @@ class Curve:
             return None
         rate = self.saturation_rps
         if self.ceiling_rps is not None and self.ceiling_rps <= rate:
-            error = float(np.exp(t * self.noise))
+            error = float(doubted(t * self.noise))
             return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
-        factor = float(np.exp(t * np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
+        factor = float(doubted(t * np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
         return rate / factor, rate * factor
 
     def basis_among(self, others: float) -> Basis:
@@ -199,7 +205,7 @@ class Curve:
         """Bounds of a latency among `others`, of an open or a closed loop; None without degrees of freedom."""
         if not np.isfinite(t):
             return None
-        factor = float(np.exp(t * self._sd_among(np.asarray(others))))
+        factor = float(doubted(t * self._sd_among(np.asarray(others))))
         return latency_s / factor, latency_s * factor
 
     def bounds_among(self, others: float, t: float) -> Bounds | None:
@@ -250,7 +256,7 @@ class Curve:
         """Bounds (s) at many rates (1/s)."""
         center = self.latencies_at_rps(rps)
         doubts = self.doubts_at_rps(rps)
-        factor = np.exp(t * np.hypot(np.linalg.norm(doubts.shared, axis=-1), doubts.own))
+        factor = doubted(t * np.hypot(np.linalg.norm(doubts.shared, axis=-1), doubts.own))
         upper = np.nan_to_num(self.raised_at_rps(rps, factor), nan=np.inf)
         known = np.where(np.isnan(center), np.nan, 1.0)
         return LatencyBounds(known * self.raised_at_rps(rps, 1.0 / factor), known * upper)
