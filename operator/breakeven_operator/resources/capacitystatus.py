@@ -59,7 +59,7 @@ class CapacityStatus(StatusModel):
             "breakeven_recommended_replicas",
             "Replicas for the present load of all of them times 1.2, by the lower bound of the running arm's capacity; absent while "
             "load or capacity is not known.",
-            # What is acted upon must not be of an earlier cycle.
+            # Users act upon this figure, so it must not be of an earlier cycle.
             fresh=True,
         ),
         ge=1,

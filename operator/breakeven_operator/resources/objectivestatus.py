@@ -23,8 +23,8 @@ class ObjectiveFinding(StrEnum):
 def _promised(name: str, text: str, ends: tuple[str, ...] = ()) -> FigureGauge:
     """A gauge of figures with an objective.
 
-    Requests and missed ones are counts of the last window, published at every cycle: summed over an hour both count each
-    request alike often, so that their ratio is the hour's, whichever pods came and went. A status of an earlier cycle would
+    Requests and missed ones are counts of the last window, published at every cycle: summed over an hour both count a
+    request equally often, so that their ratio is the hour's, whichever pods came and went. A status of an earlier cycle would
     be counted again and again.
     """
     return FigureGauge(name, text, {"figure": "figure"}, ends=ends, only_with="limit_seconds", fresh=True)

@@ -1,4 +1,4 @@
-"""What a profile is valid for: everything of the target that moves its latency and is not the arm.
+"""The validity of a profile: everything of the target that moves its latency and is not the arm.
 
 In it: the image's digest as the node resolved it, the model, the engine's arguments without speculative ones, the
 engine's environment, GPU product, and what a pod asks of devices. Not in it: our annotation, restartedAt, replicas, resources of
@@ -17,13 +17,13 @@ from breakeven.serving.command_line import GivenFlag
 from breakeven.serving.opt_in import VARIABLE
 from breakeven_operator.workloads.served_engine import ServedEngine
 
-# They say where the server listens and what it prints, not how fast it is; a port change is no reason to measure anew.
+# These flags set where the server listens and what it prints, not its speed; a port change needs no calibration.
 _HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-level", "--shutdown-timeout")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a measurement of the target belongs to.
+    """The identity of a target that a measurement belongs to.
 
     Attributes:
         fingerprint: 12 hexadecimal digits over all of it.

@@ -18,7 +18,7 @@ from breakeven_operator.workloads.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class RunningArm:
-    """What a pod template makes vLLM run.
+    """The arm that a pod template makes vLLM run.
 
     Attributes:
         arm: the arm; `None` when the value cannot be read.

@@ -55,7 +55,7 @@ class ServedEngine:
 
         Args:
             template: the template.
-            container_name: the engine's container as the user named it; None: it is told from the template.
+            container_name: the engine's container as the user named it; None: the template shows it.
         """
         spec = template["spec"]
         container = engine_container(spec, container_name)

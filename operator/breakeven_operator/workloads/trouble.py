@@ -22,7 +22,7 @@ _PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "RegistryUnavaila
 _BAD_POD = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
 )
-# What keeps a pod from its node, and from its containers; its containers say the rest themselves.
+# Events about a pod before its node, and before its containers; containers state later trouble themselves.
 _BEFORE_NODES = frozenset({"FailedScheduling"})
 _AT_IMAGES = frozenset({"Pulling", "Pulled", "Created", "Started"})
 _BEFORE_IMAGES = frozenset(

@@ -127,7 +127,7 @@ class Workload:
 
     @cached_property
     def identity(self) -> Identity | None:
-        """What a measurement of its current pods belongs to; of its template if no pod runs yet. None without an engine."""
+        """The identity that a measurement of its current pods belongs to; of its template if no pod runs yet. None without an engine."""
         if self.engine is None:
             return None
         product = self.gpu_products[0] if len(self.gpu_products) == 1 else self.gpu_hint

@@ -18,24 +18,23 @@ MOST_WORDS = 40
 # number when the folder's count has fallen.
 OPENINGS = {
     "operator/breakeven_operator": 8,
-    "operator/breakeven_operator/reconcile": 61,
+    "operator/breakeven_operator/reconcile": 54,
     "operator/breakeven_operator/resources": 8,
-    "operator/breakeven_operator/serve": 8,
-    "tuner/breakeven/fitting": 16,
-    "tuner/breakeven/laws": 11,
+    "operator/breakeven_operator/serve": 5,
+    "tuner/breakeven/fitting": 8,
+    "tuner/breakeven/laws": 8,
     "tuner/breakeven/planning": 40,
-    "tuner/breakeven/profile": 22,
-    "validation": 10,
+    "tuner/breakeven/profile": 12,
+    "validation": 9,
 }
 PICTURES = {
     "demo": 1,
     "operator/breakeven_operator": 2,
-    "operator/breakeven_operator/reconcile": 27,
-    "operator/breakeven_operator/serve": 1,
+    "operator/breakeven_operator/reconcile": 24,
     "tuner/breakeven/fitting": 6,
-    "tuner/breakeven/laws": 6,
+    "tuner/breakeven/laws": 4,
     "tuner/breakeven/planning": 12,
-    "tuner/breakeven/profile": 4,
+    "tuner/breakeven/profile": 3,
     "validation": 1,
 }
 LONG_BULLETS = 0
