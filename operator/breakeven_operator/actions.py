@@ -21,7 +21,7 @@ class WriteAnnotation:
         target: the workload.
         value: the arm's JSON, or `null` for no speculation; never empty. None gives the key up, which undoes a first
             write: the pods that ran before it already have that template, and none needs a restart.
-        generation: of the Deployment that was decided upon; nothing is written into another one.
+        generation: of the workload that was decided upon; nothing is written into another one.
         force: take the field from another manager; only after a person asked for it.
     """
 

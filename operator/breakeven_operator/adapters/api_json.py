@@ -271,7 +271,7 @@ def _in_parts(text: bytes, resource: Resource) -> dict[str, Any]:
         del problems["metadata"]
         found["metadata"], inner = _readable(_members(members["metadata"]), "metadata.")
         problems |= inner
-    # managedFields are read of Deployments alone; other kinds may nest them as deep as they like.
+    # managedFields are read of targets alone; other kinds may nest them as deep as they like.
     if resource not in KINDS:
         problems.pop(f"metadata.{_WRITERS}", None)
     shaped = _shaped(found, resource)

@@ -1,7 +1,7 @@
 """The Kubernetes API as plain JSON, through the official asynchronous client.
 
 The client's configuration (kubeconfig, in-cluster token that is re-read as it expires, CA) and connection pool are used,
-its generated models are not. Building 50 typed Deployments with all their pods every cycle costs more memory and time
+its generated models are not. Building 50 typed workloads with all their pods every cycle costs more memory and time
 than the whole decision. The models would also lose unknown fields of newer servers.
 """
 

@@ -51,7 +51,7 @@ class Snapshot:
         selectors, network_policies, events: only of namespaces in which a calibration is under way.
         warnings: words of events about pods that do not come, by uid.
         volume_claims: of those namespaces, and of namespaces in which a target mounts any.
-        unreadable_targets: Deployments that exist and could not be read, and why.
+        unreadable_targets: targets that exist and could not be read, and why.
     """
 
     services: tuple[SpeculativeService, ...]

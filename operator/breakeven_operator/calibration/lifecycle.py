@@ -112,7 +112,7 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
     is unknown. The next arm's pod would be a copy of the new template already.
     """
     if view.target is None:
-        # The cycle read every Deployment, so the target is gone: nobody waits for these figures, and others want the GPU.
+        # The cycle read every target, so the target is gone: nobody waits for these figures, and others want the GPU.
         return f"{kind} {plan.target} is gone; everything is measured anew when it serves again"
     if plan.template_hash is not None:
         try:

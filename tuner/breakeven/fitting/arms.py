@@ -338,7 +338,7 @@ def _range(used: Sequence[Observation]) -> MeasuredRange | None:
 def _kv_requests(used: Sequence[Observation]) -> float | None:
     """Requests in flight that fill the KV pool, by the largest closed loop: there are never more than its clients.
 
-    The highest use that was seen belongs to the moment in which these held most, so rather too few are told than too many.
+    The highest use that was seen belongs to the moment in which these held most, so the figure is rather too low than too high.
     """
     seen = [
         (point.concurrency, point.kv_usage_max)

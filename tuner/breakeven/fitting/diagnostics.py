@@ -204,7 +204,8 @@ def verdict(
     others = [one.others for one in observations]
     rise = (max(others) - min(others)) * law.c2_s
     missed = max(law.max_relative_error, left_out or 0.0)
-    scatter = law.noise / len(observations) ** 0.5 if bends is None else bends.points_error
+    # Straight lines between points of a bend miss those that are left out by twice what scatter alone would.
+    scatter = law.noise / len(observations) ** 0.5 if bends is None else 0.5 * bends.points_error
     blind = 2.0 * scatter > _DECIDES_NOTHING
     against = (
         (not (law.c1_s > 0 and law.c2_s > 0), Reason.COEFFICIENT_AT_BOUND),

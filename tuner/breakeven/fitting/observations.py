@@ -131,7 +131,7 @@ def ceiling_rps(point: Point, ramp_share: float) -> float | None:
 def ramp_share_of(points: Sequence[Point]) -> float:
     """Learn rho of F = 1 + rho*(C-1)/requests from closed-loop rows that carry their mean in-flight.
 
-    Rows of one sweep ramp and drain alike, so a few rows with in-flight correct the others. Falls back to 0.5.
+    Rows of one sweep ramp and drain in the same way, so a few rows with in-flight correct the others. Falls back to 0.5.
     """
     found = []
     for point in points:

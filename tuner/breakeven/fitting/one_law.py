@@ -40,7 +40,7 @@ _CONTEXT = 1e5
 """Tokens of context whose reading takes as long as that of the weights: 1e5 for 8 billion parameters with grouped heads."""
 
 _DEPARTURE_REACH = 1.0
-"""Over how many doublings of the positions neighbouring departures are alike."""
+"""Over how many doublings of the positions neighbouring departures are much the same."""
 
 _USUAL_DEPARTURE, _DEPARTURE_SPREAD = 0.08, 0.6
 _DEPARTED = (0.03, 0.06, 0.12, 0.24)
@@ -50,7 +50,7 @@ first is small enough to begin with: from a law that may bend anywhere a fit can
 _TTFT = 0.05
 """Standard deviation of a mean TTFT around the law (ln): clients, proxies and chunks differ in what they count."""
 
-_USUAL_NOISE, _NOISE_SPREAD = 0.02, 0.7
+_USUAL_NOISE, _NOISE_SPREAD = 0.02, 0.8
 """Middle of the standard deviation of one mean latency (ln) before any row, and the spread of its logarithm."""
 
 _USUAL_FORM, _FORM_SPREAD = 0.012, 0.9

@@ -95,7 +95,7 @@ def _steps(
 def _at_mean_acceptance(
     fit: ArmFit, points: Sequence[Point], steps: StepLaw, share: float, confidence: float
 ) -> ArmFit:
-    """The line of an arm through rows that accepted alike.
+    """The line of an arm through rows of one acceptance.
 
     A few lone requests may accept a tenth less than their arm does on average. They take that many more steps, and are no
     evidence of what a lone request takes: one such row put C1 3 % too high.

@@ -227,10 +227,19 @@ class _LoadedArm:
         found = Estimate.of(latency_s, self.curve.bounds_of(latency_s, others, self._t))
         return _Rate(
             inflight / latency_s,
-            inflight / found.upper if found.upper else None,
+            max(inflight / found.upper, self._promised_among_fewer(others)) if found.upper else None,
             inflight / found.lower if found.lower else None,
             limit,
         )
+
+    def _promised_among_fewer(self, others: float) -> float:
+        """Largest lower bound of the rate among fewer others: doubt grows with load, and what fewer carry stays carried."""
+        knots = self.curve.knots[self.curve.knots[:, 0] < others].tolist()
+        uppers = (
+            (n, Estimate.of(latency_s, self.curve.bounds_of(latency_s, n, self._t)).upper)
+            for n, latency_s in knots
+        )
+        return max((n / upper_s for n, upper_s in uppers if upper_s), default=0.0)
 
     def seldom_full(self, room: _Room, most_rps: float) -> _Rate | None:
         """Rate at which just so many requests find no room as may miss an objective.
