@@ -139,7 +139,7 @@ def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
     t = t_quantile(confidence, curve.dof)
     seen = [Estimate.of(None, curve.bounds_among(n, t)) for n in (low, 0.5 * (low + high), high)]
     widest = max(one.upper / one.lower if one.lower and one.upper else math.inf for one in seen)
-    if fit.believable and widest > _DECIDES_NOTHING:
+    if fit.believable and fit.bend is None and widest > _DECIDES_NOTHING:
         return replace(fit, over_law=over, believable=False, reason=Reason.TOO_NOISY.value)
     return replace(fit, over_law=over)
 
