@@ -194,7 +194,9 @@ class Observer:
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         owners = {one["metadata"]["uid"] for one in readable.values()}
         makers = [one for found in made for one in found]
-        ours = {one["metadata"]["uid"] for one in (*(m for m in makers if owner_uid(m) in owners), *jobs)}
+        ours = {
+            one["metadata"]["uid"] for one in (*(m for m in makers if owner_uid(m) in owners), *jobs)
+        } | owners
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(

@@ -40,7 +40,7 @@ class Snapshot:
         makers: of pods, by uid of the target that owns them.
         pods: by namespace, those that have ended among them.
         pod_names: by namespace, of all pods: series outlive their pod for some minutes.
-        pods_of: by uid of the maker that owns them, without those that have ended.
+        pods_of: by uid of the maker or target that owns them, without those that have ended.
         claims: of services, by target.
         node_labels: by node name.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
@@ -93,9 +93,9 @@ class Snapshot:
 
     def target_pods(self, service: SpeculativeService) -> list[Manifest]:
         """The pods of its target, old ones among them."""
-        return [
-            pod for owner in self.makers_of(service) for pod in self.pods_of.get(owner["metadata"]["uid"], ())
-        ]
+        target = self.target_of(service)
+        owners = (target, *self.makers_of(service)) if target is not None else ()
+        return [pod for owner in owners for pod in self.pods_of.get(owner["metadata"]["uid"], ())]
 
 
 class Legible(NamedTuple):

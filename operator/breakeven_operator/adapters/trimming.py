@@ -21,7 +21,7 @@ from breakeven_operator.kinds import (
 from breakeven_operator.labels import FINISHED_LABEL, MANAGED_SELECTOR, RUN_LABEL
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES
-from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.known import KINDS, POD_LABELS
 
 LABELS: Mapping[Resource, str] = {
     JOBS: MANAGED_SELECTOR,
@@ -90,6 +90,7 @@ def _slim_pod(pod: Manifest) -> Manifest:
         **_some(meta, "name", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"),
         **_shared(meta, "namespace"),
         "annotations": _shared(meta.get("annotations") or {}, ANNOTATION),
+        **({"labels": _shared(meta.get("labels") or {}, *POD_LABELS)} if POD_LABELS else {}),
         "ownerReferences": [
             {**_shared(owner, "kind", "name", "uid"), "controller": True}
             for owner in meta.get("ownerReferences") or []

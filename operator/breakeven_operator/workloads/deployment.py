@@ -21,7 +21,7 @@ class DeploymentKind(WorkloadKind):
     """See WorkloadKind."""
 
     resource = DEPLOYMENTS
-    makers = REPLICASETS
+    makers = (REPLICASETS,)
     # <name>-<hash of the ReplicaSet>-<five letters>: `chat` is not `chat-large`, and a calibration's pod (<run>-<arm>-<five
     # letters>) is neither. From 47 letters on the name is cut before the five, and with it the second dash.
     pod_name = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LETTERS}{{5,15}}"

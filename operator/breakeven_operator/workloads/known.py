@@ -11,8 +11,9 @@ from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 KINDS: Final[Mapping[Resource, WorkloadKind]] = {kind.resource: kind for kind in (DEPLOYMENT,)}
-MAKERS: Final = frozenset(kind.makers for kind in KINDS.values())
+MAKERS: Final = frozenset(maker for kind in KINDS.values() for maker in kind.makers)
 """Kinds of the objects between workloads and their pods."""
+POD_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.pod_labels)
 _BY_WORDS: Final = {(kind.resource.api_version, kind.resource.kind): kind for kind in KINDS.values()}
 
 

@@ -39,13 +39,15 @@ class WorkloadKind(ABC):
 
     Attributes:
         resource: the kind.
-        makers: kind of the objects between a workload and its pods, one for each template that it had.
+        makers: kinds of the objects between a workload and its pods; none if it makes them itself.
+        pod_labels: labels of pods that tell their revision.
         pod_name: regular expression of its pods' names, whose groups joined are the workload's name.
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
     """
 
     resource: ClassVar[Resource]
-    makers: ClassVar[Resource]
+    makers: ClassVar[tuple[Resource, ...]] = ()
+    pod_labels: ClassVar[tuple[str, ...]] = ()
     pod_name: ClassVar[str]
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
 

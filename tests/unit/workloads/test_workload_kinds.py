@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from typing import Any
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.deployment import DEPLOYMENT, DeploymentKind
 from breakeven_operator.workloads.known import KINDS, kind_of, target_of
-from fakes.fleet_world import SERVICE
+from breakeven_operator.workloads.workload import observe
+from fakes.fleet_world import SERVICE, TARGET
+
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
 
 
 class Deeper(DeploymentKind):
     """A kind whose template stands where LeaderWorkerSets have theirs."""
 
     template_at = ("spec", "leaderWorkerTemplate", "workerTemplate")
+
+
+class Stateful(DeploymentKind):
+    """A kind that makes its pods itself, and tells their revision by a label."""
+
+    makers: ClassVar[Any] = ()
+    pod_labels = ("controller-revision-hash",)
+
+    def revisions(self, manifest: Manifest, makers: Iterable[Manifest]) -> Sequence[str]:
+        return [manifest["status"]["updateRevision"], manifest["status"]["currentRevision"]]
+
+    def revision_of(self, pod: Manifest) -> str:
+        return str(pod["metadata"]["labels"]["controller-revision-hash"])
 
 
 KINDS_AND_PATHS = [
@@ -80,3 +100,15 @@ def test_the_word_of_the_crd_leads_to_the_kind() -> None:
 def test_a_pod_of_the_past_is_known_by_its_name(pod: str, workload: str | None) -> None:
     found = re.fullmatch(DEPLOYMENT.pod_name, pod)
     assert ("".join(filter(None, found.groups())) if found else None) == workload
+
+
+def test_pods_of_a_kind_that_makes_them_itself_are_told_apart_by_their_label() -> None:
+    target = copy.deepcopy(TARGET)
+    target["metadata"]["uid"] = "s"
+    target["status"] = {"updateRevision": "chat-new", "currentRevision": "chat-old"}
+    pods = [
+        {"metadata": {"name": name, "uid": name, "labels": {"controller-revision-hash": revision}}}
+        for name, revision in (("chat-0", "chat-old"), ("chat-1", "chat-new"), ("web-0", "web-1"))
+    ]
+    found = observe(Stateful(), target, [], pods, {}, container_name=None, gpu_label="gpu", now=NOW)
+    assert [(pod.name, pod.current) for pod in found.pods] == [("chat-0", False), ("chat-1", True)]
