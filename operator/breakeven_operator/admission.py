@@ -166,7 +166,7 @@ def _view(
     return RunView(
         run=run,
         service=world.manifests.get(item.service.metadata.uid) if item is not None else None,
-        target=item.observation.deployment if item is not None else None,
+        target=item.observation.workload if item is not None else None,
         jobs=_labelled(world.jobs.get(namespace, ()), meta["name"]),
         pods=_labelled(world.pods.get(namespace, ()), meta["name"]),
         selectors=tuple(world.selectors.get(namespace, ())),

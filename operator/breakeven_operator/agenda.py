@@ -177,7 +177,7 @@ def _disbelieved(item: Decided) -> float:
 def _is_under_way(item: Decided, now: datetime) -> bool:
     """Whether time alone, or what the fleet's other services do, may bring on what this service waits for."""
     status, verdict, service = item.outcome.status, item.outcome.verdict, item.service
-    deployment = item.observation.deployment
+    workload = item.observation.workload
     running = status.current.arm if status.current is not None else None
     young_s = 2 * service.spec.metrics_source.window_seconds + FIRST_SCRAPES_S
     held_back = verdict.action == HOLD and verdict.arm is not None and str(verdict.arm) != running
@@ -190,7 +190,7 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
         or any(objective.finding is ObjectiveFinding.MISSED for objective in status.objectives)
         or any(
             pod.ready_since is not None and (now - pod.ready_since).total_seconds() < young_s
-            for pod in (deployment.serving if deployment is not None else ())
+            for pod in (workload.serving if workload is not None else ())
         )
     )
 

@@ -325,7 +325,7 @@ class Reconciler:
         lookback = self._observer.lookback_of(service)
         watch = self._observer.watch_of(service)
         return ServiceObservation(
-            deployment=self._deployment(world, service, now),
+            workload=self._workload(world, service, now),
             managed_by=_managed_by(world, service),
             fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
             roll=world.rolls.get(watch),
@@ -341,7 +341,7 @@ class Reconciler:
             target_problem=world.unreadable_targets.get(target_of(service)),
         )
 
-    def _deployment(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
+    def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
         manifest = world.target_of(service)
         if manifest is None:
             return None
@@ -366,11 +366,9 @@ class Reconciler:
         result = await self._writer.carry_out(plan)
         if any(isinstance(action, WriteStatus) for action in result.done):
             self._written.add(service.metadata.uid)
-        if result.conflict and observation.deployment is not None:
+        if result.conflict and observation.workload is not None:
             yielded = await self._writer.carry_out(
-                conflicted(
-                    service, outcome.status, observation.deployment, result.conflict, self._clock.now()
-                )
+                conflicted(service, outcome.status, observation.workload, result.conflict, self._clock.now())
             )
             self._note(yielded, report)
         self._note(result, report)

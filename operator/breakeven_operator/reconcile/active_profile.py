@@ -191,10 +191,10 @@ def calibrated(
     return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
 
 
-def awaiting(state: Calibrated, deployment: Workload) -> Calibrated:
+def awaiting(state: Calibrated, workload: Workload) -> Calibrated:
     """The same of a target of which no pod serves: the word is what keeps its pods from coming, if that is said."""
-    trouble = deployment.trouble
-    if deployment.identifiable or trouble is None:
+    trouble = workload.trouble
+    if workload.identifiable or trouble is None:
         return state
     return replace(state, reason=trouble.reason, message=f"{state.message}; {trouble.message}")
 

@@ -24,30 +24,30 @@ _NOBODY = "an edit or patch by an unknown hand"
 
 def check_ownership(context: RolloutContext) -> RolloutStep:
     """Whether the annotation still says what was last written."""
-    deployment, memory = context.deployment, context.memory
+    workload, memory = context.workload, context.memory
     unchanged = RolloutStep(context.rollout, memory)
-    if memory.written_value is None or same_value(deployment.value, memory.written_value):
+    if memory.written_value is None or same_value(workload.value, memory.written_value):
         return unchanged
     if not context.may_write:
         # Nothing would be written anyway: what a person sets in Recommend, Disabled or while paused is the running arm.
-        return RolloutStep(context.rollout, memory.replace(written_value=deployment.value))
+        return RolloutStep(context.rollout, memory.replace(written_value=workload.value))
     return foreign(context)
 
 
 def foreign(context: RolloutContext) -> RolloutStep:
     """The annotation is not what was last written, nor what a change of ours is going to or coming from."""
-    deployment, memory = context.deployment, context.memory
-    if deployment.value is not None:
-        managers = ", ".join(m for m in deployment.value_managers if m != "breakeven") or "another writer"
+    workload, memory = context.workload, context.memory
+    if workload.value is not None:
+        managers = ", ".join(m for m in workload.value_managers if m != "breakeven") or "another writer"
         return taken_over(context, managers, "changed the annotation")
-    written = deployment.last_write_time
+    written = workload.last_write_time
     if written is None or memory.others_wrote_time is None or written <= memory.others_wrote_time:
         return taken_over(
             context,
             _NOBODY,
             "removed the annotation (it is gone, and no field manager has changed anything else since it was last there)",
         )
-    writer = deployment.last_writer
+    writer = workload.last_writer
     seen = f"{writer} changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone"
     if writer in _MEANT_IT:
         return taken_over(context, writer, f"removed the annotation at {written:%Y-%m-%d %H:%M:%S} UTC")
@@ -69,7 +69,7 @@ def foreign(context: RolloutContext) -> RolloutStep:
     return RolloutStep(
         rollout=context.rollout,
         memory=memory.replace(restores=memory.restores + 1),
-        write=WriteAnnotation(deployment.ref, value, deployment.generation),
+        write=WriteAnnotation(workload.ref, value, workload.generation),
         events=(Event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
         message=message,
@@ -79,19 +79,19 @@ def foreign(context: RolloutContext) -> RolloutStep:
     )
 
 
-def note_writers(memory: MemoryStatus, deployment: Workload, *, writing: bool) -> MemoryStatus:
+def note_writers(memory: MemoryStatus, workload: Workload, *, writing: bool) -> MemoryStatus:
     """Remember when others last wrote while the annotation stood: only who wrote later can have dropped it.
 
     Both times are the API server's, so no two clocks are compared. A write of others costs one write of the status.
 
     Args:
         memory: of the service.
-        deployment: the target.
+        workload: the target.
         writing: the annotation is written in this cycle.
     """
-    if deployment.value is None and not writing:
+    if workload.value is None and not writing:
         return memory
-    return memory.replace(others_wrote_time=deployment.last_write_time or deployment.created)
+    return memory.replace(others_wrote_time=workload.last_write_time or workload.created)
 
 
 def taken_over(
@@ -153,7 +153,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
             pause_seen=False,
             resume=resume or None,
             restores=0,
-            written_value=context.deployment.value,
+            written_value=context.workload.value,
             **NO_FAILURES,
             barred=(),
             # Applying the value that stands there would only share its ownership: the next *change* must be forced.

@@ -81,7 +81,7 @@ def judge(
                 context.now,
                 live.past.rates,
                 need.fewest if need is not None and need.scaled_by is not None else None,
-                replicas=max(context.deployment.desired, 1),
+                replicas=max(context.workload.desired, 1),
                 scaled=need is not None and need.scaled_by is not None,
                 settled=settled(context, service.spec.metrics_source.window_seconds),
                 strain=objectives.strain if objectives is not None else None,
@@ -180,7 +180,7 @@ def blocked(
     choice: Choice,
 ) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None: make it."""
-    spec, deployment = service.spec, context.deployment
+    spec, workload = service.spec, context.workload
     if verdict.reason in LEAVING:
         return _held_from_leaving(spec, cannot_roll, verdict)
     assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
@@ -202,16 +202,16 @@ def blocked(
         or cannot_roll
         or (None if urgent or verdict.reason in _ORDERED else rolls_stopped(context.memory, state.entry.name))
         or refuse_now(
-            deployment,
+            workload,
             spec.update_policy,
-            scaled_time(deployment, service.status.target, context.now),
+            scaled_time(workload, service.status.target, context.now),
             context.memory,
             context.now,
             urgent=urgent,
         )
         or refuse_capacity(
             spec.update_policy,
-            deployment,
+            workload,
             state.entry.profile,
             live.figures,
             (running, verdict.arm or running),
@@ -249,6 +249,6 @@ def _aim(service: SpeculativeService, step: RolloutStep) -> Arm | None:
 
 def roll_cost(context: RolloutContext) -> RollCost:
     """Each replica is away for one start-up, however many batches a roll has: more of them take fewer at a time."""
-    deployment = context.deployment
-    away = min(deployment.max_unavailable / deployment.desired, 1.0) if deployment.desired else 0.0
+    workload = context.workload
+    away = min(workload.max_unavailable / workload.desired, 1.0) if workload.desired else 0.0
     return RollCost(context.startup_s, away)

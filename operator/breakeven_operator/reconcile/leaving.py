@@ -31,10 +31,10 @@ def why_leave(context: RolloutContext, running: RunningArm, later: LaterReading 
     arm = running.arm
     if arm is None or arm.k == 0 or running.source != "Annotation":
         return None
-    crash = crashing(context.deployment, context.now)
+    crash = crashing(context.workload, context.now)
     if crash is not None:
         return Refusal(ClusterReason.ARM_CRASHES, crash)
-    before, newest = context.memory.requests_before, context.deployment.newest_replica_set
+    before, newest = context.memory.requests_before, context.workload.newest_replica_set
     if (
         before is None
         or before.arm != arm.name
@@ -43,7 +43,7 @@ def why_leave(context: RolloutContext, running: RunningArm, later: LaterReading 
         or context.rollout is not None
     ):
         return None
-    found = _since(before, later.of(context.deployment.ref.namespace, newest))
+    found = _since(before, later.of(context.workload.ref.namespace, newest))
     if found is None or not found.fails(last_look=False):
         return None
     return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)
@@ -64,12 +64,12 @@ def _since(before: RequestsBefore, now: ArmRequests | None) -> FailureFinding | 
     return find_later(ArmRequests(before.posts, before.refusals, before.served), now)
 
 
-def crashing(deployment: Workload, now: datetime) -> str | None:
+def crashing(workload: Workload, now: datetime) -> str | None:
     """The evidence that the arm's engines crash, as a sentence; None if there is none.
 
     One pod of several that crashes tells of its node or its GPU, not of the arm.
     """
-    pods = [pod for pod in deployment.pods if pod.current and not pod.terminating]
+    pods = [pod for pod in workload.pods if pod.current and not pod.terminating]
     crashed = [pod for pod in pods if pod.crashes and pod.crashed is not None]
     count, last = (
         sum(pod.crashes for pod in crashed),

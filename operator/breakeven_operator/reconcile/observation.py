@@ -22,7 +22,7 @@ class ServiceObservation:
     """One service's surroundings.
 
     Attributes:
-        deployment: the target; None when there is none.
+        workload: the target; None when there is none.
         managed_by: an older SpeculativeService on the same target.
         fleet: answer of the Prometheus this service is watched with.
         past: what it says about the past; None: it was not asked.
@@ -38,7 +38,7 @@ class ServiceObservation:
         target_problem: why the target's object could not be read; None: it could, or there is none.
     """
 
-    deployment: Workload | None
+    workload: Workload | None
     managed_by: str | None
     fleet: FleetReading
     known_pods: frozenset[str]

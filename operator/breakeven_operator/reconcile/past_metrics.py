@@ -22,7 +22,7 @@ class LoadOwner(NamedTuple):
     """Whose load it is, by the labels of the series."""
 
     namespace: str
-    deployment: str
+    workload: str
     model_name: str
 
 
@@ -63,7 +63,7 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
     for element in samples:
         labels = element.labels
         key = LoadOwner(labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
-        if not key.deployment:
+        if not key.workload:
             continue
         if labels.get(FIGURE):
             replicas[key] |= {timed.time_s: timed.value for timed in element.values}

@@ -50,7 +50,7 @@ def refuse_suspect(
 
 
 def refuse_now(
-    deployment: Workload,
+    workload: Workload,
     policy: UpdatePolicy,
     scaled: datetime | None,
     memory: MemoryStatus,
@@ -64,7 +64,7 @@ def refuse_now(
     time since the last change counts. That asks nothing of the autoscaler, whatever kind it is.
 
     Args:
-        deployment: the target.
+        workload: the target.
         policy: of the service.
         scaled: when the number of wanted replicas was last seen to change; None: never.
         memory: of the service.
@@ -86,52 +86,52 @@ def refuse_now(
             f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
             "the SpeculativeService gets a new value",
         )
-    if deployment.observed_generation < deployment.generation or deployment.updated < min(
-        deployment.desired, deployment.total
+    if workload.observed_generation < workload.generation or workload.updated < min(
+        workload.desired, workload.total
     ):
         return Refusal(
             ClusterReason.FOREIGN_ROLLOUT,
-            f"a roll is under way that the operator did not start: {deployment.updated} of {deployment.desired} pods updated",
+            f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated",
         )
-    said = f"; {deployment.trouble.message}" if deployment.trouble is not None else ""
-    if deployment.total != deployment.desired and not said:
+    said = f"; {workload.trouble.message}" if workload.trouble is not None else ""
+    if workload.total != workload.desired and not said:
         return Refusal(
             ClusterReason.AUTOSCALING,
-            f"the number of replicas is changing ({deployment.total} exist, {deployment.desired} wanted)",
+            f"the number of replicas is changing ({workload.total} exist, {workload.desired} wanted)",
         )
-    if deployment.ready < deployment.desired or len(deployment.serving) < deployment.desired:
+    if workload.ready < workload.desired or len(workload.serving) < workload.desired:
         return Refusal(
             ClusterReason.REPLICAS_UNREADY,
-            f"{len(deployment.serving)} of {deployment.desired} replicas are ready; a roll would take more away{said}",
+            f"{len(workload.serving)} of {workload.desired} replicas are ready; a roll would take more away{said}",
         )
     quiet_s = policy.replicas_quiet_seconds
     if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
         return Refusal(
             ClusterReason.AUTOSCALING,
-            f"the number of replicas was changed to {deployment.desired} {since_s:.0f} s ago; after {quiet_s} s without a "
+            f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; after {quiet_s} s without a "
             "change (updatePolicy.replicasQuietSeconds) the autoscaler is taken to be done",
         )
-    if deployment.desired == 0:
+    if workload.desired == 0:
         return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")
     return None
 
 
-def scaled_time(deployment: Workload, seen: Target | None, now: datetime) -> datetime | None:
+def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datetime | None:
     """When the number of wanted replicas last changed, as far as it was watched; None: it never did.
 
     Args:
-        deployment: the target.
+        workload: the target.
         seen: the target as the status has it, from an earlier cycle (or an earlier process).
         now: time of the observation.
     """
-    if seen is None or seen.uid != deployment.ref.uid:
+    if seen is None or seen.uid != workload.ref.uid:
         return None
-    return now if seen.replicas != deployment.desired else seen.replicas_changed_time
+    return now if seen.replicas != workload.desired else seen.replicas_changed_time
 
 
 def refuse_capacity(
     policy: UpdatePolicy,
-    deployment: Workload,
+    workload: Workload,
     profile: Profile,
     figures: Figures | None,
     arms: tuple[Arm, ...],
@@ -145,7 +145,7 @@ def refuse_capacity(
 
     Args:
         policy: of the service.
-        deployment: the target.
+        workload: the target.
         profile: in force.
         figures: live; None when the load is not known (a pinned arm): then any lost replica is too much.
         arms: from and to; during the roll some pods run each.
@@ -153,9 +153,9 @@ def refuse_capacity(
             room; None when nothing was evaluated: saturations are those of the profile.
         now: time of the observation; within a window of the policy nothing is held back.
     """
-    if deployment.max_unavailable == 0:
+    if workload.max_unavailable == 0:
         return None
-    left = deployment.desired - deployment.max_unavailable
+    left = workload.desired - workload.max_unavailable
     outage = outage_allowed(policy, now)
     if outage.now:
         return None

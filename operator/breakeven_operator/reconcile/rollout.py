@@ -66,8 +66,8 @@ def begin(
         prediction: what the decision expects.
         uid: of the service; makes the change's id its own.
     """
-    now, deployment = context.now, context.deployment
-    seed = f"{uid}/{deployment.ref.uid}/{deployment.generation}/{now.isoformat()}/{value}"
+    now, workload = context.now, context.workload
+    seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{value}"
     rollout = Rollout(
         id=hashlib.sha256(seed.encode()).hexdigest()[:8],
         from_arm=from_arm.name,
@@ -75,13 +75,13 @@ def begin(
         reason=reason,
         phase=RolloutPhase.INTENDED,
         value=value,
-        previous_value=deployment.value,
+        previous_value=workload.value,
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(context)),
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
         **bounded("predicted_speedup", prediction.speedup),
         load_rps=prediction.load_rps,
-        from_replica_set=deployment.newest_replica_set,
+        from_replica_set=workload.newest_replica_set,
         latency_before_seconds=prediction.latency_s,
     )
     earlier = (
@@ -99,7 +99,7 @@ def begin(
             requests_before=context.memory.requests_before if to_arm.k == 0 else None,
         ),
         ended=earlier,
-        write=WriteAnnotation(deployment.ref, value, deployment.generation, force=context.memory.force_next),
+        write=WriteAnnotation(workload.ref, value, workload.generation, force=context.memory.force_next),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
         message=message,
@@ -135,7 +135,7 @@ def forget_target(context: RolloutContext) -> RolloutStep:
         force_next=False,
         running_arm=None,
         requests_before=None,
-        target_uid=context.deployment.ref.uid,
+        target_uid=context.workload.ref.uid,
     )
     return RolloutStep(rollout=None, memory=memory, ended=superseded)
 
@@ -168,7 +168,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
             written_value=value,
             running_arm=rollout.from_arm,
         ),
-        write=WriteAnnotation(context.deployment.ref, value, context.deployment.generation),
+        write=WriteAnnotation(context.workload.ref, value, context.workload.generation),
         events=(Event(ClusterReason.ROLL_UNDONE, message, warning=True),),
         reason=reason,
         message=message,
@@ -193,23 +193,23 @@ def deadline_s(context: RolloutContext) -> float:
     """How long a roll may take: as the user says, else from measured start-ups, batches and draining."""
     if context.policy.roll_deadline_seconds is not None:
         return float(context.policy.roll_deadline_seconds)
-    deployment = context.deployment
+    workload = context.workload
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
-    return _roll_batches(deployment) * (2 * startup_s + deployment.grace_s) + _SLACK_S
+    return _roll_batches(workload) * (2 * startup_s + workload.grace_s) + _SLACK_S
 
 
-def _roll_batches(deployment: Workload) -> int:
+def _roll_batches(workload: Workload) -> int:
     """Number of batches of pods that start one after another during a roll."""
-    return max(1, math.ceil(deployment.desired / max(1, deployment.max_surge + deployment.max_unavailable)))
+    return max(1, math.ceil(workload.desired / max(1, workload.max_surge + workload.max_unavailable)))
 
 
 def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
-    deployment = context.deployment
-    if same_value(deployment.value, rollout.value) and deployment.value is not None:
-        rolling = rollout.replace(phase=RolloutPhase.ROLLING, target_generation=deployment.generation)
+    workload = context.workload
+    if same_value(workload.value, rollout.value) and workload.value is not None:
+        rolling = rollout.replace(phase=RolloutPhase.ROLLING, target_generation=workload.generation)
         owned = context.memory.replace(force_next=False)
         return _rolling(replace(context, memory=owned), rolling)
-    if not _untouched(deployment.value, rollout.previous_value):
+    if not _untouched(workload.value, rollout.previous_value):
         return foreign(context)
     withdrawn = context.memory.replace(written_value=rollout.previous_value)
     if not context.may_write or _past(rollout.deadline_time, context.now):
@@ -225,7 +225,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         rollout,
         context.memory,
         write=WriteAnnotation(
-            deployment.ref, rollout.value or "null", deployment.generation, force=context.memory.force_next
+            workload.ref, rollout.value or "null", workload.generation, force=context.memory.force_next
         ),
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
@@ -235,17 +235,17 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
 
 
 def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
-    deployment, now = context.deployment, context.now
-    newest = deployment.newest_replica_set
+    workload, now = context.workload, context.now
+    newest = workload.newest_replica_set
     known = begun.to_replica_set or (newest if newest != begun.from_replica_set else None)
     rollout = _waiting_for_a_place(context, begun.replace(to_replica_set=known))
-    if not same_value(deployment.value, rollout.value) or deployment.value is None:
+    if not same_value(workload.value, rollout.value) or workload.value is None:
         return foreign(context)
     late = _past(rollout.deadline_time, now)
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
-    if deployment.settled or (late and deployment.rolled_out):
+    if workload.settled or (late and workload.rolled_out):
         message = (
-            f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.desired} pods run it{deployment.lost_words}"
+            f"{rollout.from_arm} -> {rollout.to_arm}: {workload.desired} pods run it{workload.lost_words}"
         )
         return RolloutStep(
             rollout=rollout.replace(
@@ -254,26 +254,26 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
                 unschedulable_since_time=None,
             ),
             memory=context.memory.replace(last_switch_time=now),
-            events=(Event(ClusterReason.ROLL_FINISHED, message, warning=bool(deployment.lost)),),
+            events=(Event(ClusterReason.ROLL_FINISHED, message, warning=bool(workload.lost)),),
             reason=ClusterReason.ROLL_FINISHED,
             message=message,
         )
-    trouble = deployment.trouble
+    trouble = workload.trouble
     waited = trouble.waited(rollout.started_time, now) if trouble is not None else timedelta()
     if trouble is not None and trouble.is_over(waited, context.place_s):
-        return undo(context, rollout, trouble.reason, _in_vain(trouble, waited, deployment))
+        return undo(context, rollout, trouble.reason, _in_vain(trouble, waited, workload))
     if late:
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
         return undo(
             context,
             rollout,
             ClusterReason.ROLL_DEADLINE_EXCEEDED,
-            f"{deployment.progress} after {took:.0f} s"
+            f"{workload.progress} after {took:.0f} s"
             + (f"; {trouble.message}" if trouble is not None else "")
-            + deployment.lost_words,
+            + workload.lost_words,
         )
     said = f"; {trouble.message}" if trouble is not None else ""
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {deployment.progress}{said}{deployment.lost_words}"
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.progress}{said}{workload.lost_words}"
     return RolloutStep(
         rollout,
         context.memory,
@@ -289,7 +289,7 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
     The deadline moves by the longest wait when it begins, and back by what is left of that when it ends; a deadline that a
     person set stays.
     """
-    trouble = context.deployment.trouble
+    trouble = context.workload.trouble
     waits = trouble is not None and trouble.patience is Patience.PLACE
     since, deadline = rollout.unschedulable_since_time, rollout.deadline_time
     if waits == (since is not None):
@@ -308,23 +308,23 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
     )
 
 
-def _in_vain(trouble: Trouble, waited: timedelta, deployment: Workload) -> str:
+def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
     """Why waiting is over, with the way out where a single replica has no spare GPU."""
     said = trouble.message
     if trouble.patience is not Patience.NONE:
         said += f" (for {waited.total_seconds():.0f} s)"
-    if trouble.reason is ClusterReason.INSUFFICIENT_GPU and deployment.desired == 1:
+    if trouble.reason is ClusterReason.INSUFFICIENT_GPU and workload.desired == 1:
         said += "; a single replica without a spare GPU is rolled with maxSurge 0, within a window of updatePolicy.allowOutage"
     return said
 
 
 def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
-    deployment = context.deployment
+    workload = context.workload
     value = rollout.previous_value
-    if not _untouched(deployment.value, value):
-        if not same_value(deployment.value, rollout.value):
+    if not _untouched(workload.value, value):
+        if not same_value(workload.value, rollout.value):
             return foreign(context)
-        write = WriteAnnotation(deployment.ref, value, deployment.generation) if context.may_write else None
+        write = WriteAnnotation(workload.ref, value, workload.generation) if context.may_write else None
         return RolloutStep(
             rollout,
             context.memory,
@@ -334,15 +334,15 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             busy=True,
         )
     late = _past(rollout.deadline_time, context.now)
-    if deployment.settled or (late and deployment.rolled_out):
+    if workload.settled or (late and workload.rolled_out):
         message = (
             f"{rollout.from_arm} runs again; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
             + _meaning(rollout.reason)
-            + deployment.lost_words
+            + workload.lost_words
         )
         return _undone(context, Event(ClusterReason.ROLLED_BACK, message))
-    said = f"; {deployment.trouble.message}" if deployment.trouble is not None else ""
-    state = f"{deployment.progress}{said}{deployment.lost_words}"
+    said = f"; {workload.trouble.message}" if workload.trouble is not None else ""
+    state = f"{workload.progress}{said}{workload.lost_words}"
     if late:
         # The annotation is back: the workload goes on with that without us, and later decisions must not wait for it.
         message = (

@@ -56,7 +56,7 @@ class FleetNeed:
 def fleet_need(
     spec: SpeculativeServiceSpec,
     profile: Profile | None,
-    deployment: Workload,
+    workload: Workload,
     running: RunningArm,
     live: Live,
     memory: MemoryStatus,
@@ -67,7 +67,7 @@ def fleet_need(
     Args:
         spec: of the service.
         profile: in force; None without one.
-        deployment: the target.
+        workload: the target.
         running: the arm that its template asks for.
         live: present figures.
         memory: holds the acceptance that was measured live.
@@ -78,12 +78,12 @@ def fleet_need(
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None
     if figures is not None and running.arm is not None:
-        arms = {running.arm, *_of_pods(spec, deployment, running)}
+        arms = {running.arm, *_of_pods(spec, workload, running)}
         recommended = recommended_replicas(figures.total_rps, [found.get(arm) for arm in arms if arm])
         if None in arms:
             recommended = None
         fewest = fewest_replicas(capacities, [FleetLoad(figures.total_rps)], running.arm)
-    return FleetNeed(capacities, figures, recommended, deployment.scaled_by, fewest)
+    return FleetNeed(capacities, figures, recommended, workload.scaled_by, fewest)
 
 
 def _known(live: Live, window_s: float) -> Figures | None:
@@ -92,11 +92,11 @@ def _known(live: Live, window_s: float) -> Figures | None:
     return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
 
 
-def _of_pods(spec: SpeculativeServiceSpec, deployment: Workload, running: RunningArm) -> Sequence[Arm | None]:
+def _of_pods(spec: SpeculativeServiceSpec, workload: Workload, running: RunningArm) -> Sequence[Arm | None]:
     """Arms that pods run beside the template's, during a roll; None for one that cannot be told."""
     if running.source == "Arguments":
         return ()
-    return [arm_of_value(pod.value, spec.candidates).arm for pod in deployment.pods if not pod.terminating]
+    return [arm_of_value(pod.value, spec.candidates).arm for pod in workload.pods if not pod.terminating]
 
 
 def _capacities(

@@ -86,32 +86,32 @@ def reconcile(
         limits: the operator's own settings.
         now: time of the observation.
     """
-    deployment = observation.deployment
-    refusal = refuse_target(service.spec, deployment, observation.managed_by, observation.target_problem)
-    if refusal is not None or deployment is None or deployment.engine is None or deployment.identity is None:
-        return _refused(service, observation, deployment, refusal, limits, now)
+    workload = observation.workload
+    refusal = refuse_target(service.spec, workload, observation.managed_by, observation.target_problem)
+    if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
+        return _refused(service, observation, workload, refusal, limits, now)
 
     state = calibrated(
         service,
-        deployment.proven_identity,
+        workload.proven_identity,
         observation.profiles,
         observation.runs,
-        deployment.startup_s,
+        workload.startup_s,
         now,
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
         of_creation(observation.failures, RUNS, now),
     )
-    state = awaiting(state, deployment)
+    state = awaiting(state, workload)
     service = with_measured_schedules(service, state.entry, observation.profiles)
-    running = running_arm(deployment, service.spec.candidates)
-    can = engine_limits(deployment.engine.words, running.arm, service.spec.candidates.arms())
-    model_name = service.spec.metrics_source.served_model_name or deployment.identity.served_model or ""
-    live = _live(service, observation, deployment, model_name, can, now)
-    objectives = _objectives(service, observation, deployment, model_name, live, now)
+    running = running_arm(workload, service.spec.candidates)
+    can = engine_limits(workload.engine.words, running.arm, service.spec.candidates.arms())
+    model_name = service.spec.metrics_source.served_model_name or workload.identity.served_model or ""
+    live = _live(service, observation, workload, model_name, can, now)
+    objectives = _objectives(service, observation, workload, model_name, live, now)
     # A roll is measured with the laws as they were measured: what a saturated arm was seen to carry bends their slopes.
     measured_entry = state.entry
     state = with_carried(state, running.arm, live)
-    context = _context(service, deployment, state.status.startup_seconds, now)
+    context = _context(service, workload, state.status.startup_seconds, now)
     context = replace(context, memory=still_barred(context.memory, state.entry.name if state.entry else None))
     evidence = RollEvidence(
         observation.roll.latencies if observation.roll is not None else None,
@@ -126,9 +126,9 @@ def reconcile(
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
     context = replace(context, memory=step.memory, rollout=step.rollout)
-    cannot_roll = refuse_rolls(service.spec, deployment, observation.claims)
+    cannot_roll = refuse_rolls(service.spec, workload, observation.claims)
     profile = state.entry.profile if state.entry is not None else None
-    need = fleet_need(service.spec, profile, deployment, running, live, context.memory, can.running)
+    need = fleet_need(service.spec, profile, workload, running, live, context.memory, can.running)
     verdict, choice = judge(service, context, state, live, running, step, need, objectives, observation.later)
     memory = take_account(
         choice.memory,
@@ -144,7 +144,7 @@ def reconcile(
     context = replace(context, memory=memory)
     if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
         value = service.spec.candidates.speculative_config(verdict.arm)
-        write = WriteAnnotation(deployment.ref, value, deployment.generation)
+        write = WriteAnnotation(workload.ref, value, workload.generation)
         held = blocked(
             service, context, state, live, running.arm, verdict, cannot_roll, choice
         ) or _held_outside(verdict, verdict.arm, limits, of_annotation(observation.failures, now, write))
@@ -168,15 +168,15 @@ def reconcile(
             verdict = held
     cycle = CycleFacts(
         service=service,
-        deployment=deployment,
+        workload=workload,
         running=running,
         calibrated=state,
         live=live,
         step=replace(
             step,
             memory=note_writers(
-                _of_target(_with_tokens(memory, state), deployment),
-                deployment,
+                _of_target(_with_tokens(memory, state), workload),
+                workload,
                 writing=step.write is not None,
             ),
         ),
@@ -215,7 +215,7 @@ def _held_outside(
 def conflicted(
     service: SpeculativeService,
     shown: SpeculativeServiceStatus,
-    deployment: Workload,
+    workload: Workload,
     managers: tuple[str, ...],
     now: datetime,
 ) -> ActionPlan:
@@ -224,13 +224,13 @@ def conflicted(
     Args:
         service: as it was read; nothing was changed, so its memory stands.
         shown: the status that announced the change; its figures stand.
-        deployment: the target.
+        workload: the target.
         managers: who owns the annotation.
         now: time of the observation.
     """
     status = service.status
-    step = taken_over(_context(service, deployment, None, now), ", ".join(managers), "owns the annotation")
-    memory = step.memory.replace(written_value=deployment.value)
+    step = taken_over(_context(service, workload, None, now), ", ".join(managers), "owns the annotation")
+    memory = step.memory.replace(written_value=workload.value)
     changed = shown.replace(
         workings=ServiceWorkings(memory=memory, display=shown.display),
         rollout=None,
@@ -271,11 +271,11 @@ def reference(service: SpeculativeService) -> Ref:
 
 
 def _context(
-    service: SpeculativeService, deployment: Workload, startup_s: float | None, now: datetime
+    service: SpeculativeService, workload: Workload, startup_s: float | None, now: datetime
 ) -> RolloutContext:
     return RolloutContext(
         policy=service.spec.update_policy,
-        deployment=deployment,
+        workload=workload,
         memory=(service.status.memory or MemoryStatus()),
         rollout=service.status.rollout,
         may_write=service.spec.update_policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
@@ -288,7 +288,7 @@ def _context(
 def _live(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Workload,
+    workload: Workload,
     model_name: str,
     can: EngineLimits,
     now: datetime,
@@ -297,7 +297,7 @@ def _live(
     live = read_service(
         observation.fleet,
         namespace,
-        deployment.serving,
+        workload.serving,
         known_pods=observation.known_pods,
         model_name=model_name,
         window_s=source.window_seconds,
@@ -306,7 +306,7 @@ def _live(
         limits=can,
         now=now,
     )
-    key = LoadOwner(namespace, deployment.ref.name, model_name)
+    key = LoadOwner(namespace, workload.ref.name, model_name)
     past = past_of(observation.past, key, service.spec.update_policy)
     if past.awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
@@ -318,14 +318,14 @@ def _live(
 def _objectives(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Workload,
+    workload: Workload,
     model_name: str,
     live: Live,
     now: datetime,
 ) -> Objectives | None:
     source = service.spec.metrics_source
     latencies = latencies_of(
-        observation.latencies, service.metadata.namespace, deployment.serving, model_name, live
+        observation.latencies, service.metadata.namespace, workload.serving, model_name, live
     )
     return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
 
@@ -334,7 +334,7 @@ def _go_on(service: SpeculativeService, context: RolloutContext, evidence: RollE
     """Whatever is under way, before anything new is thought of."""
     seen = service.status.target
     before = context.memory.target_uid or (seen.uid if seen is not None else None)
-    if before not in {None, context.deployment.ref.uid}:
+    if before not in {None, context.workload.ref.uid}:
         return forget_target(context)
     resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")[:LONGEST_VALUE]
     handed = hand_back(context, resume, paused=service.spec.paused)
@@ -376,15 +376,15 @@ def _with_tokens(memory: MemoryStatus, state: Calibrated) -> MemoryStatus:
     return memory.replace(recalibrate=state.recalibrate)
 
 
-def _of_target(memory: MemoryStatus, deployment: Workload) -> MemoryStatus:
+def _of_target(memory: MemoryStatus, workload: Workload) -> MemoryStatus:
     """The memory as that of this very target."""
-    return memory.replace(target_uid=deployment.ref.uid)
+    return memory.replace(target_uid=workload.ref.uid)
 
 
 def _refused(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Workload | None,
+    workload: Workload | None,
     refusal: Refusal | None,
     limits: CycleLimits,
     now: datetime,
@@ -397,10 +397,10 @@ def _refused(
     assert refusal is not None  # noqa: S101 - without a refusal there is a workload with a container
     state = calibrated(service, None, observation.profiles, observation.runs, None, now)
     verdict = Verdict(HOLD, None, refusal.reason, refusal.message)
-    step = _while_refused(service, observation, deployment, now)
+    step = _while_refused(service, observation, workload, now)
     cycle = CycleFacts(
         service=service,
-        deployment=deployment,
+        workload=workload,
         running=None,
         calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
         live=None,
@@ -417,7 +417,7 @@ def _refused(
 def _while_refused(
     service: SpeculativeService,
     observation: ServiceObservation,
-    deployment: Workload | None,
+    workload: Workload | None,
     now: datetime,
 ) -> RolloutStep:
     """The state of a change under way while its target cannot be read.
@@ -428,14 +428,14 @@ def _while_refused(
     memory, rollout = service.status.memory or MemoryStatus(), service.status.rollout
     if rollout is None or observation.managed_by is not None:
         return RolloutStep(rollout, memory)
-    if deployment is None:
+    if workload is None:
         entry = ended_roll(rollout, HistoryResult.SUPERSEDED, "the target is gone", now)
         return RolloutStep(None, memory, ended=(entry,))
-    same = memory.target_uid in {None, deployment.ref.uid}
-    unwritten = rollout.phase is RolloutPhase.INTENDED and not same_value(deployment.value, rollout.value)
+    same = memory.target_uid in {None, workload.ref.uid}
+    unwritten = rollout.phase is RolloutPhase.INTENDED and not same_value(workload.value, rollout.value)
     if not same or unwritten or rollout.phase is RolloutPhase.CONFIRMING:
         return RolloutStep(rollout, memory)
-    return watch(_context(service, deployment, None, now))
+    return watch(_context(service, workload, None, now))
 
 
 def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:

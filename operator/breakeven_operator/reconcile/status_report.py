@@ -58,7 +58,7 @@ class CycleFacts:
     """
 
     service: SpeculativeService
-    deployment: Workload | None
+    workload: Workload | None
     running: RunningArm | None
     calibrated: Calibrated
     live: Live | None
@@ -122,13 +122,13 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
 
 
 def _target(cycle: CycleFacts) -> Target | None:
-    deployment = cycle.deployment
-    if deployment is None:
+    workload = cycle.workload
+    if workload is None:
         return None
-    engine, identity = deployment.engine, deployment.identity
+    engine, identity = workload.engine, workload.identity
     return Target(
-        uid=deployment.ref.uid,
-        generation=deployment.generation,
+        uid=workload.ref.uid,
+        generation=workload.generation,
         container_name=engine.name if engine else None,
         image=identity.image if identity else None,
         model=identity.model if identity else None,
@@ -138,9 +138,9 @@ def _target(cycle: CycleFacts) -> Target | None:
         ),
         gpu_product=identity.gpu_product if identity else None,
         gpus_per_pod=identity.gpus if identity else None,
-        replicas=deployment.desired,
-        replicas_changed_time=scaled_time(deployment, cycle.service.status.target, cycle.now),
-        ready_replicas=deployment.ready,
+        replicas=workload.desired,
+        replicas_changed_time=scaled_time(workload, cycle.service.status.target, cycle.now),
+        ready_replicas=workload.ready,
         fingerprint=identity.fingerprint if identity else None,
         opted_in=engine.opt_in.ok if engine else None,
         drain_configured=engine.drain.ok if engine else None,
@@ -148,8 +148,8 @@ def _target(cycle: CycleFacts) -> Target | None:
 
 
 def _current(cycle: CycleFacts) -> Current | None:
-    running, deployment = cycle.running, cycle.deployment
-    if running is None or deployment is None:
+    running, workload = cycle.running, cycle.workload
+    if running is None or workload is None:
         return None
     source = {"Annotation": ArmSource.ANNOTATION, "Arguments": ArmSource.COMMAND_LINE}.get(
         running.source, ArmSource.UNSET
@@ -159,7 +159,7 @@ def _current(cycle: CycleFacts) -> Current | None:
     name = arm.name if arm is not None else None
     since = old.since if old is not None and old.arm == name and old.since is not None else cycle.now
     counts: dict[str, int] = {}
-    for pod in deployment.pods:
+    for pod in workload.pods:
         if pod.terminating:
             continue
         if source is ArmSource.COMMAND_LINE:

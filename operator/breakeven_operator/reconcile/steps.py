@@ -89,7 +89,7 @@ class RolloutContext:
     """
 
     policy: UpdatePolicy
-    deployment: Workload
+    workload: Workload
     memory: MemoryStatus
     rollout: Rollout | None
     may_write: bool

@@ -25,7 +25,7 @@ class Refusal:
 
 def refuse_target(
     spec: SpeculativeServiceSpec,
-    deployment: Workload | None,
+    workload: Workload | None,
     managed_by: str | None,
     problem: str | None = None,
 ) -> Refusal | None:
@@ -33,21 +33,21 @@ def refuse_target(
 
     Args:
         spec: of the SpeculativeService.
-        deployment: the target; None when there is none of that name.
+        workload: the target; None when there is none of that name.
         managed_by: another SpeculativeService that has the target already.
         problem: why the object of that name could not be read.
     """
     kind, name = spec.target_ref.kind, spec.target_ref.name
     if problem is not None:
         return Refusal(ClusterReason.TARGET_UNREADABLE, f"{kind} {name} cannot be read: {problem}")
-    if deployment is None:
+    if workload is None:
         return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is no {kind} {name} in this namespace")
     if managed_by is not None:
         return Refusal(
             ClusterReason.ALREADY_MANAGED,
             f"{kind} {name} already belongs to SpeculativeService {managed_by}, which is older: delete one of the two",
         )
-    engine, identity = deployment.engine, deployment.identity
+    engine, identity = workload.engine, workload.identity
     if engine is None or identity is None:
         named = spec.target_ref.container_name
         return Refusal(
@@ -67,13 +67,13 @@ def refuse_target(
     if engine.speculation.problem is not None:
         message = f"vLLM would refuse to start: {engine.speculation.problem}"
         return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, message)
-    if len(deployment.gpu_products) > 1:
+    if len(workload.gpu_products) > 1:
         return Refusal(
             ClusterReason.MIXED_GPU_CLASSES,
-            f"pods run on {', '.join(deployment.gpu_products)}: one profile cannot describe both; "
+            f"pods run on {', '.join(workload.gpu_products)}: one profile cannot describe both; "
             f"pin the class with a nodeSelector, one {kind} per class",
         )
-    if identity.gpu_product is None and deployment.serving:
+    if identity.gpu_product is None and workload.serving:
         return Refusal(
             ClusterReason.GPU_CLASS_UNKNOWN,
             "the nodes of the pods carry no GPU product label and the pod template names none: "
@@ -83,28 +83,28 @@ def refuse_target(
 
 
 def refuse_rolls(
-    spec: SpeculativeServiceSpec, deployment: Workload, claims: Iterable[Manifest] = ()
+    spec: SpeculativeServiceSpec, workload: Workload, claims: Iterable[Manifest] = ()
 ) -> Refusal | None:
     """The reason why the operator does not roll this target although its mode asks for it; None if there is none.
 
     Args:
         spec: of the SpeculativeService.
-        deployment: the target.
+        workload: the target.
         claims: PersistentVolumeClaims of its namespace, as far as they may be read.
     """
-    engine = deployment.engine
+    engine = workload.engine
     if spec.update_policy.mode is not Mode.ROLLING_UPDATE or engine is None:
         return None
-    if deployment.owner is not None:
+    if workload.owner is not None:
         return Refusal(
             ClusterReason.TARGET_OWNED,
-            f"{deployment.title} is made by {deployment.owner}, which would revert the change: "
+            f"{workload.title} is made by {workload.owner}, which would revert the change: "
             "use mode Recommend and set the arm there",
         )
-    if deployment.paused:
+    if workload.paused:
         return Refusal(
             ClusterReason.TARGET_PAUSED,
-            f"{deployment.title} has spec.paused set: kubectl rollout resume it first",
+            f"{workload.title} has spec.paused set: kubectl rollout resume it first",
         )
     lines = engine.opt_in
     if not lines.ok:
@@ -118,11 +118,11 @@ def refuse_rolls(
         return Refusal(
             ClusterReason.STATIC_CONFIG if static else ClusterReason.NOT_OPTED_IN,
             lines.refusal
-            or f"{deployment.title} does not let the annotation choose the arm; in its manifest, "
+            or f"{workload.title} does not let the annotation choose the arm; in its manifest, "
             + "; ".join(edits),
         )
     # Without surge a pod is gone before the next one comes, and leaves it what only one may have.
-    alone = unshareable(engine.pod_spec, claims) if deployment.max_surge > 0 else None
+    alone = unshareable(engine.pod_spec, claims) if workload.max_surge > 0 else None
     if alone is not None:
         return Refusal(
             ClusterReason.VOLUME_NOT_SHAREABLE,

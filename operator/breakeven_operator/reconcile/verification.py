@@ -125,7 +125,7 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     if rollout is None or rollout.phase not in MEASURED_PHASES:
         return None
     windows = _windows_since(context, rollout, evidence.window_s)
-    crash = crashing(context.deployment, context.now) if windows >= 0.0 else None
+    crash = crashing(context.workload, context.now) if windows >= 0.0 else None
     if crash is not None and _kept(context, rollout) is None:
         return _left(context, rollout, ClusterReason.ARM_CRASHES, crash, evidence.entry)
     failing = find_failures(

@@ -60,11 +60,9 @@ def test_a_roll_waits_for_what_is_pending(changes, expected):
     assert now(dataclasses.replace(DEPLOYMENT, **changes)) == expected
 
 
-def now(deployment=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW, *, urgent=False):
+def now(workload=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW, *, urgent=False):
     scaled = NOW - timedelta(seconds=scaled_s_ago) if scaled_s_ago is not None else None
-    return reason(
-        refuse_now(deployment, UpdatePolicy(), scaled, memory or MemoryStatus(), time, urgent=urgent)
-    )
+    return reason(refuse_now(workload, UpdatePolicy(), scaled, memory or MemoryStatus(), time, urgent=urgent))
 
 
 def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():

@@ -109,7 +109,7 @@ def test_the_annotation_is_read_only_where_it_is_opted_in():
 def refusal(edit=unchanged, **changes):
     found = deployment(edit)
     arguments = {
-        "deployment": found,
+        "workload": found,
         "managed_by": None,
     }
     refused = refuse_target(SPEC, **(arguments | changes))
@@ -130,7 +130,7 @@ def without_model(target):
 
 def test_refusals_of_a_target_have_one_reason_each():
     assert refusal() is None
-    assert refusal(deployment=None) == "TargetNotFound"
+    assert refusal(workload=None) == "TargetNotFound"
     assert refusal(managed_by="older") == "AlreadyManaged"
     assert refusal(shell) == "ShellWrapper"
     assert refusal(two_containers) == "ContainerAmbiguous"
@@ -142,8 +142,8 @@ def test_gpu_classes_must_be_known_and_one():
     found = deployment()
     mixed = dataclasses.replace(found, gpu_products=("A", "B"))
     unknown = dataclasses.replace(found, gpu_products=())
-    assert refusal(deployment=mixed) == "MixedGpuClasses"
-    assert refusal(deployment=unknown) == "GpuClassUnknown"
+    assert refusal(workload=mixed) == "MixedGpuClasses"
+    assert refusal(workload=unknown) == "GpuClassUnknown"
 
 
 def roll_refusal(edit, spec=SPEC):
