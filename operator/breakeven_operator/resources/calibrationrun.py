@@ -28,6 +28,7 @@ from breakeven_operator.resources.base import (
     list_map,
 )
 from breakeven_operator.resources.calibrationspec import Budget, LoadChoice
+from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
 from breakeven_operator.resources.workloadspec import MOST_TOKENS, WorkloadSpec
 
@@ -173,9 +174,7 @@ class PlannedArm(StatusModel):
     k: Annotated[
         int, Field(ge=0, le=1024, description="Draft length, tokens per step; of a schedule the longest.")
     ]
-    candidate: Annotated[
-        str | None, Field(max_length=63, description="Name of the method in the service's spec.")
-    ] = None
+    candidate: str | None = row("Name of the method in the service's spec.", max_length=63)
     speculative_config: Annotated[
         str,
         Field(
@@ -193,39 +192,27 @@ class PlannedArm(StatusModel):
 class CalibrationPlan(StatusModel):
     """The run's measurements, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
 
-    arms: Annotated[
-        tuple[PlannedArm, ...],
-        Field(
-            max_length=MAX_ARMS,
-            json_schema_extra=list_map("arm"),
-            description="Arms in the order of measuring.",
-        ),
-    ] = ()
+    arms: tuple[PlannedArm, ...] = row(
+        "Arms in the order of measuring.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
+    )
     loads: Annotated[
         int,
         Field(ge=1, le=20, description="Operating points per arm; the most of them with loadChoice Auto."),
     ]
-    load_choice: Annotated[LoadChoice, Field(description="Which loads an arm is measured at.")] = (
-        LoadChoice.EVEN
+    load_choice: LoadChoice = row("Which loads an arm is measured at.", default=LoadChoice.EVEN)
+    expected_rps: tuple[RequiredNumber, ...] = row(
+        "Loads per replica that loadChoice Auto decides for; without any, 15 to 75 % of what no speculation carries.",
+        default=(),
+        extra=ATOMIC,
+        max_length=8,
     )
-    expected_rps: Annotated[
-        tuple[RequiredNumber, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=ATOMIC,
-            description="Loads per replica that loadChoice Auto decides for; without any, 15 to 75 % of what no speculation carries.",
-        ),
-    ] = ()
     prompt_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Mean prompt length, tokens.")]
     output_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Mean output length, tokens.")]
-    workload: Annotated[
-        str | None,
-        Field(
-            max_length=16384,
-            description="What is sent beside the mean lengths, as the JSON of spec.workload; absent where it is made-up prose of one "
-            "length.",
-        ),
-    ] = None
+    workload: str | None = row(
+        "What is sent beside the mean lengths, as the JSON of spec.workload; absent where it is made-up prose of one "
+        "length.",
+        max_length=16384,
+    )
     point_seconds: Annotated[int, Field(ge=1, le=3600, description="Measuring time of one point.")]
     warmup_seconds: Annotated[int, Field(ge=0, le=600, description="Uncounted time at each load.")]
     startup_deadline_seconds: Annotated[
@@ -235,36 +222,26 @@ class CalibrationPlan(StatusModel):
         int, Field(ge=1, le=86400, description="How long a pod may wait for a GPU.")
     ]
     budget: Annotated[Budget, Field(description="What the run may cost at most.")]
-    confidence_percent: Annotated[
-        int, Field(ge=50, le=99, description="Confidence of the fit's intervals.")
-    ] = 90
+    confidence_percent: int = row("Confidence of the fit's intervals.", default=90, ge=50, le=99)
     target: Annotated[ObjectName, Field(description="Name of the workload that was copied.")]
-    target_uid: Annotated[str | None, Field(max_length=64, description="Its UID.")] = None
+    target_uid: str | None = row("Its UID.", max_length=64)
     container_name: Annotated[str, Field(max_length=63, description="Container that runs vLLM.")]
-    image: Annotated[str | None, Field(max_length=1024, description="Image of that container.")] = None
-    model: Annotated[str | None, Field(max_length=512, description="Model that is served.")] = None
-    served_model_name: Annotated[
-        str | None, Field(max_length=512, description="Name under which it is asked.")
-    ] = None
+    image: str | None = row("Image of that container.", max_length=1024)
+    model: str | None = row("Model that is served.", max_length=512)
+    served_model_name: str | None = row("Name under which it is asked.", max_length=512)
     gpu_product: Annotated[str, Field(max_length=128, description="GPU class the pods are pinned to.")]
-    gpus_per_pod: Annotated[int, Field(ge=0, le=1024, description="GPUs each pod holds.")] = 1
+    gpus_per_pod: int = row("GPUs each pod holds.", default=1, ge=0, le=1024)
     fingerprint: Annotated[str, Field(max_length=64, description="What the profile will count for.")]
-    template_hash: Annotated[
-        str | None,
-        Field(
-            max_length=64,
-            description="Hash of what calibration pods copy of the target's pod template. When it changes, the run ends: arms "
-            "of two templates cannot be compared.",
-        ),
-    ] = None
-    image_digest: Annotated[
-        str | None,
-        Field(
-            max_length=256,
-            description="Digest of the engine's image as the target's pods run it; a calibration pod with another one ends "
-            "the run.",
-        ),
-    ] = None
+    template_hash: str | None = row(
+        "Hash of what calibration pods copy of the target's pod template. When it changes, the run ends: arms "
+        "of two templates cannot be compared.",
+        max_length=64,
+    )
+    image_digest: str | None = row(
+        "Digest of the engine's image as the target's pods run it; a calibration pod with another one ends "
+        "the run.",
+        max_length=256,
+    )
 
     def points_of(self, arm: PlannedArm) -> int:
         """Points of an arm: its loads, and those at other lengths, which a schedule has not."""
@@ -276,7 +253,7 @@ class Stored(StatusModel):
 
     arm: Annotated[ArmName, Field(description="The arm.")]
     index: Annotated[int, Field(ge=0, le=1023, description="Number of the point within the arm.")]
-    time: Annotated[Instant | None, Field(description="When it was finished.")] = None
+    time: Instant | None = row("When it was finished.")
 
 
 # How long a word may be in a CRD; what the plan says of all points stands there once (workload, GPU, model).
@@ -330,87 +307,61 @@ class ArmStatus(StatusModel):
     """How measuring one arm goes."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
-    phase: Annotated[
-        ArmPhase | None, Field(description="Waiting, Starting, Measuring, Done, Failed or Skipped.")
-    ] = None
-    schedule: Annotated[
-        str | None,
-        Field(
-            max_length=1024,
-            description="Draft length per batch size that is measured, such as 1-8:5,9-32:2,33-:0; made from the arms before it.",
-        ),
-    ] = None
-    job: Annotated[ObjectName | None, Field(description="Job that measures it.")] = None
-    pod: Annotated[ObjectName | None, Field(description="Pod of that Job.")] = None
-    reason: Annotated[Word | None, Field(description="Why it failed or ended early, in one word.")] = None
-    message: Annotated[
-        Sentence | None, Field(description="The same as a sentence, with the engine's last lines.")
-    ] = None
-    started_time: Annotated[Instant | None, Field(description="When its pod got its GPU.")] = None
-    ready_time: Annotated[Instant | None, Field(description="When its engine answered.")] = None
-    finished_time: Annotated[Instant | None, Field(description="When its pod ended.")] = None
-    gpu_seconds_used: Annotated[
-        Number | None, Field(description="GPUs times seconds its pods have held.")
-    ] = None
-    earlier_gpu_seconds: Annotated[
-        Number | None, Field(description="The same of the Jobs before the present one.")
-    ] = None
-    attempts: Annotated[int, Field(ge=0, le=1024, description="Jobs started for it.")] = 0
+    phase: ArmPhase | None = row("Waiting, Starting, Measuring, Done, Failed or Skipped.")
+    schedule: str | None = row(
+        "Draft length per batch size that is measured, such as 1-8:5,9-32:2,33-:0; made from the arms before it.",
+        max_length=1024,
+    )
+    job: ObjectName | None = row("Job that measures it.")
+    pod: ObjectName | None = row("Pod of that Job.")
+    reason: Word | None = row("Why it failed or ended early, in one word.")
+    message: Sentence | None = row("The same as a sentence, with the engine's last lines.")
+    started_time: Instant | None = row("When its pod got its GPU.")
+    ready_time: Instant | None = row("When its engine answered.")
+    finished_time: Instant | None = row("When its pod ended.")
+    gpu_seconds_used: Number | None = row("GPUs times seconds its pods have held.")
+    earlier_gpu_seconds: Number | None = row("The same of the Jobs before the present one.")
+    attempts: int = row("Jobs started for it.", default=0, ge=0, le=1024)
 
 
 class RunDisplay(StatusModel):
     """The columns of kubectl get, ready to print."""
 
-    arm: Annotated[Cell | None, Field(description="Arm under measurement.")] = None
-    points: Annotated[Cell | None, Field(description="Points measured of points planned.")] = None
-    gpu_seconds: Annotated[Cell | None, Field(description="GPU-seconds used of the budget.")] = None
-    break_even: Annotated[
-        Cell | None, Field(description="Break-even with bounds, as far as it is known.")
-    ] = None
-    left: Annotated[Cell | None, Field(description="Estimate of the time left.")] = None
+    arm: Cell | None = row("Arm under measurement.")
+    points: Cell | None = row("Points measured of points planned.")
+    gpu_seconds: Cell | None = row("GPU-seconds used of the budget.")
+    break_even: Cell | None = row("Break-even with bounds, as far as it is known.")
+    left: Cell | None = row("Estimate of the time left.")
 
 
 class CalibrationRunStatus(StatusModel):
     """How the run goes; points are written by the load driver, everything else by the operator."""
 
-    observed_generation: Annotated[
-        int | None, Field(ge=0, description="Generation of the spec that was acted upon.")
-    ] = None
-    phase: Annotated[RunPhase | None, Field(description="How far the run has come.")] = None
-    reason: Annotated[
-        Word | None, Field(description="Why it is there, in one word; see docs/reasons.md.")
-    ] = None
-    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=list_map("type"),
-            description="Complete: the run has ended; Succeeded: with a profile.",
-        ),
-    ] = ()
-    started_time: Annotated[Instant | None, Field(description="When it was admitted.")] = None
-    finished_time: Annotated[Instant | None, Field(description="When it ended.")] = None
-    plan: Annotated[CalibrationPlan | None, Field(description="What is measured, fixed at the start.")] = None
-    arm_statuses: Annotated[
-        tuple[ArmStatus, ...],
-        Field(max_length=MAX_ARMS, json_schema_extra=list_map("arm"), description="How each arm goes."),
-    ] = ()
-    points: Annotated[
-        tuple[StoredPoint, ...],
-        Field(
-            max_length=1024,
-            json_schema_extra=list_map("arm", "index"),
-            description="What was measured; each point is written before the next one starts.",
-        ),
-    ] = ()
-    gpu_seconds_used: Annotated[Number | None, Field(description="GPUs times seconds held so far.")] = None
-    profile_ref: Annotated[
-        ObjectReference | None, Field(description="The SpeculationProfile that came out.")
-    ] = None
-    display: Annotated[
-        RunDisplay | None, Field(description="The columns of kubectl get, ready to print.")
-    ] = None
+    observed_generation: int | None = row("Generation of the spec that was acted upon.", ge=0)
+    phase: RunPhase | None = row("How far the run has come.")
+    reason: Word | None = row("Why it is there, in one word; see docs/reasons.md.")
+    message: Sentence | None = row("The same as a sentence.")
+    conditions: tuple[Condition, ...] = row(
+        "Complete: the run has ended; Succeeded: with a profile.",
+        default=(),
+        extra=list_map("type"),
+        max_length=8,
+    )
+    started_time: Instant | None = row("When it was admitted.")
+    finished_time: Instant | None = row("When it ended.")
+    plan: CalibrationPlan | None = row("What is measured, fixed at the start.")
+    arm_statuses: tuple[ArmStatus, ...] = row(
+        "How each arm goes.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
+    )
+    points: tuple[StoredPoint, ...] = row(
+        "What was measured; each point is written before the next one starts.",
+        default=(),
+        extra=list_map("arm", "index"),
+        max_length=1024,
+    )
+    gpu_seconds_used: Number | None = row("GPUs times seconds held so far.")
+    profile_ref: ObjectReference | None = row("The SpeculationProfile that came out.")
+    display: RunDisplay | None = row("The columns of kubectl get, ready to print.")
 
     @property
     def planned_points(self) -> int:

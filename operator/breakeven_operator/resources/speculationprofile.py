@@ -21,6 +21,7 @@ from breakeven_operator.resources.base import (
 )
 from breakeven_operator.resources.calibrationrun import MAX_ARMS
 from breakeven_operator.resources.decisionstatus import PaysWhereStatus
+from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
 
 
@@ -127,29 +128,22 @@ class SpeculationProfileSpec(Model):
 class ProfileDisplay(StatusModel):
     """The columns of kubectl get, ready to print."""
 
-    worst: Annotated[Cell | None, Field(description="Worst residual of all arms.")] = None
-    break_even: Annotated[
-        Cell | None, Field(description="Break-even of the best speculative arm with bounds.")
-    ] = None
+    worst: Cell | None = row("Worst residual of all arms.")
+    break_even: Cell | None = row("Break-even of the best speculative arm with bounds.")
 
 
 class SpeculationProfileStatus(StatusModel):
     """Whether it counts."""
 
-    in_force: Annotated[bool | None, Field(description="Whether decisions use it now.")] = None
-    fit: Annotated[
-        FitQuality | None, Field(description="Good; Partial: not all arms are believable; Rejected.")
-    ] = None
-    worst_error_percent: Annotated[Number | None, Field(description="Worst residual of all arms.")] = None
-    reason: Annotated[Word | None, Field(description="Why it is or is not in force, in one word.")] = None
-    message: Annotated[Sentence | None, Field(description="The same as a sentence.")] = None
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(max_length=8, json_schema_extra=list_map("type"), description="InForce: decisions use it."),
-    ] = ()
-    display: Annotated[
-        ProfileDisplay | None, Field(description="The columns of kubectl get, ready to print.")
-    ] = None
+    in_force: bool | None = row("Whether decisions use it now.")
+    fit: FitQuality | None = row("Good; Partial: not all arms are believable; Rejected.")
+    worst_error_percent: Number | None = row("Worst residual of all arms.")
+    reason: Word | None = row("Why it is or is not in force, in one word.")
+    message: Sentence | None = row("The same as a sentence.")
+    conditions: tuple[Condition, ...] = row(
+        "InForce: decisions use it.", default=(), extra=list_map("type"), max_length=8
+    )
+    display: ProfileDisplay | None = row("The columns of kubectl get, ready to print.")
 
 
 class SpeculationProfile(Model):
