@@ -17,7 +17,8 @@ from datetime import datetime
 from itertools import chain, product
 
 from breakeven.reasons import Reason
-from breakeven.serving.counted_window import CountedWindow
+from breakeven.serving.counted_window import Window
+from breakeven.serving.growths import Growths
 from breakeven_operator import calibration
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.prometheus_answers import Watch
@@ -30,7 +31,6 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.fleet_query import (
     LAST_SEEN,
-    POSITION_STAT,
     REPORTING,
     siblings_of,
 )
@@ -239,13 +239,8 @@ class _Surveyor:
             names = sorted({siblings_of(name) for name in names})
         found = fleet.pods if fleet is not None else {}
         readings = [reading for name in names for reading in found.get(NamespacedName(namespace, name), ())]
-        total: dict[str, float] = defaultdict(float)
-        for reading in readings:
-            for name, value in reading.stats.items():
-                total[name] += value
-        total[POSITION_STAT] += math.fsum(
-            value for reading in readings for value in reading.accepted.values()
-        )
+        counted = [replace(reading.counters, span_s=float(source.window_seconds)) for reading in readings]
+        window, total = Window.of(counted), Growths.summed(counted).stats
         state = (
             tuple(self._versions(service, pods)),
             self._claims(service),
@@ -260,9 +255,9 @@ class _Surveyor:
             ),
             tuple(name for name, value in total.items() if not math.isfinite(value)),
             self._fresh(readings, fleet, source.staleness_seconds),
-            all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
+            window.saturated,
         )
-        figures = (*_figures(total), self._finished(watch, namespace, pods))
+        figures = (*_figures(window), self._finished(watch, namespace, pods))
         finite = tuple(figure if math.isfinite(figure) else 0.0 for figure in figures)
         return Grounds(state, finite, float(source.window_seconds))
 
@@ -321,18 +316,17 @@ def _buckets(
             yield figure, tuple(edges.items())
 
 
-def _figures(total: Mapping[str, float]) -> tuple[float, ...]:
+def _figures(window: Window) -> tuple[float, ...]:
     """See Grounds.figures; of sums over pods, where what was not counted is 0."""
-    window = CountedWindow(total, {})
     figures = (
-        total["completed"],
-        window.offered,
+        window.requests,
+        window.total_rps,
         window.latency_s,
         window.ttft_s,
         window.tokens_per_step,
         window.prompt_tokens,
         window.output_tokens,
         window.given_up,
-        total[POSITION_STAT] / total["drafts"] if total["drafts"] > 0 else 0.0,
+        window.accepted_per_draft,
     )
     return tuple(figure or 0.0 for figure in figures)

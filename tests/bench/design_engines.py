@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
-from breakeven.load_driver.counters import EngineWindow
 from breakeven.load_driver.loads import residual_lengths, send_offsets
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.next_point import Purchase
@@ -21,6 +20,7 @@ from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.window import summarise
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
+from breakeven.serving.counted_window import Window
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, StepClock
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import (
@@ -290,7 +290,7 @@ class _Measurement:
         if seen is None:
             raise RuntimeError(f"{self.step.load}: no answer")
         waited_s = float(np.mean([one.admitted_s - one.arrival_s for one in counted]))
-        window = EngineWindow(
+        window = Window(
             queue_s=max(waited_s - self._engine.busy_s / self._engine.steps, 0.0),
             preemptions=float(self._engine.preemptions),
         )

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven.planning.attainment import Histogram
+from breakeven.serving.plausibility import ENGINES
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
-    ENGINES,
     FIRST_SEEN,
     LAST_SEEN,
     POSITION_STAT,

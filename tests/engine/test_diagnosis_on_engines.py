@@ -14,6 +14,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from breakeven.serving.causes import Cause, ModelSnapshot
+from breakeven.serving.counted_window import Window
 from breakeven.serving.diagnosis import Diagnosis, diagnose
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import EngineCosts, default_document
@@ -77,21 +78,27 @@ def looked_at(
     latency_s = float(np.mean([r.finished_s - r.arrival_s for r in counted]))
     ttft_s = float(np.mean([r.first_token_s - r.arrival_s for r in counted]))
     steps = sum(r.steps for r in counted)
+    span_s = counted[-1].arrival_s - counted[0].arrival_s
     return ModelSnapshot(
         pods=1,
-        requests=len(counted),
-        window_s=counted[-1].arrival_s - counted[0].arrival_s,
-        latency_s=latency_s,
-        ttft_s=ttft_s,
-        tokens_per_step=sum(r.output_tokens - 1 for r in counted) / steps,
-        survival=tuple(count / drafts for count in survived),
+        window=Window(
+            window_s=span_s,
+            rps=len(counted) / span_s,
+            total_rps=len(counted) / span_s,
+            requests=len(counted),
+            latency_s=latency_s,
+            ttft_s=ttft_s,
+            tpot_s=(latency_s - ttft_s) / (output - 1),
+            step_s=(latency_s - ttft_s) * len(counted) / steps,
+            tokens_per_step=sum(r.output_tokens - 1 for r in counted) / steps,
+            survival=tuple(count / drafts for count in survived),
+            preemptions=float(one.preemptions),
+            prompt_tokens=float(prompt),
+            output_tokens=float(output),
+        ),
         speculating=True,
         waiting_min=0.0,
         kv_usage=used,
-        preemptions=float(one.preemptions),
-        prompt_tokens=float(prompt),
-        output_tokens=float(output),
-        itl_s=(latency_s - ttft_s) * len(counted) / steps,
     )
 
 
@@ -104,7 +111,7 @@ def sound() -> Profile:
 def profile_of(costs: EngineCosts, prompt: int = PROMPT, output: int = OUTPUT) -> Profile:
     """A calibration of the engine; survival by position as a lone replica shows it."""
     profile = calibrated(CalibratedEngine("one", prompt, output, EAGLE), CostArms(costs, 1), 1)
-    accepted = looked_at(costs, 1.0, prompt=prompt, output=output).survival
+    accepted = looked_at(costs, 1.0, prompt=prompt, output=output).window.survival
     return replace(
         profile,
         arms=tuple(
@@ -191,7 +198,7 @@ def test_positions_that_nothing_survives_to_name_the_shorter_length_and_what_it_
     both = profile_of(costs)
     other = calibrated(CalibratedEngine("short", PROMPT, OUTPUT, short), CostArms(costs, 1), 1).arm(short)
     seen = looked_at(costs, 1.0)
-    dead = next(place for place, share in enumerate(seen.survival) if share < 0.05)
+    dead = next(place for place, share in enumerate(seen.window.survival) if share < 0.05)
     assert dead == 2
     profile = replace(
         both, arms=(*both.arms, replace(other, acceptance=replace(other.acceptance, survival=())))

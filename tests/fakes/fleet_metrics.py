@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from breakeven.serving.plausibility import ENGINES
 from breakeven.serving.refused_requests import HTTP_REQUESTS
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import (
     ENDED,
-    ENGINES,
     EVALUATED,
     FIRST_SEEN,
     LAST_SEEN,

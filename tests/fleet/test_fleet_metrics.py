@@ -269,3 +269,21 @@ async def test_metrics_show_what_was_decided_last_whether_or_not_it_was_written(
     shown, written = await shown_rps(3.1, 16)
     assert (shown, written) == (pytest.approx(3.1, rel=1e-3), pytest.approx(3.0, rel=1e-2))
     assert await shown_rps(5.0, 40) == pytest.approx((5.0, 5.0), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        # Requests that begin have waited for 2 s, those that finish took 1 s.
+        ({"ttft_s": 1800.0}, "Dwelling"),
+        ({"started": 0.0, "completed": 0.0, "e2e_n": 0.0, "output_n": 0.0, "running_growth": -6.0}, "TooFewRequests"),
+    ],
+)  # fmt: skip
+async def test_figures_at_the_edge_of_a_load_end_no_decision_in_an_error(wrong, reason):
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    world.prometheus.wrong = wrong
+    report = await world.cycle()
+    assert report.errors == []
+    assert world.reason == reason

@@ -41,6 +41,9 @@ def vector(query: str) -> list[dict]:
     if ACCEPTED in query:
         by_position = {"0": 12700, "1": 9600}
         return [{"metric": {"position": p}, "value": [0, str(v)]} for p, v in by_position.items()]
+    if "delta(" in query:
+        # Neither queue nor batch has grown.
+        return [{"metric": {}, "value": [0, "0"]}]
     value = next(value for name, value in FIGURES.items() if f"{name}{{" in query)
     return [{"metric": {}, "value": [0, str(value)]}]
 

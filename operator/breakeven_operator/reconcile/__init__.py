@@ -1,7 +1,7 @@
 """What to do about one service, decided by pure functions on frozen data; nothing here touches a socket.
 
 target                                         whether the target can be managed; what it is stands in `workloads`
-fleet_query, live_metrics, plausibility        what its pods do now, or the one reason why that is unknown
+fleet_query, live_metrics                      what its pods do now, or the one reason why that is unknown
 past_metrics                                   which loads are expected again
 active_profile, carried                        which profile is in force, and whether to measure anew
 decide, judge, verdict, preconditions          which arm should run, and what forbids a roll to it

@@ -9,8 +9,9 @@ from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.profile import Conditions
 from breakeven.profile.credit import credited
+from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.active_profile import Calibrated
-from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.live_metrics import Live
 
 
 def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrated:
@@ -39,13 +40,13 @@ def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrat
     return replace(state, entry=replace(entry, profile=profile))
 
 
-def carries(figures: Figures) -> bool:
+def carries(figures: Window) -> bool:
     """Whether what is asked for is answered: no standing queue, and in-flight does not grow by more than chance.
 
     What is in flight at the window's begin and at its end are two counts; two standard deviations of their difference
     are chance.
     """
-    if figures.saturated or not figures.latency_s or not figures.rps > 0:
+    if figures.saturated or not figures.latency_s or not figures.rps > 0 or figures.inflight is None:
         return False
     grown = figures.total_rps * figures.window_s - figures.requests
     return grown <= 2.0 * math.sqrt(2.0 * figures.inflight * figures.replicas)

@@ -22,7 +22,7 @@ from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.wording import Explained
 from breakeven.profile import Bounds, Comparison, Profile
-from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven.serving.counted_window import Window
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
@@ -70,7 +70,7 @@ class Choice:
         return self.explained.against_none if self.explained is not None else None
 
 
-def load_of(figures: Figures, *, settled: bool = True, strain: Bounds | None = None) -> Load:
+def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = None) -> Load:
     """The decision's view of the figures, and of the objectives as users see them."""
     return Load(
         rps=figures.rps,
@@ -83,7 +83,7 @@ def load_of(figures: Figures, *, settled: bool = True, strain: Bounds | None = N
         output_tokens=figures.output_tokens,
         ttft_s=figures.ttft_s,
         tpot_s=figures.tpot_s,
-        survival=figures.acceptance,
+        survival=figures.survival,
         saturated=figures.saturated,
         settled=settled,
         strain=strain,
@@ -115,7 +115,7 @@ def choose(
     spec: SpeculativeServiceSpec,
     profile: Profile,
     profile_name: str,
-    figures: Figures,
+    figures: Window,
     running: Arm,
     remembered: MemoryStatus,
     roll: RollCost,

@@ -25,6 +25,8 @@ from breakeven.serving.engine_series import (
     EngineSeries,
     joined,
 )
+from breakeven.serving.growths import NEEDED_COUNTERS
+from breakeven.serving.plausibility import ENGINES
 from breakeven.serving.promql import Matcher, any_of
 from breakeven_operator.workloads.known import KINDS
 
@@ -33,21 +35,9 @@ STAT = STATISTIC
 _SCRAPED = "up"
 _ENGINES = ",".join((*POD, *ENGINE))
 
-_INCREASES = (
-    "completed",
-    "started",
-    "ttft_s",
-    "e2e_s",
-    "e2e_n",
-    "generated",
-    "steps",
-    "prompt_tokens",
-    "output_tokens",
-    "output_n",
-    "drafts",
-)
+_INCREASES = (*NEEDED_COUNTERS, "drafts")
 
-NEEDED = (*(stat for stat in _INCREASES if stat != "drafts"), "running", "waiting")
+NEEDED = (*NEEDED_COUNTERS, "running", "waiting")
 """Statistics without which nothing is decided. The others are those of an engine that speculates."""
 
 WORKLOAD = "workload"
@@ -57,9 +47,7 @@ FIGURE, REPLICAS = "figure", "replicas"
 """Label of past numbers of replicas; past rates have none."""
 _PAST_STEPS = 288
 
-GROWTHS = ("running_growth", "waiting_growth")
 POSITION_STAT = "accepted"
-ENGINES = "engines"
 MIXED = "mixed"
 FIRST_SEEN = "first_seen_s"
 LAST_SEEN = "last_seen_s"
@@ -276,7 +264,7 @@ def past_query(
 ) -> str:
     """Request rates per replica of all workloads of some namespaces, and their replicas, one for each step of the past.
 
-    The rate is the one that is decided on (`counted_window.offered`): requests that began, and what the queue grew by. Of
+    The rate is the one that is decided on (`Growths.offered`): requests that began, and what the queue grew by. Of
     completions alone the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
     their names say which workload they belong to; and what all of them served is divided by the replicas there were, for a
     mean over pods would count a replica twice while a roll replaces it.

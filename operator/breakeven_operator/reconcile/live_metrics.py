@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from breakeven.serving.counted_window import CountedWindow
+from breakeven.serving.counted_window import Window
+from breakeven.serving.growths import Growths
+from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number, stale
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
@@ -30,7 +31,6 @@ from breakeven_operator.reconcile.fleet_query import (
     siblings_of,
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
-from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction
 from breakeven_operator.workloads.workload import PodState
 
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
@@ -53,6 +53,11 @@ class PodReading:
     accepted: Mapping[int, float]
     mixed: tuple[Mapping[str, str], ...] = ()
     ended: tuple[str, ...] = ()
+
+    @property
+    def counters(self) -> Growths:
+        """The statistics alone."""
+        return Growths(self.stats, self.accepted)
 
 
 class SeriesOwner(NamedTuple):
@@ -90,46 +95,6 @@ class FleetReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """Means over the window, over all counted pods.
-
-    Attributes:
-        rps: offered load per replica, 1/s: see `CountedWindow.offered`.
-        total_rps: offered load of all replicas together, 1/s.
-        requests: finished requests in the window. window_s: time that the pods were really watched.
-        inflight: mean number running or waiting per replica; waiting: the part that waits.
-        latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
-        tokens_per_step: E per request-step, bonus token included, within what the arm can make; None without decode
-            steps.
-        acceptance: unconditional survival per draft position; empty without drafts.
-        prompt_tokens: mean per finished request. output_tokens: likewise, or of all that began where clients give up.
-        saturated: a queue stood at every pod for the whole window.
-        replicas: pods counted.
-        age_s: age of the oldest pod's newest sample, by the operator's clock; 0 where that clock is behind.
-        given_up: share of the requests that began whose clients went away before the end; 0 where it is within what sampling
-            explains.
-    """
-
-    rps: float
-    total_rps: float
-    requests: float
-    window_s: float
-    inflight: float
-    waiting: float
-    latency_s: float | None
-    ttft_s: float | None
-    tpot_s: float | None
-    tokens_per_step: float | None
-    acceptance: tuple[float, ...]
-    prompt_tokens: float | None
-    output_tokens: float | None
-    saturated: bool
-    replicas: int
-    age_s: float
-    given_up: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Live:
     """Figures, or a reason to hold.
 
@@ -142,7 +107,7 @@ class Live:
 
     reason: ClusterReason
     message: str
-    figures: Figures | None = None
+    figures: Window | None = None
     past: PastLoads = field(default_factory=PastLoads)
 
     @property
@@ -305,11 +270,9 @@ def _nothing(
 
 def _not_numbers(readings: Sequence[ReadPod]) -> Live | None:
     for pod, reading in readings:
-        # The position's ratio and the time may be absent; whatever is there must be a number.
-        bad = [name for name, value in reading.stats.items() if not math.isfinite(value)]
-        bad += [POSITION_STAT for value in reading.accepted.values() if not math.isfinite(value)]
-        if bad:
-            return Live(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad[0]} is not a number")
+        bad = not_a_number(reading.counters)
+        if bad is not None:
+            return Live(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad} is not a number")
     return None
 
 
@@ -323,8 +286,8 @@ def _uncounted(readings: Sequence[ReadPod], window_s: float, staleness_s: float)
     return None
 
 
-def _partial(pod: PodState, missing: Iterable[str]) -> Live:
-    shown = _listed(sorted({series_name(name) for name in missing}))
+def _partial(pod: PodState, lacking: Iterable[str]) -> Live:
+    shown = _listed(sorted({series_name(name) for name in lacking}))
     return Live(
         ClusterReason.METRICS_PARTIAL,
         f"pod {pod.name}: Prometheus holds series of its engine, and not {shown}: does a relabelling drop them, or "
@@ -338,32 +301,12 @@ def _stale(
     staleness_s: float,
     now: datetime,
 ) -> Live | None:
-    """Samples too old to decide on, an answer that is, or clocks too far apart to tell."""
-    now_s = now.timestamp()
     for pod, reading in readings:
-        seen_s = reading.stats.get(LAST_SEEN)
         # Counters may outlive the gauge's last sample by a window: one without a sample within the lookback is old.
-        if seen_s is None:
-            said = (
-                f"the newest sample of pod {pod.name} is longer ago than Prometheus was asked for "
-                f"(allowed: {staleness_s:g} s)"
-            )
-        elif abs(now_s - seen_s) <= staleness_s:
-            continue
-        elif seen_s > now_s:
-            said = (
-                f"the newest sample of pod {pod.name} is dated {seen_s - now_s:.0f} s after the operator's clock: set the "
-                "clocks of Prometheus and of the operator's node alike"
-            )
-        elif evaluated_s is not None and now_s - evaluated_s > evaluated_s - seen_s:
-            # Most of the sample's age came after Prometheus had looked.
-            said = (
-                f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock, of a sample {now_s - seen_s:.0f} s "
-                f"old (allowed: {staleness_s:g} s): a cache in front of it repeats an old one, it answers late, or its clock is behind"
-            )
-        else:
-            said = f"the newest sample of pod {pod.name} is {now_s - seen_s:.0f} s old (allowed: {staleness_s:g} s)"
-        return Live(ClusterReason.METRICS_STALE, said)
+        seen_s = reading.stats.get(LAST_SEEN)
+        said = stale(pod.name, seen_s, evaluated_s, now.timestamp(), staleness_s)
+        if said is not None:
+            return Live(ClusterReason.METRICS_STALE, said)
     return None
 
 
@@ -391,9 +334,9 @@ def _incomplete(
         # An increase takes two samples, a gauge one.
         if _watched_s(one, window_s, evaluated_s, now) < 0.5 * window_s:
             continue
-        missing = [name for name in NEEDED if name not in one.reading.stats]
-        if missing:
-            return _partial(one.pod, missing)
+        lacking = missing(one.reading.counters, NEEDED)
+        if lacking:
+            return _partial(one.pod, lacking)
     return None
 
 
@@ -426,7 +369,7 @@ def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _impossible(readings: Sequence[ReadPod], limits: EngineLimits, window_s: float) -> Live | None:
     for pod, reading in readings:
-        said = contradiction(reading.stats, limits, window_s, reading.accepted)
+        said = impossible(reading.counters, limits, window_s)
         if said is not None:
             return Live(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}")
     return None
@@ -442,7 +385,10 @@ def _measured(
 ) -> Live:
     spans = [_watched_s(one, window_s, evaluated_s, now) for one in readings]
     age_s = max(now.timestamp() - min(reading.stats[LAST_SEEN] for _, reading in readings), 0.0)
-    figures = _figures([reading for _, reading in readings], spans, limits, age_s)
+    counted = [
+        replace(one.reading.counters, span_s=span_s) for one, span_s in zip(readings, spans, strict=True)
+    ]
+    figures = Window.of(counted, limits, age_s=age_s)
     if figures.requests < min_requests:
         return Live(
             ClusterReason.TOO_FEW_REQUESTS,
@@ -462,7 +408,7 @@ def _measured(
     )
 
 
-def _given_up(figures: Figures) -> str:
+def _given_up(figures: Window) -> str:
     if not figures.given_up:
         return ""
     return (
@@ -480,48 +426,6 @@ def _watched_s(one: ReadPod, window_s: float, evaluated_s: float | None, now: da
     last_s = stats[LAST_SEEN] if evaluated_s is None else evaluated_s
     looked_s = last_s - stats.get(FIRST_SEEN, last_s)
     return max(min(window_s, _age(one.pod, now), looked_s), 0.0)
-
-
-def _figures(
-    readings: Sequence[PodReading], spans: Sequence[float], limits: EngineLimits, age_s: float
-) -> Figures:
-    total: dict[str, float] = defaultdict(float)
-    accepted: dict[int, float] = defaultdict(float)
-    offered_rps = 0.0
-    for reading, span_s in zip(readings, spans, strict=True):
-        for name, value in reading.stats.items():
-            total[name] += value
-        for position, value in reading.accepted.items():
-            accepted[position] += value
-        if span_s > 0:
-            # Of each pod: what one gives up, another does not queue.
-            offered_rps += (CountedWindow(reading.stats, {}).offered or 0.0) / span_s
-    count = len(readings)
-    window = CountedWindow(dict(total), accepted)
-    return Figures(
-        rps=offered_rps / count,
-        total_rps=offered_rps,
-        requests=total["completed"],
-        window_s=sum(spans) / count,
-        inflight=(total["running"] + total["waiting"]) / count,
-        waiting=total["waiting"] / count,
-        latency_s=window.latency_s,
-        ttft_s=window.ttft_s,
-        tpot_s=window.tpot_s,
-        tokens_per_step=_within(window.tokens_per_step, limits),
-        acceptance=window.survival,
-        prompt_tokens=window.prompt_tokens,
-        output_tokens=window.output_tokens,
-        saturated=all(reading.stats.get("waiting_min", 0.0) > 0 for reading in readings),
-        replicas=count,
-        age_s=age_s,
-        given_up=window.given_up_share,
-    )
-
-
-def _within(e: float | None, limits: EngineLimits) -> float | None:
-    """E without what counting puts it off by: a step makes one token at least."""
-    return min(max(e, 1.0), limits.tokens_per_step or math.inf) if e is not None else None
 
 
 def _age(pod: PodState, now: datetime) -> float:

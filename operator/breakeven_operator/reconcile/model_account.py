@@ -24,7 +24,7 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.profile import Prediction
 from breakeven.profile.student_t import t_quantile
-from breakeven_operator.reconcile.live_metrics import Figures
+from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.modelstatus import MOST_WINDOWS, AccountWindow, ModelAccount
 
 _WINDOWS_THAT_LAST = 8
@@ -88,7 +88,7 @@ def with_window(
     profile: str,
     running: ArmEvaluation,
     none: ArmEvaluation | None,
-    figures: Figures,
+    figures: Window,
     drifted: Callable[[], Iterable[str]],
     rules: AccountRules,
     now: datetime,
@@ -192,7 +192,7 @@ def _median(
 def _window(
     running: ArmEvaluation,
     none: ArmEvaluation | None,
-    figures: Figures,
+    figures: Window,
     drifted: tuple[str, ...],
     rules: AccountRules,
     now: datetime,

@@ -82,17 +82,7 @@ def _first_cause(profile: Profile, arm: Arm | None, choice: Choice, live: Live |
     if arm is None or arm.k == 0 or figures is None or choice.explained is None or pays_now(choice):
         return None
     snapshot = ModelSnapshot(
-        pods=figures.replicas,
-        requests=figures.rps * figures.window_s * figures.replicas,
-        window_s=figures.window_s,
-        latency_s=figures.latency_s,
-        ttft_s=figures.ttft_s,
-        tokens_per_step=figures.tokens_per_step,
-        survival=figures.acceptance,
-        speculating=True,
-        waiting_min=1.0 if figures.saturated else 0.0,
-        prompt_tokens=figures.prompt_tokens,
-        output_tokens=figures.output_tokens,
+        figures.replicas, figures, speculating=True, waiting_min=1.0 if figures.saturated else 0.0
     )
     try:
         return next(iter(diagnose(snapshot, profile, arm).findings), None)

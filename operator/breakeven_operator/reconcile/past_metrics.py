@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
+from breakeven.serving.plausibility import MOST_RPS
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import FIGURE, WORKLOAD
-from breakeven_operator.reconcile.plausibility import MOST_RPS
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 

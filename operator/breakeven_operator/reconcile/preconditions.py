@@ -9,8 +9,8 @@ from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import Evaluations
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.outage import outage_allowed
 from breakeven_operator.reconcile.suspicion import suspicion_of
 from breakeven_operator.reconcile.target import Refusal
@@ -133,7 +133,7 @@ def refuse_capacity(
     policy: UpdatePolicy,
     workload: Workload,
     profile: Profile,
-    figures: Figures | None,
+    figures: Window | None,
     arms: tuple[Arm, ...],
     evaluations: Evaluations | None,
     now: datetime,

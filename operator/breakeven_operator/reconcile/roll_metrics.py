@@ -15,10 +15,10 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks
+from breakeven.serving.plausibility import MOST_RPS
 from breakeven_operator.ports import Samples
 from breakeven_operator.reconcile.fleet_query import ROLLED, SAMPLED, STAT
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
-from breakeven_operator.reconcile.plausibility import MOST_RPS
 from breakeven_operator.resources.rolloutstatus import Rollout
 
 # Kubernetes cuts the name of whatever makes a pod here, and adds five letters.

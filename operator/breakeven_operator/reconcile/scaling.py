@@ -22,8 +22,9 @@ from breakeven.planning.capacity import (
 )
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
+from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.decide import RollCost, load_of, policy_of, seen_of
-from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -47,7 +48,7 @@ class FleetNeed:
     """
 
     capacities: tuple[Capacity, ...]
-    figures: Figures | None
+    figures: Window | None
     recommended: int | None
     scaled_by: str | None
     fewest: FewestReplicas | None
@@ -86,8 +87,8 @@ def fleet_need(
     return FleetNeed(capacities, figures, recommended, workload.scaled_by, fewest)
 
 
-def _known(live: Live, window_s: float) -> Figures | None:
-    """Figures whose load may be believed: also few requests are a load, and say that few replicas suffice."""
+def _known(live: Live, window_s: float) -> Window | None:
+    """Window whose load may be believed: also few requests are a load, and say that few replicas suffice."""
     figures = live.figures
     return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
 
@@ -103,7 +104,7 @@ def _capacities(
     spec: SpeculativeServiceSpec,
     profile: Profile,
     running: Arm | None,
-    figures: Figures | None,
+    figures: Window | None,
     memory: MemoryStatus,
     batch: int | None,
 ) -> Mapping[Arm, Capacity | None]:

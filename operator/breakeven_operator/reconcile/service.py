@@ -9,6 +9,7 @@ from typing import Any
 
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
+from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
@@ -32,7 +33,6 @@ from breakeven_operator.reconcile.live_metrics import Live, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
-from breakeven_operator.reconcile.plausibility import EngineLimits, engine_limits
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, forget_target, watch
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.status_diff import Worth, worth_writing

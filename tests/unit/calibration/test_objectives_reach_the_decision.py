@@ -10,7 +10,6 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.load_driver.counters import EngineWindow
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.planning.outlook import PastRates
@@ -18,9 +17,9 @@ from breakeven.planning.wording import sentence
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
+from breakeven.serving.counted_window import Window
 from breakeven_operator.calibration.measurements import points_csv, stored
 from breakeven_operator.reconcile.decide import RollCost, choose
-from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -58,7 +57,15 @@ def measured(arm: Arm, clients: int) -> Point:
             send_lag_p99_s=1e-4,
             relative_error=0.01,
         ),
-        EngineWindow(1.0 + 0.6 * arm.k**0.5, float(arm.k), (), 900, 0.0, 0.0) if arm.k else EngineWindow(),
+        Window(
+            tokens_per_step=1.0 + 0.6 * arm.k**0.5,
+            drafted_per_step=float(arm.k),
+            drafts=900,
+            preemptions=0.0,
+            prefix_hit_ratio=0.0,
+        )
+        if arm.k
+        else Window(),
     ).point()
 
 
@@ -87,9 +94,7 @@ def decision(profile: Profile, slo: dict[str, int], rps: float = 4.0):
             "slo": slo,
         }
     )  # fmt: skip
-    figures = Figures(
-        rps, rps, 1000, 300.0, None, None, None, None, None, None, (), None, None, False, 1, 1.0
-    )
+    figures = Window(300.0, rps=rps, total_rps=rps, requests=1000)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
     cost = RollCost(60.0)
     explained = choose(

@@ -10,11 +10,11 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.load_driver.counters import EngineWindow
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.table import read
+from breakeven.serving.counted_window import Window
 from breakeven_operator.calibration.measurements import measured_of, points_csv
 from breakeven_operator.driver import PointStore, RunGoneError, TrialEnvironment
 from breakeven_operator.ports import ClusterError
@@ -43,7 +43,14 @@ def one_point():
         0.0000123,
         0.01,
     )
-    engine = EngineWindow(2.2, 2.0, (0.7, 0.5), 900, 0.0, 0.0)
+    engine = Window(
+        tokens_per_step=2.2,
+        drafted_per_step=2.0,
+        survival=(0.7, 0.5),
+        drafts=900,
+        preemptions=0.0,
+        prefix_hit_ratio=0.0,
+    )
     load = ImposedLoad(LoadMode.POISSON, 10.0)
     return MeasuredWindow(Arm("eagle3", 2, "eagle"), load, clients, engine, 0.00001, 0.3).point()
 

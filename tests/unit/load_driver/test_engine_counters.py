@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
+from breakeven.serving.plausibility import EngineLimits
 
 LABEL = 'engine="0",model_name="tiny"'
 # A real vLLM 0.32 with n-gram k=3 after eight requests of 50 tokens (samples of its page, in its order).
@@ -79,6 +80,15 @@ def test_without_speculation_there_are_no_drafts_rather_than_zero():
 def test_a_counter_that_went_backwards_gives_no_figure():
     late = read_counters(NGRAM_PAGE)
     assert between(replace(late, generation_tokens=9999.0), late).tokens_per_step is None
+
+
+@pytest.mark.parametrize(("k", "counted", "kept"), [(0, 1.00032, 1.0), (3, 4.0004, 4.0), (3, 3.9, 3.9)])
+def test_steps_that_vllm_merged_make_no_impossible_row(k, counted, kept):
+    # 1.00032 is what a real vLLM 0.32 said with sixteen clients; `fit` refuses more than k + 1.
+    late = replace(ZERO, generation_tokens=1e5 * counted, request_steps=1e5, draft_tokens=1e5 * (k + 1e-3))
+    window = between(ZERO, late, EngineLimits(tokens_per_step=k + 1.0))
+    assert window.tokens_per_step == pytest.approx(kept)
+    assert window.drafted_per_step == k
 
 
 def test_an_idle_window_gives_no_figure():

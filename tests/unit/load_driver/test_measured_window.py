@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.load_driver.counters import EngineWindow
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.quality import reason_against
 from breakeven.points.table import cells, read, written
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Window
 
 SPREAD = Spread(1.0, 0.9, 1.5, 2.0)
 STEADY = WindowStatistics(
@@ -39,7 +39,7 @@ GOOD = MeasuredWindow(
     NO_SPECULATION,
     ImposedLoad(LoadMode.POISSON, 10.0),
     STEADY,
-    EngineWindow(preemptions=0.0),
+    Window(preemptions=0.0),
     queued_ratio=0.0,
 )
 CEILING = replace(GOOD, load=ImposedLoad(LoadMode.CLOSED, 64))
@@ -64,12 +64,12 @@ def seen(**changes: float) -> MeasuredWindow:
         (seen(mean_inflight=12.0, seconds=4.0), ()),
         (seen(requests=4), (Reason.POINT_TOO_SHORT,)),
         (replace(GOOD, overloaded=True), (Reason.SATURATED_POINT,)),
-        (replace(GOOD, engine=EngineWindow(preemptions=2.0)), (Reason.PREEMPTING,)),
+        (replace(GOOD, engine=Window(preemptions=2.0)), (Reason.PREEMPTING,)),
         # A closed loop has no rate of its own that its in-flight could contradict.
         (replace(CEILING, clients=replace(STEADY, mean_inflight=64.0)), ()),
         # Its requests spend a fifth of their latency without a place in the batch: more clients would only wait.
-        (replace(CEILING, engine=EngineWindow(queue_s=0.2)), (Reason.SATURATED_POINT,)),
-        (replace(CEILING, engine=EngineWindow(queue_s=0.05)), ()),
+        (replace(CEILING, engine=Window(queue_s=0.2)), (Reason.SATURATED_POINT,)),
+        (replace(CEILING, engine=Window(queue_s=0.05)), ()),
     ],
 )
 def test_each_reason_has_its_word(point, flags):
@@ -84,12 +84,12 @@ def test_few_requests_at_a_low_rate_are_not_saturation():
 
 def test_requests_that_wait_for_the_next_step_are_no_queue():
     # Answers of six steps: one in seven requests waits for a step to end, at any load and in any reading.
-    assert replace(GOOD, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags == ()
-    assert replace(CEILING, queued_ratio=0.15, engine=EngineWindow(queue_s=0.0)).flags == ()
+    assert replace(GOOD, queued_ratio=0.15, engine=Window(queue_s=0.0)).flags == ()
+    assert replace(CEILING, queued_ratio=0.15, engine=Window(queue_s=0.0)).flags == ()
 
 
 def test_an_open_loop_that_queues_in_bursts_and_is_answered_is_not_saturated():
-    assert replace(GOOD, engine=EngineWindow(queue_s=0.2)).flags == ()
+    assert replace(GOOD, engine=Window(queue_s=0.2)).flags == ()
 
 
 def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
@@ -103,7 +103,7 @@ def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
 
 def test_a_window_of_few_generations_says_so_and_is_not_called_saturated():
     wave = replace(STEADY, seconds=4.0, requests=110, mean_inflight=64.0)
-    point = replace(CEILING, clients=wave, engine=EngineWindow(queue_s=0.5))
+    point = replace(CEILING, clients=wave, engine=Window(queue_s=0.5))
     assert point.flags == (Reason.POINT_TOO_SHORT,)
     longer = replace(point, clients=replace(wave, seconds=10.0, requests=260))
     assert longer.flags == (Reason.SATURATED_POINT,)
@@ -119,7 +119,9 @@ def test_a_closed_loop_answers_what_is_in_flight_over_the_latency():
 
 def test_the_row_has_the_contracts_columns_and_reads_back():
     arm = Arm("eagle3", 3, "eagle")
-    engine = EngineWindow(2.078, 3.0, (0.57, 0.28, 0.13), 1000, 0.0)
+    engine = Window(
+        tokens_per_step=2.078, drafted_per_step=3.0, survival=(0.57, 0.28, 0.13), drafts=1000, preemptions=0.0
+    )
     point = replace(GOOD, arm=arm, engine=engine, overloaded=True)
     row = cells(point.point())
     assert (row["method"], row["k"], row["candidate"], row["load_mode"]) == (
@@ -147,14 +149,6 @@ def test_a_window_without_an_answer_inside_makes_no_row_that_fit_refuses():
     assert (row["achieved_rps"], row["tokens_per_second"]) == ("", "")
     (again,) = read(written([row]), "p.csv")
     assert reason_against(again) is Reason.SATURATED_POINT
-
-
-@pytest.mark.parametrize(("k", "counted", "kept"), [(0, 1.00032, 1.0), (3, 4.0004, 4.0), (3, 3.9, 3.9)])
-def test_steps_that_vllm_merged_make_no_impossible_row(k, counted, kept):
-    # 1.00032 is what a real vLLM 0.32 said with sixteen clients; `fit` refuses more than k + 1.
-    engine = EngineWindow(counted, float(k), drafts=100.0 if k else None)
-    arm = Arm("ngram", k) if k else NO_SPECULATION
-    assert replace(GOOD, arm=arm, engine=engine).point().tokens_per_step == kept
 
 
 def test_the_number_in_flight_is_what_requests_met():

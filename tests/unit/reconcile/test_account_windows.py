@@ -15,11 +15,12 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.evaluation import evaluate
 from breakeven.planning.objective import Slo
 from breakeven.profile import Conditions, LoadPoint
+from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import present_drift, take_account
 from breakeven_operator.reconcile.drift import Drift
-from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import AccountRules, of_arm, recent, span_s, with_window
 from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.resources import SpeculativeServiceSpec
@@ -43,21 +44,18 @@ PROFILE = law_model(
 EVALUATIONS = evaluate(
     PROFILE, [NO_SPECULATION, EAGLE, LONGER], LoadPoint(rps=4.0), lambda _: Conditions(), Slo()
 )
-FIGURES = Figures(
+FIGURES = Window(
     rps=4.0,
     total_rps=4.0,
     requests=1200.0,
     window_s=300.0,
     inflight=3.0,
-    waiting=0.0,
     latency_s=EAGLE_S,
     ttft_s=0.1 * EAGLE_S,
     tpot_s=0.01 * EAGLE_S,
     tokens_per_step=2.8,
-    acceptance=(),
     prompt_tokens=200.0,
     output_tokens=100.0,
-    saturated=False,
     replicas=1,
     age_s=1.0,
 )

@@ -7,29 +7,27 @@ from dataclasses import replace
 import pytest
 
 from breakeven.profile import Profile
+from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated, ProfileEntry
 from breakeven_operator.reconcile.carried import carries, with_carried
-from breakeven_operator.reconcile.live_metrics import Figures, Live
+from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from fakes.fleet_world import EAGLE, GPU, profile_json
 
 # Two replicas, 20 rps and 30 in flight on each, over 12 s.
-STEADY = Figures(
+STEADY = Window(
     rps=20.0,
     total_rps=40.0,
     requests=480.0,
     window_s=12.0,
     inflight=30.0,
-    waiting=0.0,
     latency_s=1.5,
     ttft_s=0.1,
     tpot_s=0.05,
     tokens_per_step=2.9,
-    acceptance=(),
     prompt_tokens=64.0,
     output_tokens=16.0,
-    saturated=False,
     replicas=2,
     age_s=1.0,
 )

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
-from breakeven_operator.reconcile.plausibility import EngineLimits
 from breakeven_operator.workloads.workload import PodState
 
 TIMES = ("first_seen_s", "last_seen_s")
@@ -95,7 +95,7 @@ def test_tokens_per_step_is_per_request_step_and_not_per_draft():
     live = read(series("a", STATS | page, accepted=(96.0, 96.0, 88.0)))
     assert live.figures is not None
     assert live.figures.tokens_per_step == pytest.approx(392 / 127)
-    assert live.figures.acceptance == pytest.approx((1.0, 1.0, 88 / 96))
+    assert live.figures.survival == pytest.approx((1.0, 1.0, 88 / 96))
 
 
 def test_offered_load_counts_what_piles_up():

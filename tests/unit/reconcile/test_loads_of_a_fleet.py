@@ -9,8 +9,8 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.outlook import PastRates
 from breakeven.profile import Profile
+from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.decide import RollCost, choose
-from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from fakes.fleet_world import EAGLE, SERVICE, profile_json
@@ -26,24 +26,7 @@ STEPS = 864
 
 
 def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW):
-    figures = Figures(
-        total_rps / replicas,
-        total_rps,
-        1000,
-        300.0,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        (),
-        None,
-        None,
-        False,
-        replicas,
-        1.0,
-    )
+    figures = Window(300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000)
     return choose(
         SPEC,
         Profile.from_json(profile_json()),

@@ -12,11 +12,11 @@ from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
+from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PODS
 from breakeven_operator.reconcile.decide import RollCost, policy_of
 from breakeven_operator.reconcile.judge import roll_cost
-from breakeven_operator.reconcile.live_metrics import Figures
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import RolloutContext
@@ -35,8 +35,20 @@ DEPLOYMENT = FleetWorld().target
 
 
 def figures(total_rps):
-    return Figures(
-        total_rps / 2, total_rps, 1000, 300.0, 1.0, 0.0, 1.0, 0.1, 0.01, 1.0, (), 100.0, 100.0, False, 2, 1.0
+    return Window(
+        300.0,
+        replicas=2,
+        rps=total_rps / 2,
+        total_rps=total_rps,
+        requests=1000,
+        inflight=1.0,
+        latency_s=1.0,
+        ttft_s=0.1,
+        tpot_s=0.01,
+        tokens_per_step=1.0,
+        prompt_tokens=100.0,
+        output_tokens=100.0,
+        age_s=1.0,
     )
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
+from breakeven.serving.counted_window import Window
+from breakeven.serving.plausibility import engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.decide import seen_of
-from breakeven_operator.reconcile.live_metrics import Figures, Live
-from breakeven_operator.reconcile.plausibility import engine_limits
+from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
@@ -26,9 +27,9 @@ from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PROFILE = Profile.from_json(profile_json())
-FIGURES = Figures(
-    rps=8.0, total_rps=24.0, requests=500.0, window_s=300.0, inflight=10.0, waiting=0.0, latency_s=1.2, ttft_s=None,
-    tpot_s=None, tokens_per_step=None, acceptance=(), prompt_tokens=200.0, output_tokens=100.0, saturated=False, replicas=3,
+FIGURES = Window(
+    rps=8.0, total_rps=24.0, requests=500.0, window_s=300.0, inflight=10.0, latency_s=1.2, ttft_s=None,
+    tpot_s=None, tokens_per_step=None, prompt_tokens=200.0, output_tokens=100.0, saturated=False, replicas=3,
     age_s=1.0,
 )  # fmt: skip
 NONE_RUNS = RunningArm(NO_SPECULATION, "Annotation")
@@ -52,7 +53,7 @@ def pod(value: str | None, **changes: Any) -> Any:
 
 
 def need(
-    figures: Figures | None = FIGURES,
+    figures: Window | None = FIGURES,
     running: RunningArm = NONE_RUNS,
     target: Workload | None = None,
     memory: MemoryStatus | None = None,

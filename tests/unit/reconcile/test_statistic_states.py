@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 
 from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
-from breakeven_operator.reconcile.plausibility import EngineLimits
 from breakeven_operator.workloads.workload import PodState
 from fakes.engine_pages import Grown, Scrapes, State, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore
@@ -79,7 +79,7 @@ def test_where_all_are_present_the_figures_are_those_of_the_page(histograms):
     assert found.figures.rps == pytest.approx(RPS)
     assert found.figures.latency_s == pytest.approx(LATENCY_S)
     assert found.figures.tokens_per_step == pytest.approx(E)
-    assert found.figures.acceptance == pytest.approx((60 / 70, 30 / 70, 20 / 70))
+    assert found.figures.survival == pytest.approx((60 / 70, 30 / 70, 20 / 70))
 
 
 @pytest.mark.parametrize("state", State)
@@ -90,7 +90,7 @@ def test_each_statistic_in_each_state_has_its_word(stat, state):
     assert found.reason == expected, found.message
     if expected == "MetricsAvailable":
         assert found.figures is not None
-        assert found.figures.acceptance == (), "not zero"
+        assert found.figures.survival == (), "not zero"
         return
     assert found.figures is None
     assert POD in found.message

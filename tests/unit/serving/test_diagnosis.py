@@ -10,25 +10,39 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
 from breakeven.serving.causes import Cause, ModelSnapshot
+from breakeven.serving.counted_window import Window
 from breakeven.serving.diagnosis import Diagnosis, diagnose
+from breakeven.serving.growths import Growths
 from breakeven.tiers import Schedule
 from fakes.lawful_profile import lawful_profile_json
 from fakes.scheduled_points import STEEP, all_points
 
 HEALTHY = ModelSnapshot(
     pods=2,
-    requests=600.0,
-    window_s=300.0,
-    latency_s=2.0,
-    ttft_s=0.2,
-    tokens_per_step=2.4,
-    survival=(0.7, 0.45, 0.25),
+    window=Window(
+        window_s=300.0,
+        replicas=2,
+        rps=1.0,
+        total_rps=2.0,
+        requests=600.0,
+        latency_s=2.0,
+        ttft_s=0.2,
+        tpot_s=1.8 / 199.0,
+        tokens_per_step=2.4,
+        survival=(0.7, 0.45, 0.25),
+        preemptions=0.0,
+        output_tokens=200.0,
+    ),
     speculating=True,
     waiting_min=0.0,
     kv_usage=0.4,
-    preemptions=0.0,
-    output_tokens=200.0,
 )
+
+
+def changed(**changes):
+    """Healthy figures but for some."""
+    seen = {name: changes.pop(name) for name in [*changes] if hasattr(HEALTHY.window, name)}
+    return replace(HEALTHY, **changes, window=replace(HEALTHY.window, **seen))
 
 
 def causes(snapshot):
@@ -51,6 +65,8 @@ def test_healthy_figures_without_a_profile_cannot_be_judged():
         ({"tokens_per_step": 1.02, "survival": (0.02, 0.0, 0.0)}, Cause.ACCEPTANCE_COLLAPSED),
         ({"survival": (0.7, 0.3, 0.02)}, Cause.DRAFT_TOO_LONG),
         ({"survival": (0.7, 0.02, 0.01)}, Cause.DRAFT_TOO_LONG),
+        ({"not_a_number": "e2e_s"}, Cause.SERIES_NOT_A_NUMBER),
+        ({"impossible": "running is -1, and nothing counts below zero"}, Cause.SERIES_IMPOSSIBLE),
         ({"waiting_min": 4.0}, Cause.SATURATED),
         ({"kv_usage": 0.99}, Cause.KV_CACHE_FULL),
         ({"preemptions": 3.0}, Cause.KV_CACHE_FULL),
@@ -58,14 +74,12 @@ def test_healthy_figures_without_a_profile_cannot_be_judged():
     ],
 )
 def test_each_cause_is_seen_in_its_figures_and_not_in_healthy_ones(change, cause):
-    assert cause in causes(replace(HEALTHY, **change))
+    assert cause in causes(changed(**change))
     assert cause not in causes(HEALTHY)
 
 
 def test_an_engine_before_v1_speculates_and_counts_no_drafts():
-    old = replace(
-        HEALTHY, speculating=False, first_engine=True, survival=(), missing=("vllm:x",), preemptions=12.0
-    )
+    old = changed(speculating=False, first_engine=True, survival=(), missing=("vllm:x",), preemptions=12.0)
     found = diagnose(replace(old, kv_usage=None), None, None)
     assert found.pays is None
     assert "before V1: it speculates, and counts no drafts" in found.sentence
@@ -84,19 +98,20 @@ def test_an_engine_before_v1_speculates_and_counts_no_drafts():
     ],
 )
 def test_a_figure_that_is_not_exported_is_never_zero(change, evidence):
-    found = diagnose(replace(HEALTHY, **change), None, None).findings
+    found = diagnose(changed(**change), None, None).findings
     (full,) = [one for one in found if one.cause is Cause.KV_CACHE_FULL]
     assert full.evidence.startswith(evidence)
 
 
 def test_collapsed_acceptance_is_no_gain_even_without_a_profile():
-    dead = replace(HEALTHY, tokens_per_step=1.0, survival=(0.01, 0.0, 0.0))
+    dead = changed(tokens_per_step=1.0, survival=(0.01, 0.0, 0.0))
     assert diagnose(dead, None, None).pays is False
     assert Cause.DRAFT_TOO_LONG not in causes(dead), "a draft length of 0 is no advice"
 
 
 def test_the_load_is_per_pod():
-    assert HEALTHY.rps == pytest.approx(1.0)
+    of_both = Growths({"completed": 600.0}, span_s=300.0)
+    assert Window.of([of_both], replicas=2).rps == pytest.approx(1.0)
 
 
 EAGLE = Arm("eagle3", 3)
@@ -113,7 +128,7 @@ def at_rps():
     )
 
     def diagnosed(rps: float) -> Diagnosis:
-        snapshot = replace(HEALTHY, requests=rps * HEALTHY.window_s * HEALTHY.pods)
+        snapshot = changed(rps=rps, requests=600.0 * rps)
         return diagnose(snapshot, profile, EAGLE)
 
     return diagnosed
@@ -143,11 +158,11 @@ def test_an_arm_that_is_saturated_alone_does_not_pay(at_rps):
 def test_what_a_schedule_accepts_is_judged_as_a_mixture_over_its_tiers():
     profile = fit_points(all_points(STEEP, Schedule(((1, 3), (21, 0))), tax=0.1))
     scheduled = Arm("eagle3", 3, scheduled=True)
-    late = replace(HEALTHY, survival=(0.7, 0.3, 0.01), output_tokens=None)
-    assert Cause.DRAFT_TOO_LONG in causes(late)
-    found = diagnose(late, profile, scheduled)
+    late = {"survival": (0.7, 0.3, 0.01), "output_tokens": None}
+    assert Cause.DRAFT_TOO_LONG in causes(changed(**late))
+    found = diagnose(changed(**late), profile, scheduled)
     assert {finding.cause for finding in found.findings} == set()
     assert found.pays is True
-    resting = diagnose(replace(late, tokens_per_step=1.01), profile, scheduled)
+    resting = diagnose(changed(**late, tokens_per_step=1.01), profile, scheduled)
     assert [finding.cause for finding in resting.findings] == [Cause.SCHEDULE_RESTS]
-    assert Cause.ACCEPTANCE_COLLAPSED in causes(replace(late, tokens_per_step=1.01))
+    assert Cause.ACCEPTANCE_COLLAPSED in causes(changed(**late, tokens_per_step=1.01))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from breakeven.serving.diagnosis import diagnose
@@ -29,7 +31,7 @@ def test_figures_are_those_of_pods_that_go_on_and_gone_ones_are_named():
     series = ModelSeries().pod("a").pod("b").pod("c", until_s=END_S - 100)
     snapshot = seen(series)
     assert snapshot.pods == 2
-    assert snapshot.rps == pytest.approx(RPS, rel=0.03)
+    assert snapshot.window.rps == pytest.approx(RPS, rel=0.03)
     assert snapshot.gone == {"c": pytest.approx(105, abs=15)}
     assert "the series of c ended within the window" in causes(series)["PodsGone"]
     assert "those of the other 2" in causes(series)["PodsGone"]
@@ -56,6 +58,27 @@ def test_a_series_that_ended_is_neither_missing_nor_a_pod_that_is_gone():
     assert "vllm:e2e_request_latency_seconds_sum of b ended" in causes(series)["SeriesEnded"]
     missing = ModelSeries().pod("a", without={"e2e_request_latency_seconds_sum"})
     assert list(causes(missing)) == ["SeriesMissing"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause", "evidence"),
+    [
+        (math.nan, "SeriesNotANumber", "steps is not a number"),
+        (1e6, "SeriesImpossible", "tokens per step, where the arm that runs makes at least 1"),
+    ],
+)
+def test_counts_that_cannot_be_are_named_and_nothing_is_judged_by_them(wrong, cause, evidence):
+    series = ModelSeries().pod("a").pod("b")
+
+    def ask(promql: str):
+        steps = "inter_token_latency_seconds_count" in promql and promql.startswith("sum(")
+        found = evaluate(series.store, promql, END_S)
+        return [(one.labels, one.value * (wrong if steps else 1.0)) for one in found]
+
+    watch = ModelWatch.of(ask, MODEL, None, WINDOW_S)
+    found = diagnose(watch.with_events(watch.snapshot()), None, None)
+    assert [one.cause for one in found.findings] == [cause]
+    assert evidence in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -97,7 +120,7 @@ def test_other_prefixes_and_labels_give_the_same_figures(prefix):
     series = ModelSeries(prefix).pod("a").pod("10.0.0.7:8000", label="instance").pod("c", until_s=END_S - 60)
     snapshot = seen(series)
     assert (snapshot.pods, set(snapshot.gone)) == (2, {"c"})
-    assert snapshot.rps == pytest.approx(RPS, rel=0.03)
+    assert snapshot.window.rps == pytest.approx(RPS, rel=0.03)
     assert seen(series, "vllm:").pods == 0
 
 
@@ -105,9 +128,9 @@ def test_two_replicas_of_prometheus_count_once_and_native_histograms_as_classic_
     series = ModelSeries().pod("a", copies=("x", "y")).pod("b", native=True)
     snapshot = seen(series)
     assert snapshot.pods == 2
-    assert snapshot.rps == pytest.approx(RPS, rel=0.03)
+    assert snapshot.window.rps == pytest.approx(RPS, rel=0.03)
     assert snapshot.missing == ()
-    assert snapshot.latency_s == pytest.approx(1.5, rel=0.05)
+    assert snapshot.window.latency_s == pytest.approx(1.5, rel=0.05)
 
 
 @pytest.mark.parametrize(

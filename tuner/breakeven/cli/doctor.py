@@ -89,7 +89,8 @@ def command(
 
     With a profile of the same engine the answer has bounds, at the live acceptance and lengths unless others are given.
     Without a profile only causes that the live figures show by themselves are named. The following have a name each: pods
-    that are gone, old samples, series that ended, missing series, failed requests and requests that clients gave up.
+    that are gone, old samples, series that ended, missing series, counts that
+    are no numbers or cannot be, failed requests and requests that clients gave up.
 
     \b
     Example:
@@ -121,9 +122,9 @@ def command(
         echo_result(
             DoctorResult.of(
                 diagnosis,
-                snapshot,
+                snapshot.window,
                 confidence=profile.confidence if profile else DEFAULT_CONFIDENCE,
-                rps=snapshot.rps if snapshot.pods else None,
+                rps=snapshot.window.rps if snapshot.pods else None,
             )
         )
         return

@@ -12,7 +12,9 @@ import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from breakeven.laws.acceptance_numbers import tokens_per_step_from_counters
+from breakeven.serving.counted_window import Window
+from breakeven.serving.growths import Growths
+from breakeven.serving.plausibility import EngineLimits
 
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 _SERIES = (
@@ -37,6 +39,20 @@ _SAMPLE = re.compile(
     re.MULTILINE,
 )
 _POSITION = re.compile(r'(?:^|,)position="(\d{1,4})"')
+_STATISTICS = {
+    "generated": "generation_tokens",
+    "started": "first_tokens",
+    "steps": "request_steps",
+    "step_s": "stepping_s",
+    "admitted": "admitted",
+    "queued_s": "queued_s",
+    "drafts": "drafts",
+    "drafted": "draft_tokens",
+    "preemptions": "preemptions",
+    "looked_up": "prefix_queries",
+    "hits": "prefix_hits",
+}
+"""Fields of a reading, by the statistics that a Window is made of."""
 # No engine drafts so far ahead, and a list of positions is as long as the highest of them.
 _MOST_POSITIONS = 64
 
@@ -127,74 +143,21 @@ def read_counters(page: str) -> EngineCounters:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class EngineWindow:
-    """Activity of the engine between two readings.
+def between(before: EngineCounters, after: EngineCounters, limits: EngineLimits | None = None) -> Window:
+    """What one engine did between two readings.
 
-    Attributes:
-        tokens_per_step: E, tokens per request-step with the bonus token; right for drafters that draft only sometimes
-            (n-gram, suffix), where 1 + accepted/drafts is not.
-        drafted_per_step: drafted tokens per request-step.
-        survival: share of drafts whose first i tokens were all accepted, i = 1..k.
-        drafts: number of drafts behind `survival`.
-        preemptions: requests thrown out of the KV pool.
-        prefix_hit_ratio: share of prompt tokens that cost no prefill.
-        queue_s: mean wait for a place in the batch beyond the rest of a step, of the requests that ended. A request that
-            comes during a step waits for its end on an idle engine too: up to a whole step, which is a seventh of the
-            latency if an answer takes six.
+    A counter that is missing, or went backwards because the engine restarted in between, gives no figure.
     """
-
-    tokens_per_step: float | None = None
-    drafted_per_step: float | None = None
-    survival: tuple[float, ...] = ()
-    drafts: float | None = None
-    preemptions: float | None = None
-    prefix_hit_ratio: float | None = None
-    queue_s: float | None = None
-
-
-def between(before: EngineCounters, after: EngineCounters) -> EngineWindow:
-    """Difference of two readings of one engine; a figure without data is None, never zero."""
-    steps = _delta(before.request_steps, after.request_steps)
-    tokens = _delta(before.generation_tokens, after.generation_tokens)
-    first = _delta(before.first_tokens, after.first_tokens)
-    drafts = _delta(before.drafts, after.drafts)
-    accepted = [
-        late - early
-        for early, late in zip_longest(before.accepted_at or (), after.accepted_at or (), fillvalue=0.0)
-    ]
-    tokens_per_step = None
-    if tokens is not None and first is not None and steps:
-        tokens_per_step = float(tokens_per_step_from_counters(tokens, first, steps))
-    return EngineWindow(
-        tokens_per_step=tokens_per_step,
-        drafted_per_step=_ratio(_delta(before.draft_tokens, after.draft_tokens), steps),
-        survival=tuple(count / drafts for count in accepted) if drafts else (),
-        drafts=drafts,
-        preemptions=_delta(before.preemptions, after.preemptions),
-        prefix_hit_ratio=_ratio(
-            _delta(before.prefix_hits, after.prefix_hits), _delta(before.prefix_queries, after.prefix_queries)
-        ),
-        queue_s=_queue_s(before, after),
+    grown = {
+        stat: late - early
+        for stat in _STATISTICS
+        if (early := getattr(before, _STATISTICS[stat])) is not None
+        and (late := getattr(after, _STATISTICS[stat])) is not None
+        and late >= early
+        # A sum of engines may be beyond what a number holds.
+        and math.isfinite(late - early)
+    }
+    accepted = zip_longest(before.accepted_at or (), after.accepted_at or (), fillvalue=0.0)
+    return Window.of(
+        [Growths(grown, {place: late - early for place, (early, late) in enumerate(accepted)})], limits
     )
-
-
-def _queue_s(before: EngineCounters, after: EngineCounters) -> float | None:
-    waited_s = _ratio(_delta(before.queued_s, after.queued_s), _delta(before.admitted, after.admitted))
-    step_s = _ratio(
-        _delta(before.stepping_s, after.stepping_s), _delta(before.request_steps, after.request_steps)
-    )
-    return None if waited_s is None or step_s is None else max(0.0, waited_s - step_s)
-
-
-def _delta(before: float | None, after: float | None) -> float | None:
-    """Growth of a counter; None if it is missing or went backwards (the engine restarted in between)."""
-    if before is None or after is None or after < before:
-        return None
-    grown = after - before
-    # A sum of engines may be beyond what a number holds.
-    return grown if math.isfinite(grown) else None
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.arm import Arm
-from breakeven.load_driver.counters import EngineWindow
 from breakeven.load_driver.window import WindowStatistics
 from breakeven.points.point import COLUMNS, ImposedLoad, Point, significant
 from breakeven.points.quality import (
@@ -20,6 +19,7 @@ from breakeven.points.quality import (
     unsteady,
 )
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class MeasuredWindow:
     arm: Arm
     load: ImposedLoad
     clients: WindowStatistics
-    engine: EngineWindow
+    engine: Window
     queued_ratio: float | None = None
     kv_usage_max: float | None = None
     overloaded: bool = False
@@ -129,10 +129,8 @@ class MeasuredWindow:
             "prompt_tokens": seen.prompt_tokens,
             "output_tokens": seen.output_tokens,
             "output_tokens_sq": seen.output_tokens_sq,
-            # Under load vLLM's front end merges outputs of consecutive steps into one and so counts a step too few
-            # now and then (0.32: 3 in 10,000); more than k + 1 tokens in a step there are not.
-            "tokens_per_step": _at_most(engine.tokens_per_step, k + 1.0),
-            "drafted_per_step": _at_most(engine.drafted_per_step, k) if k else None,
+            "tokens_per_step": engine.tokens_per_step,
+            "drafted_per_step": engine.drafted_per_step if k else None,
             "drafts": engine.drafts,
             "requests": seen.requests,
             "preemptions": engine.preemptions,
@@ -154,10 +152,6 @@ class MeasuredWindow:
             accept=tuple(significant(share) for share in engine.survival),
             **_within_range(figures),
         )
-
-
-def _at_most(value: float | None, bound: float) -> float | None:
-    return None if value is None else min(value, bound)
 
 
 def _within_range(figures: dict[str, float | None]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from itertools import takewhile
 
 from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
-from breakeven.load_driver.counters import EngineCounters, EngineWindow, between, read_counters
+from breakeven.load_driver.counters import EngineCounters, between, read_counters
 from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.lengths import FixedLengths
 from breakeven.load_driver.loads import residual_lengths, send_offsets
@@ -32,6 +32,8 @@ from breakeven.load_driver.records import CUT_OFF, RequestRecord
 from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
 from breakeven.load_driver.window import relative_error, summarise
 from breakeven.points.quality import FEWEST_GENERATIONS
+from breakeven.serving.counted_window import Window
+from breakeven.serving.plausibility import EngineLimits
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
@@ -204,7 +206,9 @@ async def measure(
         trial.arm,
         step.load,
         seen,
-        between(readings[0], readings[-1]) if len(readings) > 1 else EngineWindow(),
+        between(readings[0], readings[-1], EngineLimits(tokens_per_step=trial.arm.k + 1.0))
+        if len(readings) > 1
+        else Window(),
         queued_ratio=_queued_ratio(readings),
         kv_usage_max=max(
             (reading.kv_usage for reading in readings if reading.kv_usage is not None), default=None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from breakeven.serving.counted_window import Window
 
 FULL_POOL = 0.95
 """Share of the KV pool in use from which new tokens cost preemptions."""
@@ -23,6 +25,8 @@ class Cause(StrEnum):
     NO_SERIES = "NoSeries"
     NO_REQUESTS = "NoRequests"
     SERIES_MISSING = "SeriesMissing"
+    SERIES_NOT_A_NUMBER = "SeriesNotANumber"
+    SERIES_IMPOSSIBLE = "SeriesImpossible"
     SERIES_STALE = "SeriesStale"
     SERIES_ENDED = "SeriesEnded"
     PODS_GONE = "PodsGone"
@@ -56,17 +60,17 @@ class HttpRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
-    """Figures of one model over one window, summed over its pods; None if there is no series.
+    """What is seen of one model over one window.
 
     Attributes:
-        pods: with series of this model. requests: finished in the window. window_s: its length.
-        latency_s, ttft_s: ratios of sums over requests. tokens_per_step: E per request-step, bonus token included.
-        survival: accepted per draft, by position; empty without speculative series.
-        waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use.
-        preemptions: in the window. itl_s: mean time between outputs of a request; each output has E tokens. prompt_tokens, output_tokens: means per request.
-        offered: requests that were asked for in the window; None: as many as finished. given_up: share of those that began whose clients
-            went away before the end. missing: names of series that are needed and not there.
-        given_up_requests: their number. first_engine: whether the series are those of a speculating vLLM before V1, which counts no drafts.
+        pods: with series of this model.
+        window: their figures.
+        speculating: whether they count drafts.
+        waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use; None: not counted.
+        missing: names of series that are needed and not there.
+        not_a_number: the first statistic that is none.
+        impossible: how counters contradict each other, as a sentence without a full stop.
+        first_engine: whether the series are those of a speculating vLLM before V1, which counts no drafts.
         gone: pods that had series in the window and have none now, with the age of their newest sample (s).
         ages_s: the same age, of the pods that have series.
         ended: series that ended in the window while the engine's others go on, each with its pod.
@@ -75,36 +79,19 @@ class ModelSnapshot:
     """
 
     pods: int
-    requests: float
-    window_s: float
-    latency_s: float | None = None
-    ttft_s: float | None = None
-    tokens_per_step: float | None = None
-    survival: Sequence[float] = ()
+    window: Window
     speculating: bool = False
     waiting_min: float | None = None
     kv_usage: float | None = None
-    preemptions: float | None = None
-    prompt_tokens: float | None = None
-    output_tokens: float | None = None
-    itl_s: float | None = None
-    offered: float | None = None
-    given_up: float = 0.0
     missing: tuple[str, ...] = ()
+    not_a_number: str | None = None
+    impossible: str | None = None
     first_engine: bool = False
-    given_up_requests: float = 0.0
     gone: Mapping[str, float] = field(default_factory=dict)
     ages_s: Mapping[str, float] = field(default_factory=dict)
     ended: tuple[str, ...] = ()
     http: HttpRequests | None = None
     elsewhere: str = ""
-
-    @property
-    def tpot_s(self) -> float | None:
-        """Time per output token after the first (s)."""
-        if self.latency_s is None or self.ttft_s is None or not self.output_tokens or self.output_tokens <= 1:
-            return None
-        return max(self.latency_s - self.ttft_s, 0.0) / (self.output_tokens - 1.0)
 
     @property
     def stale(self) -> Mapping[str, float]:
@@ -113,13 +100,9 @@ class ModelSnapshot:
 
     @property
     def unfinished(self) -> float | None:
-        """HTTP requests that no engine finished, and whose clients waited; None if HTTP requests are not counted."""
-        return None if self.http is None else self.http.posts - self.requests - self.given_up_requests
-
-    @property
-    def rps(self) -> float:
-        """Requests per second and pod."""
-        return (self.requests if self.offered is None else self.offered) / self.window_s / max(self.pods, 1)
+        """HTTP requests that no engine finished, and whose clients waited; None where HTTP requests are not counted."""
+        seen = self.window
+        return None if self.http is None else self.http.posts - seen.requests - seen.given_up_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +116,13 @@ class Finding:
 
 def prompt_bound(snapshot: ModelSnapshot) -> bool:
     """Whether most of a request's time passes before its first token."""
-    return bool(snapshot.latency_s and snapshot.ttft_s and snapshot.ttft_s > 0.5 * snapshot.latency_s)
+    return bool(
+        snapshot.window.latency_s
+        and snapshot.window.ttft_s
+        and snapshot.window.ttft_s > 0.5 * snapshot.window.latency_s
+    )
 
 
 def pool_is_full(snapshot: ModelSnapshot) -> bool:
     """Whether new tokens cost preemptions."""
-    return (snapshot.kv_usage or 0.0) > FULL_POOL or (snapshot.preemptions or 0.0) > 0
+    return (snapshot.kv_usage or 0.0) > FULL_POOL or (snapshot.window.preemptions or 0.0) > 0

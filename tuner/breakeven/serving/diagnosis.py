@@ -114,10 +114,22 @@ def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
             f"Prometheus holds series of this model, and not {', '.join(snapshot.missing)}",
             "check which relabelling drops them; what is missing is neither zero nor as it was calibrated",
         )
-    if snapshot.requests <= 0:
+    if snapshot.not_a_number:
+        yield Finding(
+            Cause.SERIES_NOT_A_NUMBER,
+            f"{snapshot.not_a_number} is not a number",
+            "look at the series in Prometheus: a recording rule or a proxy makes NaN or infinity of it; vLLM writes neither",
+        )
+    if snapshot.impossible:
+        yield Finding(
+            Cause.SERIES_IMPOSSIBLE,
+            snapshot.impossible,
+            "check labels that tell engines apart, copies that count twice, and relabelling: no engine counts so",
+        )
+    if snapshot.window.requests <= 0:
         yield Finding(
             Cause.NO_REQUESTS,
-            f"no request finished in {snapshot.window_s:g} s",
+            f"no request finished in {snapshot.window.window_s:g} s",
             "widen --window-seconds, or wait for traffic",
         )
 
@@ -180,13 +192,13 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
     if snapshot.gone:
         yield _gone(snapshot)
     yield from _failed(snapshot)
-    if snapshot.given_up > 0:
+    if snapshot.window.given_up > 0:
         yield Finding(
             Cause.CLIENTS_GIVE_UP,
-            f"clients gave up {snapshot.given_up:.0%} of the requests that began",
+            f"clients gave up {snapshot.window.given_up:.0%} of the requests that began",
             "look for time-outs of clients or proxies that are shorter than answers take; latencies are those of the others",
         )
-    yielded = snapshot.tokens_per_step
+    yielded = snapshot.window.tokens_per_step
     collapsed = snapshot.speculating and yielded is not None and yielded < _COLLAPSED_TOKENS_PER_STEP
     if collapsed and scheduled:
         yield Finding(
@@ -201,12 +213,14 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             "restart one pod and compare: acceptance lost for good until a restart is an engine fault; otherwise "
             "the drafter does not fit the model or the text",
         )
-    dead = next((place for place, share in enumerate(snapshot.survival) if share < DEAD_POSITION), None)
+    dead = next(
+        (place for place, share in enumerate(snapshot.window.survival) if share < DEAD_POSITION), None
+    )
     # Short tiers draft no late positions, which says nothing against long ones.
     if dead and not scheduled:
         yield Finding(
             Cause.DRAFT_TOO_LONG,
-            f"position {dead + 1} survives in {snapshot.survival[dead]:.1%} of drafts",
+            f"position {dead + 1} survives in {snapshot.window.survival[dead]:.1%} of drafts",
             f"try num_speculative_tokens {dead}",
         )
     if snapshot.waiting_min is not None and snapshot.waiting_min >= 1:
@@ -216,7 +230,7 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             "add replicas; past saturation speculation only takes capacity",
         )
     full = snapshot.kv_usage is not None and snapshot.kv_usage > FULL_POOL
-    if full or (snapshot.preemptions or 0) > 0:
+    if full or (snapshot.window.preemptions or 0) > 0:
         pool = (
             f"KV cache up to {snapshot.kv_usage:.0%} full"
             if snapshot.kv_usage is not None
@@ -224,18 +238,18 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
         )
         counted = (
             "preemptions are not exported"
-            if snapshot.preemptions is None
-            else f"{snapshot.preemptions:.0f} preemptions"
+            if snapshot.window.preemptions is None
+            else f"{snapshot.window.preemptions:.0f} preemptions"
         )
         yield Finding(
             Cause.KV_CACHE_FULL,
             f"{counted}; {pool}",
             "the drafter takes its share of the pool: lower --max-num-seqs, shorten contexts, or add replicas",
         )
-    if prompt_bound(snapshot) and snapshot.latency_s and snapshot.ttft_s:
+    if prompt_bound(snapshot) and snapshot.window.latency_s and snapshot.window.ttft_s:
         yield Finding(
             Cause.PREFILL_DOMINATES,
-            f"the first token takes {snapshot.ttft_s:.2f} s of {snapshot.latency_s:.2f} s",
+            f"the first token takes {snapshot.window.ttft_s:.2f} s of {snapshot.window.latency_s:.2f} s",
             "speculation speeds only what follows the first token: look at queueing, prefill and prefix caching",
         )
 
@@ -246,9 +260,9 @@ def _against_profile(
     pair = [fit.lengths for fit in profile.arms if fit.arm in {arm, NO_SPECULATION}]
     # Live lengths convert only from lengths that were measured; lengths that a user gives are refused without those.
     live = Conditions(
-        None if arm.scheduled else snapshot.tokens_per_step,
-        snapshot.prompt_tokens if all(one.prompt_tokens for one in pair) else None,
-        snapshot.output_tokens,
+        None if arm.scheduled else snapshot.window.tokens_per_step,
+        snapshot.window.prompt_tokens if all(one.prompt_tokens for one in pair) else None,
+        snapshot.window.output_tokens,
     )
     conditions = Conditions(
         asked.tokens_per_step or live.tokens_per_step,
@@ -258,14 +272,14 @@ def _against_profile(
     compared = profile.compare(
         arm,
         NO_SPECULATION,
-        rps=snapshot.rps,
+        rps=snapshot.window.rps,
         tokens_per_step=conditions.tokens_per_step,
         prompt_tokens=conditions.prompt_tokens,
         output_tokens=conditions.output_tokens,
     )
     against = Against(snapshot, profile, arm, conditions, compared)
     findings = (*first_causes(against, findings), *last_causes(against))
-    load = f"at {snapshot.rps:.2f} rps per pod"
+    load = f"at {snapshot.window.rps:.2f} rps per pod"
     if compared.speedup is None:
         return Diagnosis(None, f"{arm} and no speculation are both saturated {load}", None, None, findings)
     known = Estimate.of(compared.speedup, compared.speedup_ci)

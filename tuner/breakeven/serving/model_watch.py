@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from breakeven.serving.causes import HttpRequests, ModelSnapshot
-from breakeven.serving.counted_window import CountedWindow
+from breakeven.serving.counted_window import Window
 from breakeven.serving.engine_series import COUNTED, ENGINE, PREFIXES, RUNNING, WAITING, EngineSeries
+from breakeven.serving.growths import NEEDED_COUNTERS, Growths
+from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number
 from breakeven.serving.promql import Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 
@@ -22,8 +24,6 @@ _REPLICA = "replica"
 _POD = ("namespace", _REPLICA)
 _BY_POD = ",".join(_POD)
 _BY_ENGINE = ",".join((*_POD, *ENGINE))
-# Without these counters nothing can be said about speculation.
-_NEEDED = ("completed", "started", "ttft_s", "e2e_s", "e2e_n", "generated", "steps", "prompt_tokens", "output_tokens", "output_n")  # fmt: skip
 _STEP_S = 15
 _MOST_SHOWN = 4
 
@@ -69,7 +69,7 @@ class ModelWatch:
     def snapshot(self) -> ModelSnapshot:
         """Figures of the pods that have series now."""
         if not self.pods:
-            return ModelSnapshot(0, 0.0, self.window_s)
+            return ModelSnapshot(0, Window(float(self.window_s), 0))
         engines, window_s = self.engines, self.window_s
         stats: dict[str, float] = {}
         accepted: dict[int, float] = {}
@@ -85,31 +85,21 @@ class ModelWatch:
             once = self._alive(engines.once("avg", engines.gauge("delta", gauge, window_s)))
             grown = _first(self.ask(f"sum({once})"))
             stats |= {growth: grown} if grown is not None else {}
-        window = CountedWindow(stats, accepted)
-        arrived = CountedWindow(
-            {name: grown for name, grown in stats.items() if name != "running_growth"}, {}
-        )
+        counters = Growths(stats, accepted, float(window_s))
         return ModelSnapshot(
             pods=self.pods,
-            requests=stats.get("completed", 0.0),
-            window_s=window_s,
-            latency_s=window.latency_s,
-            ttft_s=window.ttft_s,
-            tokens_per_step=window.tokens_per_step,
-            survival=window.survival,
+            window=Window.of([counters], replicas=self.pods),
             speculating="drafts" in stats,
             waiting_min=self._gauge("min", "min_over_time", WAITING),
             kv_usage=self._gauge("max", "max_over_time", "kv_cache_usage_perc"),
-            itl_s=window.step_s,
-            preemptions=stats.get("preemptions"),
-            prompt_tokens=window.prompt_tokens,
-            output_tokens=window.output_tokens,
-            offered=arrived.offered,
-            given_up=window.given_up_share,
-            given_up_requests=max(window.given_up or 0.0, 0.0),
             first_engine="drafts" not in stats
             and bool(_first(self.ask(f"count({engines.named('spec_decode_num_emitted_tokens_total')})"))),
-            missing=tuple(f"{engines.prefix}{COUNTED[stat].name}" for stat in _NEEDED if stat not in stats),
+            missing=tuple(
+                f"{engines.prefix}{COUNTED[stat].name}" for stat in missing(counters, NEEDED_COUNTERS)
+            ),
+            not_a_number=not_a_number(counters),
+            # Of the mean pod: what none of them can exceed, their sum may.
+            impossible=impossible(counters.over(self.pods), EngineLimits(), float(window_s)),
         )
 
     def with_events(self, snapshot: ModelSnapshot) -> ModelSnapshot:
@@ -122,7 +112,7 @@ class ModelWatch:
         ages_s = {pod: -seconds for pod, seconds in _by_pod(self.ask(younger)).items()}
         ended = [
             f"{labels['__name__']} of {labels[_REPLICA]}"
-            for labels, _ in self.ask(engines.ended((*_NEEDED, "drafts", "accepted"), self.window_s))
+            for labels, _ in self.ask(engines.ended((*NEEDED_COUNTERS, "drafts", "accepted"), self.window_s))
             if labels.get("__name__") and labels.get(_REPLICA)
         ]
         gone = {pod: age_s for pod, age_s in ages_s.items() if pod not in present}

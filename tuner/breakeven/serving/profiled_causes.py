@@ -58,7 +58,7 @@ class Against:
             return self.profile.compare(
                 arm,
                 NO_SPECULATION,
-                rps=self.snapshot.rps,
+                rps=self.snapshot.window.rps,
                 tokens_per_step=conditions.tokens_per_step,
                 prompt_tokens=conditions.prompt_tokens,
                 output_tokens=conditions.output_tokens,
@@ -92,29 +92,33 @@ def first_causes(against: Against, live: tuple[Finding, ...]) -> Iterator[Findin
 
 def last_causes(against: Against) -> Iterator[Finding]:
     """Figures that only look like a loss."""
-    snapshot, e = against.snapshot, against.snapshot.tokens_per_step
-    if snapshot.itl_s is None or snapshot.tpot_s is None or e is None:
+    snapshot, e = against.snapshot, against.snapshot.window.tokens_per_step
+    if snapshot.window.step_s is None or snapshot.window.tpot_s is None or e is None:
         return
     try:
         without = against.profile.predict(
             NO_SPECULATION,
-            rps=snapshot.rps,
+            rps=snapshot.window.rps,
             prompt_tokens=against.conditions.prompt_tokens,
             output_tokens=against.conditions.output_tokens,
         ).tpot_s
     except BreakevenError:
         return
-    if without is not None and snapshot.itl_s > _MISREAD * without and snapshot.tpot_s < without:
+    if (
+        without is not None
+        and snapshot.window.step_s > _MISREAD * without
+        and snapshot.window.tpot_s < without
+    ):
         yield Finding(
             Cause.ITL_IS_NOT_TPOT,
-            f"{1e3 * snapshot.itl_s:.1f} ms pass between outputs of {e:.2f} tokens: {1e3 * snapshot.tpot_s:.1f} ms per token, "
+            f"{1e3 * snapshot.window.step_s:.1f} ms pass between outputs of {e:.2f} tokens: {1e3 * snapshot.window.tpot_s:.1f} ms per token, "
             f"where a token takes {1e3 * without:.1f} ms without speculation",
             "judge by time per output token or by latency: under speculation inter-token latency is the time of a step",
         )
 
 
 def _mismatch(against: Against) -> Iterator[Finding]:
-    fit, survival = against.fit, against.snapshot.survival
+    fit, survival = against.fit, against.snapshot.window.survival
     calibrated = fit.survival_per_draft if fit is not None and not against.arm.scheduled else ()
     if survival and calibrated and survival[0] < _MISMATCH * calibrated[0]:
         yield Finding(
@@ -197,9 +201,9 @@ def _step_parts(against: Against) -> _StepParts | None:
 def _why_it_loses(against: Against) -> Finding:
     compared = against.compared
     at = (
-        f"{against.arm} is saturated at {against.snapshot.rps:.2f} rps per pod, no speculation is not"
+        f"{against.arm} is saturated at {against.snapshot.window.rps:.2f} rps per pod, no speculation is not"
         if compared.saturated
-        else f"{compared.speedup:.2f}x at {against.snapshot.rps:.2f} rps per pod"
+        else f"{compared.speedup:.2f}x at {against.snapshot.window.rps:.2f} rps per pod"
     )
     if compared.c1_ratio <= 1.0:
         until = f"; the break-even is {compared.break_even_rps:.2f} rps" if compared.break_even_rps else ""
@@ -233,13 +237,17 @@ def _why_it_loses(against: Against) -> Finding:
 def _gain_of_shorter(against: Against) -> str:
     """`: 1.12x of the present speed` of the draft length before the first dead position; empty if it is not known."""
     fit, snapshot = against.fit, against.snapshot
-    dead = next((place for place, share in enumerate(snapshot.survival) if share < DEAD_POSITION), 0)
+    dead = next((place for place, share in enumerate(snapshot.window.survival) if share < DEAD_POSITION), 0)
     shorter = next((one for one in against.profile.arms if one.arm == replace(against.arm, k=dead)), None)
     if fit is None or shorter is None or fit.tokens_per_step is None or shorter.tokens_per_step is None:
         return ""
     e = carried(
         against.arm.method,
-        SeenAt(fit.k, min(max(snapshot.tokens_per_step or 1.0, 1.0), fit.k + 1.0), tuple(snapshot.survival)),
+        SeenAt(
+            fit.k,
+            min(max(snapshot.window.tokens_per_step or 1.0, 1.0), fit.k + 1.0),
+            tuple(snapshot.window.survival),
+        ),
         SeenAt(fit.k, fit.tokens_per_step, fit.acceptance.survival if fit.acceptance else ()),
         SeenAt(shorter.k, shorter.tokens_per_step, shorter.acceptance.survival if shorter.acceptance else ()),
     ).value

@@ -20,7 +20,7 @@ from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Fleet
-from breakeven_sim.replay.stepping import SteppedFleet, Window
+from breakeven_sim.replay.stepping import ReplayedWindow, SteppedFleet
 from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
 _ROUNDED = 0.05
@@ -227,7 +227,7 @@ class Deciding:
 
 
 def decide_after(
-    decider: Decider, past: SeenRates, fleet: SteppedFleet, window: Window, trace: RateTrace
+    decider: Decider, past: SeenRates, fleet: SteppedFleet, window: ReplayedWindow, trace: RateTrace
 ) -> None:
     """The same decision from one window of a stepped fleet.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from breakeven.arm import Arm
 from breakeven_sim.replay.fleet import Fleet, waves
-from breakeven_sim.replay.stepping import SUBSTEPS, PiecewiseLaw, Window, at_rest, implicit
+from breakeven_sim.replay.stepping import SUBSTEPS, PiecewiseLaw, ReplayedWindow, at_rest, implicit
 from breakeven_sim.replay.traces import RateTrace
 
 _Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ STARTS_PER_ROLL = 32
 
 def free_windows(
     trace: RateTrace, arms: Sequence[Arm], law: Callable[[Arm], PiecewiseLaw], replicas: int
-) -> tuple[list[Window], int]:
+) -> tuple[list[ReplayedWindow], int]:
     """All windows of a fleet that always runs the arm that leaves the least in flight, and its changes of arm.
 
     Nothing is planned. At equal numbers in flight the arm with the lowest latency also completes the most requests.
@@ -62,7 +62,7 @@ def free_windows(
             p95_s += laws[place].p95_s(n)
         saturated = all(rps * one.c2_s >= 1.0 for one in laws)
         windows.append(
-            Window(
+            ReplayedWindow(
                 index,
                 rps,
                 inflight / SUBSTEPS,

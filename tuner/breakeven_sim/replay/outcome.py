@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from breakeven.arm import Arm
 from breakeven.planning.objective import Slo
 from breakeven_sim.engine.requests import Request
-from breakeven_sim.replay.stepping import Window
+from breakeven_sim.replay.stepping import ReplayedWindow
 
 _Floats = NDArray[np.float64]
 _Z95 = NormalDist().inv_cdf(0.95)
@@ -136,7 +136,12 @@ def of_requests(
 
 
 def of_windows(
-    policy: str, windows: Sequence[Window], switches: int, slo: Slo, fleet_rps: _Floats, length_s: _Floats
+    policy: str,
+    windows: Sequence[ReplayedWindow],
+    switches: int,
+    slo: Slo,
+    fleet_rps: _Floats,
+    length_s: _Floats,
 ) -> PolicyOutcome:
     """The outcome of stepping: within a window latencies are taken as lognormal through their mean and 95th percentile."""
     mean = np.array([w.latency_s for w in windows])

@@ -102,7 +102,7 @@ class PiecewiseLaw:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReplayedWindow:
     """One window of a stepped fleet.
 
     Attributes:
@@ -163,7 +163,7 @@ class SteppedFleet:
         self.arm = arm
         self.switches += 1
 
-    def step(self, index: int, start_s: float, length_s: float, fleet_rps: float) -> Window:
+    def step(self, index: int, start_s: float, length_s: float, fleet_rps: float) -> ReplayedWindow:
         """Go through one window at a rate of the whole fleet."""
         law, serving = self._mixture(start_s, length_s)
         rps = fleet_rps / serving
@@ -178,7 +178,7 @@ class SteppedFleet:
             total += n
         mean = total / SUBSTEPS
         self._inflight = n * serving / self.replicas
-        return Window(
+        return ReplayedWindow(
             index, rps, mean, law.mean_s(mean), law.p95_s(mean), self.arm, saturated, self.rolling(start_s)
         )
 
@@ -227,7 +227,9 @@ def implicit(n: float, rps: float, law: PiecewiseLaw, h: float) -> float:
     return n1
 
 
-def step_through(fleet: SteppedFleet, trace: RateTrace, act: Callable[[Window, float], None]) -> list[Window]:
+def step_through(
+    fleet: SteppedFleet, trace: RateTrace, act: Callable[[ReplayedWindow, float], None]
+) -> list[ReplayedWindow]:
     """All windows of a trace; `act` sees each window at its end and may roll the fleet."""
     windows = []
     starts: NDArray[np.float64] = trace.start_s

@@ -29,7 +29,7 @@ from breakeven_sim.replay.fleet_arms import CostArms, LawArms
 from breakeven_sim.replay.hindsight import Greedy, best_plan, free_windows
 from breakeven_sim.replay.measured import measured_points, measured_profile
 from breakeven_sim.replay.outcome import PolicyOutcome, of_requests, of_windows
-from breakeven_sim.replay.stepping import PiecewiseLaw, SteppedFleet, Window, step_through
+from breakeven_sim.replay.stepping import PiecewiseLaw, ReplayedWindow, SteppedFleet, step_through
 from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
 POLICIES = (
@@ -276,7 +276,11 @@ class Study:
         )
 
     def _replay_rates(
-        self, trace: RateTrace, arm: Arm, roll_s: float, act: Callable[[SteppedFleet, Window, float], None]
+        self,
+        trace: RateTrace,
+        arm: Arm,
+        roll_s: float,
+        act: Callable[[SteppedFleet, ReplayedWindow, float], None],
     ) -> PolicyOutcome:
         fleet = SteppedFleet(self.law, arm, self.replicas, roll_s)
         windows = step_through(fleet, trace, lambda window, end_s: act(fleet, window, end_s))

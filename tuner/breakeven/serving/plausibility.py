@@ -1,20 +1,21 @@
-"""Finds figures of a pod that cannot be true: they are held against each other and against what any engine can do.
+"""Finds counters that cannot be true, are no numbers, are missing or are old: four different things, each with its own word.
 
-Only what is off by more than any engine, any traffic and Prometheus' sampling explain is refused. A figure that is
-merely surprising is somebody else's question.
+Figures are held against each other and against what any engine can do. Only what is off by more than any engine, any traffic
+and Prometheus' sampling explain is refused. A figure that is merely surprising is somebody else's question.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from breakeven.arm import Arm
 from breakeven.serving.command_line import cut, flag_number, flag_value
-from breakeven.serving.counted_window import CountedWindow
-from breakeven_operator.reconcile.fleet_query import ENGINES, GROWTHS
+from breakeven.serving.growths import GROWTHS, Growths
+
+ENGINES = "engines"
+"""Statistic: how many engines a pod has by the labels of its series."""
 
 # Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
 # its neighbour; vLLM's front end merges outputs of consecutive steps and counts a few steps too few (3 in 10,000).
@@ -91,31 +92,69 @@ def engine_limits(
     )
 
 
-def contradiction(
-    stats: Mapping[str, float],
-    limits: EngineLimits,
-    window_s: float,
-    accepted: Mapping[int, float] = MappingProxyType({}),
+def not_a_number(counters: Growths) -> str | None:
+    """The first statistic that is no number; None: all are."""
+    # The share at a position and the time may be absent; whatever is there must be a number.
+    bad = [name for name, value in counters.stats.items() if not math.isfinite(value)]
+    bad += ["accepted" for value in counters.accepted.values() if not math.isfinite(value)]
+    return bad[0] if bad else None
+
+
+def missing(counters: Growths, needed: Collection[str]) -> list[str]:
+    """Statistics that are needed and that the other series of the same engine stand without: not counted is not zero."""
+    return [name for name in needed if name not in counters.stats]
+
+
+def stale(
+    pod: str, seen_s: float | None, evaluated_s: float | None, now_s: float, allowed_s: float
 ) -> str | None:
-    """What cannot be in the statistics of one pod, as a sentence without a full stop; None: nothing.
+    """Samples too old to decide on, an answer that is, or clocks too far apart to tell; None: none of these.
 
     Args:
-        stats: finite, by name as in `fleet_query`. What is absent is not checked.
-        limits: of its engine.
-        window_s: over which they were taken.
-        accepted: drafts, by position.
+        pod: whose samples.
+        seen_s: Unix time of the newest one; None: longer ago than Prometheus was asked for.
+        evaluated_s: when the answer was made, by Prometheus' clock; None: it does not say.
+        now_s: by the operator's clock.
+        allowed_s: largest age, s.
     """
-    means = CountedWindow(stats, accepted)
-    return next((said for check in _CHECKS if (said := check(stats, means, limits, window_s))), None)
+    if seen_s is None:
+        return f"the newest sample of pod {pod} is longer ago than Prometheus was asked for (allowed: {allowed_s:g} s)"
+    if abs(now_s - seen_s) <= allowed_s:
+        return None
+    if seen_s > now_s:
+        return (
+            f"the newest sample of pod {pod} is dated {seen_s - now_s:.0f} s after the operator's clock: set the clocks of Prometheus "
+            "and of the operator's node to one time"
+        )
+    if evaluated_s is not None and now_s - evaluated_s > evaluated_s - seen_s:
+        # Most of the sample's age came after Prometheus had looked.
+        return (
+            f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock, of a sample {now_s - seen_s:.0f} s "
+            f"old (allowed: {allowed_s:g} s): a cache in front of it repeats an old one, it answers late, or its clock is behind"
+        )
+    return f"the newest sample of pod {pod} is {now_s - seen_s:.0f} s old (allowed: {allowed_s:g} s)"
 
 
-def _negative(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, ___: float) -> str | None:
+def impossible(counters: Growths, limits: EngineLimits, window_s: float) -> str | None:
+    """Contradictions in the statistics of one pod, the first as a sentence without a full stop; None: none.
+
+    Args:
+        counters: finite ones. What is absent is not checked.
+        limits: of its engine.
+        window_s: over which they were taken, of which a young pod saw a part only.
+    """
+    return next((said for check in _CHECKS if (said := check(counters, limits, window_s))), None)
+
+
+def _negative(means: Growths, _: EngineLimits, __: float) -> str | None:
+    stats = means.stats
     found = next((name for name, value in stats.items() if value < 0 and name not in GROWTHS), None)
     return f"{found} is {stats[found]:.3g}, and nothing counts below zero" if found is not None else None
 
 
-def _engines(stats: Mapping[str, float], _: CountedWindow, limits: EngineLimits, __: float) -> str | None:
+def _engines(means: Growths, limits: EngineLimits, __: float) -> str | None:
     """Engines by their labels, and by the command line; a label that a relabelling drops hides all but one."""
+    stats = means.stats
     found, started = stats.get(ENGINES), limits.engines
     if found is None or not started or found == started or (found < started and not limits.all_engines):
         return None
@@ -123,8 +162,9 @@ def _engines(stats: Mapping[str, float], _: CountedWindow, limits: EngineLimits,
     return several if found > started else f"{several}: does a relabelling drop the label engine?"
 
 
-def _finished(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, ___: float) -> str | None:
+def _finished(means: Growths, _: EngineLimits, __: float) -> str | None:
     """One event of the engine counts in three places."""
+    stats = means.stats
     counts = [stats[name] for name in ("completed", "e2e_n", "output_n") if name in stats]
     if len(counts) < 2 or max(counts) <= 2 * min(counts) + _FEW:
         return None
@@ -133,7 +173,8 @@ def _finished(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, __
     )
 
 
-def _served(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, window_s: float) -> str | None:
+def _served(means: Growths, _: EngineLimits, window_s: float) -> str | None:
+    stats = means.stats
     begun = max(stats.get("completed", 0.0), stats.get("started", 0.0))
     offered = begun + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
     if offered <= MOST_RPS * window_s:
@@ -141,8 +182,9 @@ def _served(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, wind
     return f"{offered / window_s:.3g} requests a second, and no server takes more than {MOST_RPS:.3g}"
 
 
-def _made(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, window_s: float) -> str | None:
+def _made(means: Growths, _: EngineLimits, window_s: float) -> str | None:
     """Whoever is held makes one token in the fastest step; a count beyond that overflows the sum over pods."""
+    stats = means.stats
     most = _MOST_HELD / _FASTEST_STEP_S
     found = next(
         (name for name in ("generated", "steps", "drafts") if stats.get(name, 0.0) > most * window_s), None
@@ -152,8 +194,9 @@ def _made(stats: Mapping[str, float], _: CountedWindow, __: EngineLimits, window
     return f"{found} grew by {stats[found] / window_s:.3g} a second, and no server makes more than {most:.3g}"
 
 
-def _step(stats: Mapping[str, float], means: CountedWindow, limits: EngineLimits, _: float) -> str | None:
+def _step(means: Growths, limits: EngineLimits, __: float) -> str | None:
     """A step makes one token at least, and one more than it drafts at most."""
+    stats = means.stats
     made, most = means.decoded, limits.tokens_per_step
     if "steps" not in stats or made is None:
         return None
@@ -170,8 +213,9 @@ def _step(stats: Mapping[str, float], means: CountedWindow, limits: EngineLimits
     return f"{e} {per}, where the arm that runs makes {able}"
 
 
-def _drafts(stats: Mapping[str, float], means: CountedWindow, _: EngineLimits, __: float) -> str | None:
+def _drafts(means: Growths, _: EngineLimits, __: float) -> str | None:
     """A step has one draft at most, and accepts at no position what it did not draft, or not accept before."""
+    stats = means.stats
     steps, drafts = stats.get("steps"), stats.get("drafts")
     if drafts is None:
         return None
@@ -186,7 +230,7 @@ def _drafts(stats: Mapping[str, float], means: CountedWindow, _: EngineLimits, _
     return None
 
 
-def _length(_: Mapping[str, float], means: CountedWindow, limits: EngineLimits, __: float) -> str | None:
+def _length(means: Growths, limits: EngineLimits, __: float) -> str | None:
     longest = limits.tokens or _LONGEST_TOKENS
     tokens = (means.prompt_tokens or 0.0) + (means.finished_tokens or 0.0)
     if tokens <= longest * (1 + _SLACK) + _FEW:
@@ -195,7 +239,7 @@ def _length(_: Mapping[str, float], means: CountedWindow, limits: EngineLimits, 
     return f"{tokens:.3g} tokens per request, where {allows} {longest:.3g}"
 
 
-def _quick(_: Mapping[str, float], means: CountedWindow, __: EngineLimits, ___: float) -> str | None:
+def _quick(means: Growths, _: EngineLimits, __: float) -> str | None:
     """An answer takes a step for its first token, and for every E further ones another."""
     if means.latency_s is None:
         return None
@@ -209,20 +253,19 @@ def _quick(_: Mapping[str, float], means: CountedWindow, __: EngineLimits, ___: 
     )
 
 
-def _first_token(
-    _: Mapping[str, float], means: CountedWindow, __: EngineLimits, window_s: float
-) -> str | None:
+def _first_token(means: Growths, _: EngineLimits, window_s: float) -> str | None:
     """Where requests begin in order, who ends now has waited as long as who begins now, give or take a window."""
     if means.latency_s is None or means.ttft_s is None or means.ttft_s <= means.latency_s + window_s:
         return None
     return f"first tokens came after {means.ttft_s:.3g} s, and whole answers after {means.latency_s:.3g} s"
 
 
-def _little(stats: Mapping[str, float], means: CountedWindow, _: EngineLimits, window_s: float) -> str | None:
+def _little(means: Growths, _: EngineLimits, window_s: float) -> str | None:
     """Little's law: requests that finished were in flight while they lasted, and were seen there.
 
     The other way round says nothing: requests that last longer than the window are in flight and do not finish.
     """
+    stats = means.stats
     if means.latency_s is None or not {"running", "waiting"} <= stats.keys():
         return None
     needed = stats["e2e_s"] / window_s
@@ -241,9 +284,8 @@ def _little(stats: Mapping[str, float], means: CountedWindow, _: EngineLimits, w
     )
 
 
-def _queue(
-    stats: Mapping[str, float], means: CountedWindow, limits: EngineLimits, window_s: float
-) -> str | None:
+def _queue(means: Growths, limits: EngineLimits, window_s: float) -> str | None:
+    stats = means.stats
     running, waiting = stats.get("running", 0.0), stats.get("waiting", 0.0)
     least = stats.get("waiting_min", 0.0)
     if limits.running is not None and running > limits.running * (1 + _SLACK):
@@ -260,7 +302,7 @@ def _queue(
 
 
 # The first contradiction is the one reported: a wrong count also makes everything derived from it wrong.
-_CHECKS: tuple[Callable[[Mapping[str, float], CountedWindow, EngineLimits, float], str | None], ...] = (
+_CHECKS: tuple[Callable[[Growths, EngineLimits, float], str | None], ...] = (
     _negative,
     _engines,
     _finished,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from breakeven.serving.counted_window import CountedWindow
+from breakeven.serving.growths import Growths
 
 STATS = {"started": 100.0, "completed": 100.0, "e2e_s": 200.0, "e2e_n": 100.0, "ttft_s": 20.0, "generated": 10_000.0,
          "steps": 3960.0, "output_tokens": 10_000.0, "output_n": 100.0, "prompt_tokens": 5e4}  # fmt: skip
@@ -14,7 +14,7 @@ STATS = {"started": 100.0, "completed": 100.0, "e2e_s": 200.0, "e2e_n": 100.0, "
 
 def window(**changes):
     stats = STATS | changes
-    return CountedWindow({name: value for name, value in stats.items() if value is not None}, {})
+    return Growths({name: value for name, value in stats.items() if value is not None}, {})
 
 
 def test_every_figure_of_a_steady_window():
@@ -54,6 +54,16 @@ def test_given_up_are_those_that_began_and_neither_finished_nor_are_there(change
     found = window(**changes)
     assert found.given_up == share
     assert found.clients_give_up is bool(share)
+
+
+def test_no_share_is_given_up_of_requests_of_which_none_began():
+    assert window(started=0.0, completed=0.0, running_growth=-6.0).given_up_share == 0.0
+
+
+@pytest.mark.parametrize(("began_s", "tpot_s"), [(0.2, 1.8 / 99), (2.0, 0.0), (2.1, None)])
+def test_first_tokens_later_than_whole_answers_say_nothing_of_the_tokens(began_s, tpot_s):
+    # Those that began waited longer than those that finished: a load that ends, or one that begins.
+    assert window(ttft_s=100.0 * began_s).tpot_s == pytest.approx(tpot_s)
 
 
 def test_answers_that_clients_cut_short_count_with_the_tokens_that_were_made():

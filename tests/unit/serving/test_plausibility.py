@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven_operator.reconcile.plausibility import EngineLimits, contradiction, engine_limits
+from breakeven.serving.growths import Growths
+from breakeven.serving.plausibility import EngineLimits, engine_limits, impossible
 
 WINDOW_S = 300.0
 EAGLE = Arm("eagle3", 3, "eagle")
@@ -46,7 +47,7 @@ def served(
 
 
 def said(stats, limits=LIMITS, window_s=WINDOW_S):
-    return contradiction(stats, limits, window_s)
+    return impossible(Growths(stats), limits, window_s)
 
 
 @pytest.mark.parametrize(
