@@ -330,6 +330,7 @@ class Reconciler:
             fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
             roll=world.rolls.get(watch),
             later=world.later.get(watch),
+            arrivals=world.arrivals.get(watch),
             past=world.pasts.get(lookback) if lookback is not None else None,
             latencies=world.latencies.get(self._observer.watch_of(service)),
             known_pods=world.pod_names.get(namespace, frozenset()),

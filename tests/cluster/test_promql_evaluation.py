@@ -15,7 +15,13 @@ import pytest
 from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
 from breakeven.serving.promql import Matcher
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import fleet_query, past_query, roll_query, sums_query
+from breakeven_operator.reconcile.fleet_query import (
+    arrivals_query,
+    fleet_query,
+    past_query,
+    roll_query,
+    sums_query,
+)
 from breakeven_operator.reconcile.latency_metrics import latency_query
 from breakeven_operator.reconcile.roll_failures import failures_query
 from fakes.held_series import STALE, NativeHistogram, SeriesStore
@@ -47,6 +53,7 @@ INSTANT = {
 RANGES = {
     "past": past_query(["llm"], [], 900, 300),
     "roll": roll_query(TARGETS, [], 600, 60),
+    "arrivals": arrivals_query(TARGETS, [], WINDOW_S // 2),
     "failures": failures_query(TARGETS, [], 600, 60),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from breakeven.serving.refused_requests import HTTP_REQUESTS
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import (
+    ASKED,
     ENDED,
     EVALUATED,
     FIRST_SEEN,
@@ -78,6 +80,9 @@ class PodTraffic:
     streamed_share: float = 0.0
     """Share that streams: what is refused of it is answered with 200 and an error in the stream."""
     scrapes: Scrapes = field(default_factory=Scrapes)
+    came_at_s: np.ndarray | None = None
+    """Moments (Unix time, s) at which requests came, ascending; None: at an even rate."""
+    scrape_s: float = 15.0
     latencies: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Request times (s), by figure: e2e, ttft, tpot."""
 
@@ -150,7 +155,8 @@ class FakePrometheus:
         latency_of: mean latency (s) of a pod's requests; None: that of its traffic.
         tokens_of: tokens per step of a pod's arm; None: those of its traffic.
         counted: what each pod has counted, over time; from the moment it became Ready.
-        http_pages: whether pods show http_requests_total; failures_down: no answer to a question about it.
+        http_pages: whether pods show http_requests_total; failures_down: no answer to a question about it. arrivals_down: nor to one about arrivals.
+        arrival_queries: texts that were asked about arrivals.
         asking: the query of now that is answered; empty: of one pod.
     """
 
@@ -177,11 +183,13 @@ class FakePrometheus:
     wrong_buckets: dict[str, float] = field(default_factory=dict)
     roll_queries: list[str] = field(default_factory=list)
     roll_error: str = ""
+    arrival_queries: list[str] = field(default_factory=list)
     latency_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
     counted: dict[tuple[str, str], list[Counters]] = field(default_factory=dict)
     tokens_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
     http_pages: bool = True
     failures_down: bool = False
+    arrivals_down: bool = False
     asking: str = ""
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
@@ -318,7 +326,34 @@ class FakePrometheus:
             for (namespace, siblings, stat), grown in totals.items()
         ]
 
+    def _arrivals(self, promql: str) -> list[Samples]:
+        """Requests that have come by each scrape, at the steps of a query, and when that scrape was."""
+        span_s, step_s = map(int, _SPAN.search(promql).groups())  # type: ignore[union-attr]
+        last_s = self._now_s // step_s * step_s
+        found = []
+        for pod in filter(_runs, self.cluster.of(PODS)):
+            meta = pod["metadata"]
+            load = self.by_pod.get(meta["name"], self.traffic)
+            ends_s = np.arange(last_s - span_s, last_s + step_s, step_s)[1:]
+            # Each pod is scraped at a moment of its own.
+            phase_s = zlib.crc32(meta["name"].encode()) % 1000 / 1000 * load.scrape_s
+            scraped_s = (ends_s - phase_s) // load.scrape_s * load.scrape_s + phase_s
+            if load.came_at_s is None:
+                came = load.rps * (scraped_s - last_s + span_s + 60.0)
+            else:
+                came = np.searchsorted(load.came_at_s, scraped_s).astype(float)
+            labels = {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
+            for stat, values in ((ASKED, came), (SAMPLED, scraped_s)):
+                timed = map(TimedValue, ends_s.tolist(), values.tolist())
+                found.append(Samples(self.relabel({**labels, STAT: stat}), tuple(timed)))
+        return found
+
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
+        if ASKED in promql:
+            self.arrival_queries.append(promql)
+            if self.down or self.arrivals_down:
+                raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
+            return self._arrivals(promql)
         if SAMPLED in promql:
             self.roll_queries.append(promql)
             if self.down or self.roll_error:

@@ -17,6 +17,7 @@ from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.pod_warnings import PodWarnings
+from breakeven_operator.adapters.present_arrivals import PresentArrivals
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import PODS_PER_QUERY, Present, PresentSums, prometheus_of
 from breakeven_operator.adapters.present_pods import PresentPods, Wanted
@@ -55,6 +56,7 @@ from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
+from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import KINDS, MAKERS, target_name, target_of
@@ -81,6 +83,7 @@ class _Heard(NamedTuple):
     rolls: Mapping[Watch, RollAnswer]
     later: Mapping[Watch, LaterReading]
     sums: Mapping[Watch, FleetReading]
+    arrivals: Mapping[Watch, RollReading]
 
     @property
     def whole(self) -> bool:
@@ -133,6 +136,7 @@ class Observer:
         self._history = History(metrics, clock, tell, settle_s)
         self._rolls = RollBlocks(metrics, clock, tell, settle_s)
         self._later = LaterFailures(metrics, clock, tell, settle_s)
+        self._arrivals = PresentArrivals(metrics, clock, tell, settle_s)
         self._warnings = PodWarnings(cluster, clock)
 
     def age_s(self) -> float:
@@ -154,6 +158,7 @@ class Observer:
             self._history,
             self._rolls,
             self._later,
+            self._arrivals,
         )
         await asyncio.gather(*(part.close() for part in parts))
 
@@ -175,6 +180,7 @@ class Observer:
                 self._latencies.read((), self.watch_of),
                 self._rolls.read({}),
                 self._later.read((), self.watch_of),
+                self._arrivals.read((), self.watch_of),
             )
             await asyncio.gather(*present, *others)
             return _nothing()
@@ -234,6 +240,7 @@ class Observer:
             rolls=said.rolls,
             later=said.later,
             sums=said.sums,
+            arrivals=said.arrivals,
             selectors=selectors,
             network_policies=policies,
             events=events,
@@ -324,15 +331,18 @@ class Observer:
             return last
         asked, surplus = self._within_limits(services)
         small, large = self._fleets(asked, pods)
-        readings, sums, pasts, latencies, rolls, later = await asyncio.gather(
-            self._present.read(small),
-            self._sums.read(large),
-            self._pasts(asked),
-            self._latencies.read(asked, self.watch_of),
-            self._rolls.read(under_way(asked, self.watch_of)),
-            self._later.read(asked, self.watch_of),
+        (readings, sums, pasts), (latencies, rolls, later, arrivals) = await asyncio.gather(
+            asyncio.gather(self._present.read(small), self._sums.read(large), self._pasts(asked)),
+            asyncio.gather(
+                self._latencies.read(asked, self.watch_of),
+                self._rolls.read(under_way(asked, self.watch_of)),
+                self._later.read(asked, self.watch_of),
+                self._arrivals.read(asked, self.watch_of),
+            ),
         )
-        self._last_heard = _Heard(about, now_s, {**readings, **surplus}, pasts, latencies, rolls, later, sums)
+        self._last_heard = _Heard(
+            about, now_s, {**readings, **surplus}, pasts, latencies, rolls, later, sums, arrivals
+        )
         return self._last_heard
 
     def _within_limits(

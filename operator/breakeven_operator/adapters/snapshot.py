@@ -15,6 +15,7 @@ from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
+from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_of
@@ -47,6 +48,7 @@ class Snapshot:
         profiles: by service.
         readings: newest answer of each Prometheus about the present, by pod. pasts: about the past. latencies: about
             objectives. rolls: about rolls. later: about requests after rolls.
+            arrivals: about when requests came.
         sums: newest answer about the present by ReplicaSet, if a fleet is too large to be read pod by pod in every cycle.
         selectors, network_policies, events: only of namespaces in which a calibration is under way.
         warnings: words of events about pods that do not come, by uid.
@@ -74,6 +76,7 @@ class Snapshot:
     rolls: Mapping[Watch, RollAnswer] = field(default_factory=dict)
     later: Mapping[Watch, LaterReading] = field(default_factory=dict)
     sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
+    arrivals: Mapping[Watch, RollReading] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     network_policies: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 target                                         whether the target can be managed; what it is stands in `workloads`
 fleet_query, live_metrics                      what its pods do now, or the one reason why that is unknown
+arrival_metrics                                how bursty its arrivals are
 past_metrics                                   which loads are expected again
 active_profile, carried                        which profile is in force, and whether to measure anew
 decide, judge, verdict, preconditions          which arm should run, and what forbids a roll to it

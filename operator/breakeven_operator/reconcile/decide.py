@@ -84,6 +84,7 @@ def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = No
         ttft_s=figures.ttft_s,
         tpot_s=figures.tpot_s,
         survival=figures.survival,
+        dispersion=figures.arrivals.dispersion,
         saturated=figures.saturated,
         settled=settled,
         strain=strain,

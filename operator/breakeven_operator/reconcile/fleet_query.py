@@ -58,6 +58,11 @@ SILENT = "silent"
 """Pods whose page is scraped and has no series of an engine."""
 ENDED = "ended"
 """Series of an engine that ended within the window, while others of the same engine go on."""
+ASKED = "asked"
+"""Requests that began and those that wait: the count of those that came."""
+ARRIVAL_WINDOWS = 6
+"""Windows over which arrivals are counted: four scrapes in each are the fewest, and twenty spans between them."""
+_STEPS_PER_WINDOW = 20
 REPORTING = "reporting"
 SIBLINGS = "siblings"
 # A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
@@ -348,6 +353,40 @@ def roll_query(
         chosen.by_pod("max", sampled, STAT),
     )
     return "({})[{}s:{}s]".format("\nor ".join(parts), int(span_s), int(step_s))
+
+
+def arrivals_query(
+    workloads: Iterable[tuple[str, str]],
+    extra: Sequence[Matcher],
+    window_s: int,
+    *,
+    prefix: str = PREFIX,
+) -> str:
+    """Requests that were asked for so far, of each pod of some workloads, at short steps over the last windows.
+
+    Counters, not increases: an increase extrapolates to the ends of its range, which makes Poisson arrivals look like bursts.
+    Beside them stands the time of the newest scrape, because a step may see none or two.
+
+    Args:
+        workloads: namespace and name; pods of others whose names begin alike come along.
+        extra: further matchers on every series.
+        window_s: of the figures. Six of them are asked for, in steps of a twentieth.
+        prefix: of the names of all series.
+
+    Returns:
+        An instant query whose result is a range vector with the labels namespace, pod, model_name and `stat`: two series of
+        120 values for each pod.
+
+    Raises:
+        ValueError: a matcher that is none.
+    """
+    chosen = EngineSeries((*of_workloads(workloads), *extra), prefix)
+    begun = chosen.by_pod("sum", chosen.counted_once("max", {"started": chosen.counter("started")}))
+    waiting = chosen.by_pod("sum", chosen.once("avg", chosen.named(WAITING)))
+    asked = joined({ASKED: f"({begun} + {waiting})"})
+    sampled = chosen.by_pod("max", joined({SAMPLED: f"timestamp({chosen.named(RUNNING)})"}), STAT)
+    step_s = max(1, int(window_s) // _STEPS_PER_WINDOW)
+    return f"({asked}\nor {sampled})[{ARRIVAL_WINDOWS * int(window_s)}s:{step_s}s]"
 
 
 def _of_workload(expression: str) -> str:

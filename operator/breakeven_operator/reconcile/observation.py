@@ -12,6 +12,7 @@ from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
+from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun
 from breakeven_operator.workloads.workload import Workload
@@ -29,6 +30,7 @@ class ServiceObservation:
         latencies: what it says of latencies; None: it was not asked.
         roll: what it says about the roll that is under way; None: it was not asked.
         later: what it says about requests after the last roll; None: it was not asked.
+        arrivals: what it says about when requests came; None: it was not asked.
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
@@ -48,6 +50,7 @@ class ServiceObservation:
     latencies: LatencyReading | None = None
     roll: RollAnswer | None = None
     later: LaterReading | None = None
+    arrivals: RollReading | None = None
     claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()

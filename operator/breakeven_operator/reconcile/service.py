@@ -21,6 +21,7 @@ from breakeven_operator.reconcile.active_profile import (
     with_measured_schedules,
 )
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
+from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.barred_arms import barred, still_barred
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.decide import Choice
@@ -306,6 +307,11 @@ def _live(
         limits=can,
         now=now,
     )
+    figures = live.figures
+    if figures is not None:
+        pods = {pod.name for pod in workload.serving}
+        arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures.latency_s)
+        live = replace(live, figures=replace(figures, arrivals=arrivals))
     key = LoadOwner(namespace, workload.ref.name, model_name)
     past = past_of(observation.past, key, service.spec.update_policy)
     if past.awaited and live.usable:

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
+from breakeven.laws.latency import BURSTY
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.wording import Explained, figures_text
 from breakeven.profile import Comparison, Profile
+from breakeven.serving.counted_window import Arrivals
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.conditions import (
@@ -319,8 +321,18 @@ def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> 
 
 
 def _metrics_message(live: Live) -> str:
-    """The message about the figures, with a note where the past could not be read."""
-    return f"{live.message}; {live.past.problem}" if live.usable and live.past.problem else live.message
+    """The message about the figures, with notes on arrivals that are not Poisson's and on a past that could not be read."""
+    if not live.usable or live.figures is None:
+        return live.message
+    return "; ".join(filter(None, (live.message, _arrivals_note(live.figures.arrivals), live.past.problem)))
+
+
+def _arrivals_note(seen: Arrivals) -> str:
+    if seen.dispersion is None:
+        return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.problem}"
+    if seen.dispersion < BURSTY:
+        return ""
+    return f"predictions hold for arrivals of dispersion {figure(seen.dispersion)} in spans of {figure(seen.span_s)} s"
 
 
 def _ready(cycle: CycleFacts) -> Aspect:

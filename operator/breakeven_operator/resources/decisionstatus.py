@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from breakeven.planning.expected_saving import ArmSaving
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.wording import Explained
 from breakeven.profile import Comparison
+from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.base import (
     ATOMIC,
     ArmName,
@@ -54,27 +55,6 @@ class PaysWhereStatus(StrEnum):
     UNCERTAIN = "Uncertain"
 
 
-class _LiveFigures(Protocol):
-    """The figures of a window that a decision shows."""
-
-    @property
-    def rps(self) -> float: ...
-    @property
-    def inflight(self) -> float | None: ...
-    @property
-    def tokens_per_step(self) -> float | None: ...
-    @property
-    def latency_s(self) -> float | None: ...
-    @property
-    def requests(self) -> float: ...
-    @property
-    def window_s(self) -> float: ...
-    @property
-    def given_up(self) -> float: ...
-    @property
-    def age_s(self) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
 class DecisionFacts:
     """The facts that the figures of a decision are read from.
@@ -87,7 +67,7 @@ class DecisionFacts:
     """
 
     now: datetime
-    live: _LiveFigures | None
+    live: Window | None
     explained: Explained | None
     past_loads: int = 0
 
@@ -352,6 +332,20 @@ class DecisionStatus(StatusModel):
             "breakeven_tokens_per_step",
             "Measured tokens per request-step of the running arm, bonus token included.",
         ),
+    )
+    arrival_dispersion: Number | None = row(
+        "Variance over mean of the counts of arrivals at a replica in spans of arrivalSpanSeconds, over the last six windows: "
+        "predictions hold for these arrivals. 1 is Poisson; lower ones count as 1. Absent if unknown: predictions then hold for "
+        "Poisson arrivals.",
+        _read(lambda facts: facts.live and facts.live.arrivals.dispersion),
+        FigureGauge(
+            "breakeven_arrival_dispersion_ratio",
+            "Variance over mean of the counts of arrivals at a replica, for which predictions hold; absent if unknown.",
+        ),
+    )
+    arrival_span_seconds: Number | None = row(
+        "Length of these spans: what a request takes, or the time between two scrapes if that is longer.",
+        _read(lambda facts: facts.live and facts.live.arrivals.span_s),
     )
     observed_latency_seconds: Number | None = row(
         "Measured mean latency of a request.",

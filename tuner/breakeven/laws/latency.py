@@ -17,6 +17,7 @@ not exist (saturation) the result is NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,9 @@ from breakeven.laws.arrays import BoolArray, FloatArray, at_least, nonnegative, 
 
 FEWEST_SPANS = 20
 """Of a dispersion: its standard error is then a third of it."""
+
+BURSTY = 2.0
+"""Of a dispersion: Poisson arrivals look like this in one of fifty cases of `FEWEST_SPANS` spans, and in none of six times as many."""
 
 _RARE = 1e-3
 """Chances below this are added up term by term."""
@@ -297,6 +301,28 @@ def dispersion(arrival_s: FloatArray, span_s: float) -> float | None:
 
 def dispersion_of_counts(counts: FloatArray) -> float | None:
     """The index of dispersion of counts in spans that follow each other; None of less than `FEWEST_SPANS`, or of none at all."""
-    if counts.size < FEWEST_SPANS or not counts.any():
-        return None
-    return float(np.mean(np.square(np.diff(counts))) / (2.0 * counts.mean()))
+    return dispersion_of_spans([(counts, np.ones(counts.shape))])
+
+
+def dispersion_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> float | None:
+    """The index of dispersion of several streams together, each counted in spans that follow each other.
+
+    Rates of neighbouring spans are compared, so that spans may differ in length.
+
+    Args:
+        streams: counts and lengths (s) of spans, of each stream; NaN: a span of which nothing is known.
+
+    Returns:
+        None of less than `FEWEST_SPANS`, or of no arrival at all.
+    """
+    scatter = expected = 0.0
+    compared = FEWEST_SPANS
+    for counts, lengths_s in streams:
+        both_s = lengths_s[1:] + lengths_s[:-1]
+        apart = np.square(np.diff(counts / lengths_s)) * lengths_s[1:] * lengths_s[:-1] / both_s
+        known = np.isfinite(apart)
+        scatter += float(apart[known].sum())
+        expected += float(((counts[1:] + counts[:-1]) / both_s)[known].sum())
+        compared -= int(known.sum())
+    # So many spans have one neighbour less.
+    return scatter / expected if compared <= 1 and expected > 0.0 else None

@@ -36,6 +36,7 @@ class Load:
         survival: share of drafts whose first tokens up to each position were all accepted; empty: not observed.
         strain: bounds of the largest ratio of a measured quantile to the objective's limit, of what has stood for longer than a
             window; an upper one of `None` is open; `None`: not known.
+        dispersion: variance over mean of the counts of arrivals; `None`: unknown, and taken for Poisson's.
         settled: whether the latency is that of this load; while what waited through a roll is worked off it teaches
             nothing of a law.
     """
@@ -54,6 +55,7 @@ class Load:
     survival: tuple[float, ...] = ()
     settled: bool = True
     strain: Bounds | None = None
+    dispersion: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("rps", "window_s", "requests"):
@@ -63,7 +65,7 @@ class Load:
                     f"{name}: {value!r} is not a finite number of at least 0; missing data is not a load"
                 )
         optional = ("inflight", "latency_s", "tokens_per_step", "prompt_tokens", "output_tokens")
-        for name in (*optional, "ttft_s", "tpot_s"):
+        for name in (*optional, "ttft_s", "tpot_s", "dispersion"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(
@@ -136,12 +138,13 @@ def live_conditions(
 
     def conditions(arm: Arm) -> Conditions:
         e = _tokens_per_step(arm, calibrated, live)
+        bursts = 1.0 if load.dispersion is None else load.dispersion
         if e is None:
-            return Conditions(None, load.prompt_tokens, load.output_tokens)
+            return Conditions(None, load.prompt_tokens, load.output_tokens, dispersion=bursts)
         error = math.hypot(
             sampling_error(calibrated.get(arm), load, live), (e.upper - e.lower) / (_ENDS * e.value)
         )
-        return Conditions(e.value, load.prompt_tokens, load.output_tokens, error)
+        return Conditions(e.value, load.prompt_tokens, load.output_tokens, error, bursts)
 
     return conditions
 

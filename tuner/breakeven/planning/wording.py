@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import Span
+from breakeven.laws.latency import BURSTY
 from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import ArmSaving
+from breakeven.planning.observed_load import Load
 from breakeven.profile import Bounds, Comparison
 from breakeven.reasons import Reason
 
@@ -127,7 +129,7 @@ def _range(bounds: Bounds | None, form: str) -> str:
 def figures_text(explained: Explained) -> str:
     """Return the speculative arm's figures at this load, up to its break-even; empty where there is none."""
     decision, comparison = explained.decision, explained.against_none
-    load = f"at {decision.load.rps:.3g} rps per replica"
+    load = f"at {decision.load.rps:.3g} rps per replica{_bursts(decision.load)}"
     if comparison is None or decision.subject is None:
         return ""
     if comparison.speedup in (0.0, math.inf):
@@ -139,6 +141,13 @@ def figures_text(explained: Explained) -> str:
         text = f"{decision.subject} is {speedup_text(comparison, explained.confidence)} {load}"
     pays = break_even_text(comparison)
     return f"{text}; {pays}{_acceptance_of(explained)}" if pays else text
+
+
+def _bursts(load: Load) -> str:
+    """The arrivals that figures hold for, if they look other than Poisson's."""
+    if load.dispersion is None or load.dispersion < BURSTY:
+        return ""
+    return f" (arrivals of dispersion {load.dispersion:.3g})"
 
 
 def _acceptance_of(explained: Explained) -> str:

@@ -11,6 +11,21 @@ from breakeven.serving.plausibility import EngineLimits
 
 
 @dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How bursty arrivals at a replica are.
+
+    Attributes:
+        dispersion: variance over mean of their counts in spans, 1: Poisson; None: unknown.
+        span_s: length of the spans, s: that of a request, or of the time between two scrapes if that is longer.
+        problem: why the dispersion is unknown, as the end of a sentence.
+    """
+
+    dispersion: float | None = None
+    span_s: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Figures of one span of time, over all pods that count; None: not counted.
 
@@ -37,6 +52,7 @@ class Window:
         preemptions: requests thrown out of the KV pool.
         prefix_hit_ratio: share of prompt tokens that cost no prefill.
         queue_s: see `Growths.queue_s`.
+        arrivals: how bursty they are, of a longer time than the window.
     """
 
     window_s: float = 0.0
@@ -63,6 +79,7 @@ class Window:
     preemptions: float | None = None
     prefix_hit_ratio: float | None = None
     queue_s: float | None = None
+    arrivals: Arrivals = Arrivals()
 
     @classmethod
     def of(

@@ -1,0 +1,47 @@
+"""Arrivals at the targets' pods over the last windows: asked once per window, because the answer is about six of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import PrometheusAccess, Samples
+from breakeven_operator.reconcile.fleet_query import arrivals_query
+from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
+from breakeven_operator.resources import SpeculativeService
+
+# A pod has 240 values of 25 bytes: ten pods each make 3 MiB.
+_TARGETS_PER_QUERY = 50
+
+
+class PresentArrivals(PrometheusAnswers[frozenset[NamespacedName], RollReading]):
+    """The newest answers, one per Watch; an earlier one stands, because the past does not change."""
+
+    async def read(
+        self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
+    ) -> dict[Watch, RollReading]:
+        """The newest answer about the services' targets."""
+        targets: dict[Watch, set[NamespacedName]] = defaultdict(set)
+        for service in services:
+            name = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
+            targets[watch_of(service)].add(name)
+        known = await self._about({watch: frozenset(found) for watch, found in targets.items()})
+        return {watch: answer.reading for watch, answer in known.items()}
+
+    def _pause_s(self, watch: Watch) -> float:
+        return float(watch.window_s)
+
+    async def _ask(
+        self, source: PrometheusAccess, watch: Watch, targets: frozenset[NamespacedName]
+    ) -> Said[RollReading]:
+        samples: list[Samples] = []
+        for part in parted(dict.fromkeys(targets, 1), _TARGETS_PER_QUERY):
+            promql = arrivals_query(part, watch.matchers, watch.window_s, prefix=watch.prefix)
+            samples += await self._metrics.query_past(source, promql)
+        reading = read_roll(samples)
+        return Said(reading, not reading.pods)
+
+    def _without(self, error: str) -> RollReading:
+        return RollReading(error=error)

@@ -1,0 +1,109 @@
+"""How bursty arrivals are, from what scrapes of pods' pages leave in a Prometheus: nobody here says how bursty they were made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from breakeven_operator.ports import Samples, TimedValue
+from breakeven_operator.reconcile.arrival_metrics import arrivals_of
+from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, arrivals_query
+from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
+from fakes.arrivals import begun, gamma_arrivals, scraped_arrivals
+from fakes.held_series import SeriesStore
+from fakes.promql_evaluation import evaluate_range
+
+END_S = 1_700_000_000
+WINDOW_S = 300
+SPAN_S = ARRIVAL_WINDOWS * WINDOW_S
+PODS = ("chat-7d9f8b6c5d-bbbbb", "chat-7d9f8b6c5d-ccccc")
+
+
+def came(cv, rps, seed):
+    return END_S - SPAN_S - 60.0 + gamma_arrivals(cv, rps, SPAN_S + 120.0, seed)
+
+
+def seen(store, *, request_s=2.0, pods=PODS, model="chat", window_s=WINDOW_S):
+    query = arrivals_query([("llm", "chat")], [], window_s)
+    found = [
+        Samples(
+            one.labels,
+            tuple(
+                TimedValue(at_ms / 1000, value) for at_ms, value in zip(one.times_ms, one.values, strict=True)
+            ),
+        )
+        for one in evaluate_range(store, query, END_S)
+    ]
+    reading = read_roll(found)
+    return arrivals_of(reading, "llm", pods, model, request_s)
+
+
+def scraped(cv, rps=8.0, *, scrape_s=15.0, pods=PODS, seed=0, most_rps=None, **more):
+    store = SeriesStore()
+    for number, pod in enumerate(pods):
+        moments = came(cv, rps, 10 * seed + number)
+        if most_rps is not None:
+            more["began_at_s"] = begun(moments, most_rps)
+        scraped_arrivals(store, pod, moments, END_S - SPAN_S - 60.0, END_S, scrape_s + 0.37 * number, **more)
+    return store
+
+
+@pytest.mark.parametrize("scrape_s", [5.0, 15.0, 30.0, 60.0])
+@pytest.mark.parametrize(("cv", "dispersion"), [(0.2, 0.04), (1.0, 1.0), (4.0, 16.0)])
+def test_scrapes_show_the_dispersion_of_arrivals_whatever_their_interval(cv, dispersion, scrape_s):
+    # Of two pods: the standard error of 54 spans is a fifth. Seeds 0 to 7 were between .7 and 1.4 of it.
+    found = [seen(scraped(cv, scrape_s=scrape_s, seed=seed)) for seed in (0, 1, 2)]
+    assert np.mean([one.dispersion for one in found]) == pytest.approx(dispersion, rel=0.3, abs=0.05)
+    assert all(one.span_s == pytest.approx(max(scrape_s, 15.0), rel=0.1) for one in found)
+    assert all(not one.problem for one in found)
+
+
+def test_spans_are_as_long_as_a_request():
+    store = scraped(4.0)
+    assert [seen(store, request_s=each).span_s for each in (None, 14.0, 35.0, 70.0)] == pytest.approx(
+        [15.2, 15.2, 30.4, 60.7], rel=0.02
+    )
+    # Twenty spans are the fewest.
+    assert seen(store, request_s=900.0).span_s == pytest.approx(76.0, rel=0.05)
+
+
+def test_requests_that_wait_have_come():
+    """A queue hides bursts from the counter of those that begin."""
+    bursts = scraped(4.0, most_rps=9.0)
+    assert seen(bursts).dispersion == pytest.approx(seen(scraped(4.0)).dispersion, rel=0.05)
+
+
+def test_a_counter_that_falls_and_scrapes_that_fail_are_no_bursts():
+    plain = seen(scraped(1.0)).dispersion
+    assert plain == pytest.approx(1.0, abs=0.4)
+    assert seen(scraped(1.0, restarts_s=(END_S - 900.0,))).dispersion == pytest.approx(plain, abs=0.3)
+    assert seen(scraped(1.0, silent_s=(END_S - 900.0, END_S - 700.0))).dispersion == pytest.approx(
+        plain, abs=0.3
+    )
+
+
+def test_copies_of_a_page_count_once():
+    assert seen(scraped(4.0, copies=2)).dispersion == pytest.approx(seen(scraped(4.0)).dispersion, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("store", "asked", "problem"),
+    [
+        (SeriesStore(), {}, "no counts of these pods"),
+        (scraped(1.0), {"pods": ("chat-64bd5fcf9-zzzzz",)}, "no counts of these pods"),
+        (scraped(1.0), {"model": "code"}, "no counts of these pods"),
+        (scraped(1.0, 0.002), {}, "fewer than 20 requests came"),
+        (scraped(1.0, scrape_s=120.0, pods=PODS[:1]), {}, "fewer than 20 spans of 120 s follow each other without a gap"),
+    ],
+)  # fmt: skip
+def test_too_few_counts_are_unknown_and_not_1(store, asked, problem):
+    found = seen(store, **asked)
+    assert (found.dispersion, found.problem) == (None, problem)
+
+
+def test_a_prometheus_that_does_not_answer_leaves_it_unknown():
+    assert arrivals_of(None, "llm", PODS, "chat", 1.0).problem == "no counts (not asked)"
+    broken = RollReading(error="Prometheus at x is not reached")
+    assert (
+        arrivals_of(broken, "llm", PODS, "chat", 1.0).problem == "no counts (Prometheus at x is not reached)"
+    )
