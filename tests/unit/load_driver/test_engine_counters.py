@@ -36,14 +36,14 @@ vllm:inter_token_latency_seconds_bucket{{{LABEL},le="0.01"}} 120.0
 vllm:inter_token_latency_seconds_count{{{LABEL}}} 127.0
 """
 ZERO = EngineCounters(
-    generation_tokens=0,
-    first_tokens=0,
-    request_steps=0,
-    drafts=0,
-    draft_tokens=0,
-    accepted_at=(0, 0, 0),
-    preemptions=0,
+    dict.fromkeys(("generated", "started", "steps", "drafts", "drafted", "preemptions"), 0.0), (0, 0, 0)
 )
+
+
+def counting(reading, **changes):
+    """The reading with other counters; None: not on the page."""
+    counted = {**reading.counted, **changes}
+    return replace(reading, counted={name: count for name, count in counted.items() if count is not None})
 
 
 def test_tokens_per_step_counts_steps_without_a_draft():
@@ -70,7 +70,7 @@ def test_without_speculation_there_are_no_drafts_rather_than_zero():
     page = "\n".join(line for line in NGRAM_PAGE.splitlines() if "spec_decode" not in line)
     counters = read_counters(page)
     assert not counters.speculates
-    window = between(replace(ZERO, drafts=None, draft_tokens=None, accepted_at=None), counters)
+    window = between(replace(counting(ZERO, drafts=None, drafted=None), accepted_at=None), counters)
     assert window.drafts is None
     assert window.survival == ()
     assert window.drafted_per_step is None
@@ -79,13 +79,13 @@ def test_without_speculation_there_are_no_drafts_rather_than_zero():
 
 def test_a_counter_that_went_backwards_gives_no_figure():
     late = read_counters(NGRAM_PAGE)
-    assert between(replace(late, generation_tokens=9999.0), late).tokens_per_step is None
+    assert between(counting(late, generated=9999.0), late).tokens_per_step is None
 
 
 @pytest.mark.parametrize(("k", "counted", "kept"), [(0, 1.00032, 1.0), (3, 4.0004, 4.0), (3, 3.9, 3.9)])
 def test_steps_that_vllm_merged_make_no_impossible_row(k, counted, kept):
     # 1.00032 is what a real vLLM 0.32 said with sixteen clients; `fit` refuses more than k + 1.
-    late = replace(ZERO, generation_tokens=1e5 * counted, request_steps=1e5, draft_tokens=1e5 * (k + 1e-3))
+    late = counting(ZERO, generated=1e5 * counted, steps=1e5, drafted=1e5 * (k + 1e-3))
     window = between(ZERO, late, EngineLimits(tokens_per_step=k + 1.0))
     assert window.tokens_per_step == pytest.approx(kept)
     assert window.drafted_per_step == k
@@ -108,7 +108,7 @@ vllm:inter_token_latency_seconds_sum{} 24.0
 vllm:request_queue_time_seconds_count{} 100.0
 vllm:request_queue_time_seconds_sum{} WAITED
 """
-    none = replace(ZERO, stepping_s=0.0, admitted=0.0, queued_s=0.0)
+    none = counting(ZERO, step_s=0.0, admitted=0.0, queued_s=0.0)
 
     def queue_s(waited_s: float) -> float | None:
         return between(none, read_counters(page.replace("WAITED", str(waited_s)))).queue_s
@@ -126,7 +126,7 @@ def test_a_value_beyond_every_number_is_no_count():
         "inter_token_latency_seconds_count{" + LABEL + "} 1e999",
     )
     counters = read_counters(page)
-    assert counters.request_steps is None
+    assert "steps" not in counters.counted
     assert between(ZERO, counters).tokens_per_step is None
     huge = "\n".join(f'vllm:generation_tokens_total{{engine="{one}"}} 1.7e308' for one in range(2))
     assert between(ZERO, read_counters(f"{NGRAM_PAGE}{huge}\n")).tokens_per_step is None

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from breakeven.serving.counted_window import Window
@@ -17,42 +18,26 @@ from breakeven.serving.growths import Growths
 from breakeven.serving.plausibility import EngineLimits
 
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
-_SERIES = (
-    "generation_tokens_total",
-    "time_to_first_token_seconds_count",
-    "inter_token_latency_seconds_count",
-    "inter_token_latency_seconds_sum",
-    "request_queue_time_seconds_count",
-    "request_queue_time_seconds_sum",
-    "spec_decode_num_drafts_total",
-    "spec_decode_num_draft_tokens_total",
-    _PER_POSITION,
-    "num_preemptions_total",
-    "prefix_cache_queries_total",
-    "prefix_cache_hits_total",
-    "num_requests_running",
-    "num_requests_waiting",
-    "kv_cache_usage_perc",
-)
+_COUNTERS = {
+    "generation_tokens_total": "generated",
+    "time_to_first_token_seconds_count": "started",
+    "inter_token_latency_seconds_count": "steps",
+    "inter_token_latency_seconds_sum": "step_s",
+    "request_queue_time_seconds_count": "admitted",
+    "request_queue_time_seconds_sum": "queued_s",
+    "spec_decode_num_drafts_total": "drafts",
+    "spec_decode_num_draft_tokens_total": "drafted",
+    "num_preemptions_total": "preemptions",
+    "prefix_cache_queries_total": "looked_up",
+    "prefix_cache_hits_total": "hits",
+}
+"""Statistics that a Window is made of, by series."""
+_SERIES = (*_COUNTERS, _PER_POSITION, "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
 _SAMPLE = re.compile(
     rf"^vllm:(?P<name>{'|'.join(_SERIES)})(?:\{{(?P<labels>.*)\}})?\s+(?P<value>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*$",
     re.MULTILINE,
 )
 _POSITION = re.compile(r'(?:^|,)position="(\d{1,4})"')
-_STATISTICS = {
-    "generated": "generation_tokens",
-    "started": "first_tokens",
-    "steps": "request_steps",
-    "step_s": "stepping_s",
-    "admitted": "admitted",
-    "queued_s": "queued_s",
-    "drafts": "drafts",
-    "drafted": "draft_tokens",
-    "preemptions": "preemptions",
-    "looked_up": "prefix_queries",
-    "hits": "prefix_hits",
-}
-"""Fields of a reading, by the statistics that a Window is made of."""
 # No engine drafts so far ahead, and a list of positions is as long as the highest of them.
 _MOST_POSITIONS = 64
 
@@ -62,35 +47,15 @@ class EngineCounters:
     """One reading of the counters that a measurement needs; None if the page has no such series.
 
     Attributes:
-        generation_tokens: tokens produced.
-        first_tokens: requests whose first token was produced.
-        request_steps: gaps between outputs, summed over requests: one per request and decode step.
-        stepping_s: seconds of those gaps.
-        admitted: requests whose wait for a place in the batch is counted in `queued_s`.
-        queued_s: seconds that they waited for it.
-        drafts: request-steps in which something was drafted.
-        draft_tokens: tokens drafted.
+        counted: statistics that the page has, by name.
         accepted_at: tokens accepted at draft position 1..k.
-        preemptions: requests thrown out of the KV pool.
-        prefix_queries: prompt tokens looked up in the prefix cache.
-        prefix_hits: those found there.
         running: requests in the batch now (gauge).
         waiting: requests queued now (gauge).
         kv_usage: share of the KV pool in use now (gauge), 0 to 1.
     """
 
-    generation_tokens: float | None = None
-    first_tokens: float | None = None
-    request_steps: float | None = None
-    stepping_s: float | None = None
-    admitted: float | None = None
-    queued_s: float | None = None
-    drafts: float | None = None
-    draft_tokens: float | None = None
+    counted: Mapping[str, float] = field(default_factory=dict)
     accepted_at: tuple[float, ...] | None = None
-    preemptions: float | None = None
-    prefix_queries: float | None = None
-    prefix_hits: float | None = None
     running: float | None = None
     waiting: float | None = None
     kv_usage: float | None = None
@@ -98,7 +63,7 @@ class EngineCounters:
     @property
     def speculates(self) -> bool:
         """The engine was started with speculation."""
-        return self.drafts is not None
+        return "drafts" in self.counted
 
 
 def read_counters(page: str) -> EngineCounters:
@@ -122,21 +87,11 @@ def read_counters(page: str) -> EngineCounters:
             position = _POSITION.search(sample["labels"] or "")
             if position and (index := int(position[1])) < _MOST_POSITIONS:
                 accepted[index] = accepted.get(index, 0.0) + value
-    drafts = sums.get("spec_decode_num_drafts_total")
     positions = tuple(accepted.get(index, 0.0) for index in range(max(accepted, default=-1) + 1))
+    counted = {stat: sums[series] for series, stat in _COUNTERS.items() if series in sums}
     return EngineCounters(
-        generation_tokens=sums.get("generation_tokens_total"),
-        first_tokens=sums.get("time_to_first_token_seconds_count"),
-        request_steps=sums.get("inter_token_latency_seconds_count"),
-        stepping_s=sums.get("inter_token_latency_seconds_sum"),
-        admitted=sums.get("request_queue_time_seconds_count"),
-        queued_s=sums.get("request_queue_time_seconds_sum"),
-        drafts=drafts,
-        draft_tokens=sums.get("spec_decode_num_draft_tokens_total"),
-        accepted_at=positions if drafts is not None else None,
-        preemptions=sums.get("num_preemptions_total"),
-        prefix_queries=sums.get("prefix_cache_queries_total"),
-        prefix_hits=sums.get("prefix_cache_hits_total"),
+        counted,
+        accepted_at=positions if "drafts" in counted else None,
         running=sums.get("num_requests_running"),
         waiting=sums.get("num_requests_waiting"),
         kv_usage=peaks.get("kv_cache_usage_perc"),
@@ -149,13 +104,10 @@ def between(before: EngineCounters, after: EngineCounters, limits: EngineLimits 
     A counter that is missing, or went backwards because the engine restarted in between, gives no figure.
     """
     grown = {
-        stat: late - early
-        for stat in _STATISTICS
-        if (early := getattr(before, _STATISTICS[stat])) is not None
-        and (late := getattr(after, _STATISTICS[stat])) is not None
-        and late >= early
+        stat: late - before.counted[stat]
+        for stat, late in after.counted.items()
         # A sum of engines may be beyond what a number holds.
-        and math.isfinite(late - early)
+        if stat in before.counted and late >= before.counted[stat] and math.isfinite(late)
     }
     accepted = zip_longest(before.accepted_at or (), after.accepted_at or (), fillvalue=0.0)
     return Window.of(
