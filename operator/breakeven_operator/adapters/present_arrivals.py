@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from breakeven.laws.arrays import FloatArray
 from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import PrometheusAccess, Samples
+from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import arrivals_query
+from breakeven_operator.reconcile.live_metrics import SeriesOwner
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.resources import SpeculativeService
 
@@ -36,12 +38,12 @@ class PresentArrivals(PrometheusAnswers[frozenset[NamespacedName], RollReading])
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[NamespacedName]
     ) -> Said[RollReading]:
-        samples: list[Samples] = []
+        pods: dict[SeriesOwner, Mapping[str, FloatArray]] = {}
         for part in parted(dict.fromkeys(targets, 1), _TARGETS_PER_QUERY):
             promql = arrivals_query(part, watch.matchers, watch.window_s, prefix=watch.prefix)
-            samples += await self._metrics.query_past(source, promql)
-        reading = read_roll(samples)
-        return Said(reading, not reading.pods)
+            # One answer at a time is read: all of a large fleet at once would keep the loop from everything else.
+            pods |= read_roll(await self._metrics.query_past(source, promql)).pods
+        return Said(RollReading(pods=pods), not pods)
 
     def _without(self, error: str) -> RollReading:
         return RollReading(error=error)
