@@ -117,8 +117,8 @@ class UpdatePolicy(Model):
         Field(
             ge=0,
             le=604800,
-            description="Least time between a roll and the next one to a speculative arm. No speculation is returned to at "
-            "any time.",
+            description="Least time between a roll and the next one to a speculative arm; a day where requests have had to wait "
+            "within that day. No speculation is returned to at any time.",
         ),
     ] = 3600
     stabilization_window_seconds: Annotated[

@@ -13,6 +13,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, DecisionMemory, with_acceptance
 from breakeven.planning.expected_saving import LargestRate
+from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import tail_factor
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
@@ -199,6 +200,47 @@ def test_requests_that_queue_at_every_pod_wait_for_no_limit():
     found = decided(chat(), load, memory, replace(QUICK, dwell_s=900.0), NOW, [EAGLE])
     assert (found.decision.action, found.decision.reason) == (Action.SWITCH, Reason.ENTERED_SATURATION)
     assert "eagle/7 is saturated at 24 rps per replica, none carries 3" in sentence(found)
+
+
+CARRIES_MORE = {NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.6, 0.035, 3.0)}
+
+
+@pytest.mark.parametrize(
+    ("rps", "waiting", "rolled_ago_s", "enters"),
+    [
+        (24.0, 400.0, 3000.0, False),  # a queue stands, and the arm would work it off
+        (24.0, 400.0, 90000.0, True),
+        (3.0, 0.0, 7200.0, False),  # it is gone, and the cool-down is over
+        (3.0, 0.0, 90000.0, True),
+    ],
+)
+def test_on_a_day_on_which_requests_had_to_wait_no_arm_is_entered_within_a_day_of_a_roll(
+    rps, waiting, rolled_ago_s, enters
+):
+    """Each roll in an overload takes replicas away from a queue that makes the next arm look better."""
+    policy = replace(QUICK, roll_away_share=0.25, lookback_s=259200.0)
+    stood = Backlog(waiting, waiting, NOW - 600.0)
+    memory = DecisionMemory(NO_SPECULATION, NOW - rolled_ago_s, backlog=stood, decided_s=NOW - 300.0)
+    inflight = 3.6 + waiting
+    load = Load(rps, 300, 1000, inflight=inflight, latency_s=inflight / rps, saturated=bool(waiting))
+    found = decided(law_model(CARRIES_MORE), load, memory, policy, NOW, [EAGLE], flat(3.0))
+    if enters:
+        assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
+        return
+    assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+    assert found.decision.until_s == NOW - rolled_ago_s + 86400.0
+    assert "requests have had to wait, and the last switch is younger than 24 h" in sentence(found)
+
+
+@pytest.mark.parametrize(("waiting", "enters"), [(0.0, True), (400.0, False)])
+def test_an_objective_that_is_missed_without_a_queue_waits_for_no_day(waiting, enters):
+    policy = replace(QUICK, lookback_s=259200.0, slo=Slo(tpot_s=0.010))
+    stood = Backlog(waiting, waiting, NOW - 600.0)
+    memory = DecisionMemory(NO_SPECULATION, NOW - 7200.0, backlog=stood, decided_s=NOW - 300.0)
+    rps = 24.0 if waiting else 3.0
+    load = Load(rps, 300, 1000, inflight=3.6 + waiting, latency_s=(3.6 + waiting) / rps, tpot_s=0.02)
+    found = decided(law_model(CARRIES_MORE), load, memory, policy, NOW, [EAGLE], flat(3.0))
+    assert (found.decision.action is Action.SWITCH) is enters
 
 
 def test_acceptance_that_stays_low_is_the_reason_that_is_named():

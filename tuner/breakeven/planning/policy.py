@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from breakeven.planning.objective import Slo
 
+_DAY_S = 86400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -33,6 +35,11 @@ class Policy:
     roll_away_share: float = 0.0
     horizon_s: float = 14400.0
     lookback_s: float = 259200.0
+
+    @property
+    def day_s(self) -> float:
+        """A day, or the time that loads are known for where that is shorter (s)."""
+        return min(_DAY_S, self.lookback_s)
 
     def __post_init__(self) -> None:
         for name in ("min_gain", "risk", "cooldown_s", "dwell_s", "roll_seconds", "lookback_s"):

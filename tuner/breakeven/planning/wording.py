@@ -291,7 +291,10 @@ def _peak(explained: Explained) -> str:
 
 def _cooling(explained: Explained) -> str:
     decision = explained.decision
-    return f"{_saves(explained)}, but the last switch is younger than the cool-down of {duration_text(decision.policy.cooldown_s)}"
+    policy, last_s, until_s = decision.policy, decision.memory.last_switch_s, decision.until_s
+    if last_s is not None and until_s is not None and until_s - last_s >= policy.day_s > policy.cooldown_s:
+        return f"{_saves(explained)}, but requests have had to wait, and the last switch is younger than {duration_text(policy.day_s)}"
+    return f"{_saves(explained)}, but the last switch is younger than the cool-down of {duration_text(policy.cooldown_s)}"
 
 
 def _dwelling(explained: Explained) -> str:
