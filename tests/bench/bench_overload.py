@@ -4,7 +4,8 @@ Per load (`overload_loads.py`), over the fleets of `policy_worlds.py`: geometric
 speculation; the worst day and the worst ten days of any fleet; rolls of the fleet that rolls most, and the most of any day;
 the speedup of the best static arm over no speculation, which is what caution gives up where it is larger.
 `PYTHONPATH=tests .venv/bin/python tests/bench/bench_overload.py --judge` takes shapes and seeds that no rule was chosen on;
-look at them once. `--risk 0.015` is a seventh of a day, and shows what less risk costs. `--only TEXT` takes loads with such a title, `--every` prints a line per fleet.
+look at them once. `--risk 0.015` is a seventh of a day, and shows what less risk costs; `--day-risk 0.25` bounds each day. `--only TEXT` takes loads with such a title, `--every` prints a line per fleet.
+`--hours` decides nothing: it prints what one hour at a load makes of a day on every arm, which no rule can mend once the load has come.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ from functools import partial
 
 import numpy as np
 
-from bench.overload_loads import CHOOSING, CHOSEN, JUDGING, OTHERS, overloaded
-from bench.policy_worlds import FLEETS, TOKENS, profile_of
+from bench.overload_loads import CHOOSING, CHOSEN, JUDGING, OTHERS, WINDOW_S, overloaded
+from bench.policy_worlds import FLEETS, TOKENS, Laws, profile_of
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.policy import Policy
 from breakeven_sim.replay.fleet_arms import LawArms
 from breakeven_sim.replay.outcome import PolicyOutcome
+from breakeven_sim.replay.stepping import PiecewiseLaw, SteppedFleet, step_through
 from breakeven_sim.replay.study import Study, static_name
 from breakeven_sim.replay.traces import RateTrace
 
 REPLICAS = 4
 START_UP_S = 120.0
 _DAY_S = 86400.0
+_HOURS = (0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.3)
+"""Shares of what no speculation carries."""
 _FIRST = {"worst day": 0.85, "worst ten days": 0.95, "rolls in a day": 1.0}
 _THEN = {"worst day": 0.95, "worst ten days": 1.0, "rolls in a day": 1.0}
 
@@ -56,7 +61,9 @@ class Outcome:
     static: float
 
 
-def replayed(asked: tuple[str, int, str], risk: float = Policy().risk) -> Outcome:
+def replayed(
+    asked: tuple[str, int, str], risk: float = Policy().risk, day_risk: float | None = None
+) -> Outcome:
     """Replay one load on one fleet."""
     title, seed, fleet = asked
     laws = FLEETS[fleet]
@@ -69,7 +76,7 @@ def replayed(asked: tuple[str, int, str], risk: float = Policy().risk) -> Outcom
         trace,
         candidates,
         REPLICAS,
-        Policy(roll_seconds=START_UP_S, risk=risk),
+        Policy(roll_seconds=START_UP_S, risk=risk, day_risk=day_risk),
     )
     mine, none = study.outcome("breakeven"), study.outcome("none")
     taken, without = (spent(one, study) for one in (mine, none))
@@ -86,6 +93,37 @@ def replayed(asked: tuple[str, int, str], risk: float = Policy().risk) -> Outcom
         most_within(rolled_s(mine, study), _DAY_S),
         max(float(without.sum() / static), 1.0),
     )
+
+
+def hours(usual: float) -> None:
+    """Speedup on each arm of a day at a usual share of none's capacity, and of one that has an hour at other shares."""
+    say(
+        f"  a day at {usual:.0%}, speedup:       carries  usual  an hour at "
+        + "  ".join(f"{x:5g}" for x in _HOURS)
+    )
+    for fleet, laws in FLEETS.items():
+        capacity_rps = REPLICAS / laws[NO_SPECULATION][1]
+        for arm in (one for one in laws if one.k):
+            ratios = [
+                _day_on(NO_SPECULATION, laws, usual, share, capacity_rps)
+                / _day_on(arm, laws, usual, share, capacity_rps)
+                for share in (usual, *_HOURS)
+            ]
+            carries = laws[NO_SPECULATION][1] / laws[arm][1]
+            say(
+                f"  {fleet:8} {arm!s:22} {carries:7.3f} {ratios[0]:6.2f}             "
+                + "  ".join(f"{x:5.2f}" for x in ratios[1:])
+            )
+
+
+def _day_on(arm: Arm, laws: Laws, usual: float, hour: float, capacity_rps: float) -> float:
+    """Request-seconds of a day that has an hour at another load."""
+    start_s = np.arange(0.0, _DAY_S, WINDOW_S)
+    shares = np.where((start_s >= 0.4 * _DAY_S) & (start_s < 0.4 * _DAY_S + 3600.0), hour, usual)
+    trace = RateTrace(start_s, np.full(len(start_s), WINDOW_S), shares * capacity_rps)
+    fleet = SteppedFleet(lambda _: PiecewiseLaw(*laws[arm]), arm, REPLICAS, START_UP_S)
+    windows = step_through(fleet, trace, lambda _, __: None)
+    return float(sum(one.latency_s * one.rps for one in windows))
 
 
 def spent(outcome: PolicyOutcome, study: Study) -> np.ndarray:
@@ -160,8 +198,14 @@ def main() -> int:
     options.add_argument(
         "--risk", type=float, default=Policy().risk, help="policy.risk: what less of it costs"
     )
+    options.add_argument("--day-risk", type=float, help="policy.day_risk: what a bound on each day costs")
     options.add_argument("--workers", type=int, default=os.cpu_count(), help="replays at a time")
+    options.add_argument("--hours", action="store_true", help="what one hour makes of a day on every arm")
     given = options.parse_args()
+    if given.hours:
+        for usual in (0.3, 0.6):
+            hours(usual)
+        return 0
     titles = [title for title in ((CHOSEN | OTHERS) if given.judge else CHOSEN) if given.only in title]
     seeds = JUDGING if given.judge else CHOOSING
     asked = [(title, seed, fleet) for title in titles for seed in seeds for fleet in FLEETS]
@@ -171,7 +215,7 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     every: list[Outcome] = []
     with ProcessPoolExecutor(given.workers) as workers:
-        results = workers.map(partial(replayed, risk=given.risk), asked)
+        results = workers.map(partial(replayed, risk=given.risk, day_risk=given.day_risk), asked)
         for title in titles:
             found = [next(results) for _ in range(len(seeds) * len(FLEETS))]
             every += found

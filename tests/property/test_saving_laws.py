@@ -15,7 +15,6 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.law import Law
 from breakeven.planning.expected_saving import (
     FittedLaw,
-    LargestRate,
     LiveLoad,
     SavingDecision,
     SavingMemory,
@@ -35,7 +34,7 @@ from breakeven.planning.learned_laws import (
     with_latency,
 )
 from breakeven.planning.outlook import ExpectedLoad, PastRates
-from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, worth_avoiding
+from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, LargestRate, worth_avoiding
 from draws import draws
 from fakes.straight_curve import bent_curve, straight_curve
 

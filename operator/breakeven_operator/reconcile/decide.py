@@ -12,7 +12,7 @@ from breakeven.estimate import Estimate
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import evaluate_live
-from breakeven.planning.expected_saving import LargestRate, fitted_law
+from breakeven.planning.expected_saving import fitted_law
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.known_speedup import known_speedup
 from breakeven.planning.learned_laws import Evidence
@@ -20,6 +20,7 @@ from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
+from breakeven.planning.surprise import LargestRate
 from breakeven.planning.wording import Explained
 from breakeven.profile import Bounds, Comparison, Profile
 from breakeven.serving.counted_window import Window
@@ -97,6 +98,7 @@ def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
     return Policy(
         min_gain=policy.min_gain_percent / 100,
         risk=policy.risk_percent / 100,
+        day_risk=None if policy.day_risk_percent is None else policy.day_risk_percent / 100,
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
         horizon_s=policy.horizon_seconds,

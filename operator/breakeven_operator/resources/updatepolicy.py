@@ -148,6 +148,16 @@ class UpdatePolicy(Model):
             "a share of ten days' request time, and what speculation has saved so far. 0: no such arm is ever entered.",
         ),
     ] = 12
+    day_risk_percent: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=100,
+            description="How much longer a day may take, in percent of its request time without speculation, if it brings an hour "
+            "near capacity: an arm that would take more is not entered, and is left. A load that moves is taken to come to 2.2 times "
+            "its largest hour of ten days, a steady one to less. Absent: no day is bounded by itself.",
+        ),
+    ] = None
     exit_margin_percent: Annotated[
         int,
         Field(

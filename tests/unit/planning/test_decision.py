@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, DecisionMemory, with_acceptance
-from breakeven.planning.expected_saving import LargestRate
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import tail_factor
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
+from breakeven.planning.surprise import LargestRate
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from fakes.deciding import decided

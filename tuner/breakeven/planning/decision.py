@@ -21,7 +21,6 @@ from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.expected_saving import (
     ArmSaving,
     FittedLaw,
-    LargestRate,
     LiveLoad,
     SavingDecision,
     SavingMemory,
@@ -41,7 +40,7 @@ from breakeven.planning.observed_load import (
 )
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
-from breakeven.planning.surprise import LASTS_S
+from breakeven.planning.surprise import LASTS_S, LargestRate
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 
@@ -229,6 +228,7 @@ def _by_saving(
         young_s=_KNOWN_SHARE * policy.day_s,
         margin=policy.min_gain,
         risk=policy.risk,
+        day_risk=policy.day_risk,
         horizon_s=policy.horizon_s,
         start_up_s=policy.roll_seconds,
         away_share=min(policy.roll_away_share, _MOST_AWAY),

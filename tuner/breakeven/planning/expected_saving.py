@@ -22,19 +22,18 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.day_budget import Day, credible_rps
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.fluid_queue import Backlog, waited_along
+from breakeven.planning.fluid_queue import Backlog, Outflow, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
 from breakeven.planning.learned_laws import Evidence, LawPrior, LearnedLaws, learned, with_latency
 from breakeven.planning.objective_strain import ObjectiveStrain, tail_factor
 from breakeven.planning.outlook import ExpectedLoad
-from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, worth_avoiding
+from breakeven.planning.surprise import ACCOUNT_S, LASTS_S, Jump, LargestRate, worth_avoiding
 from breakeven.profile import Bounds
 
 _DAY_S = 86400.0
-ACCOUNT_S = RARE_DAYS * _DAY_S
-"""Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 _STAYS = 1.2
 """By how much the account of the arm in place is larger: whoever is there has paid for the roll."""
 _SHORTER = 0.15
@@ -51,6 +50,8 @@ class Stakes:
         doubt: standard deviations of the saving that must remain to enter an arm.
         risk: share of ten days' request time without speculation that one surprise may cost, savings aside: what a
             user who speculates may lose at the worst.
+        day_risk: share of a day's request time without speculation by which the worst hour that it may bring makes it
+            longer; None: a day is not bounded by itself.
         jump: factor on the largest load seen that a surprise is taken to reach.
         carried: share of what none carries beyond which no surprise is reckoned with: nothing helps there.
         young_s: a past of this length (s) lets a surprise go twice as far beyond it as a long one does, half of it
@@ -64,6 +65,7 @@ class Stakes:
     margin: float = 0.03
     doubt: float = 1.0
     risk: float = 0.12
+    day_risk: float | None = None
     jump: float = 1.5
     carried: float = 0.95
     young_s: float = _DAY_S
@@ -130,24 +132,6 @@ class LiveLoad:
     window_s: float
     requests: float
     strain: Bounds | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LargestRate:
-    """The largest rate that was seen lately.
-
-    Attributes:
-        rps: of one replica (1/s).
-        at_s: when (s).
-    """
-
-    rps: float = 0.0
-    at_s: float = -math.inf
-
-    def after(self, rps: float, now_s: float) -> LargestRate:
-        """The same when another one was seen: a smaller one counts as soon as the larger one is ten days old."""
-        older = not 0.0 <= now_s - self.at_s <= ACCOUNT_S
-        return LargestRate(rps, now_s) if older or rps >= self.rps else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +315,8 @@ class _View:
     """The same, where what misses an objective counts several times, shape (A, M)."""
     usual: FloatArray = field(init=False)
     """In flight on average over all loads that were seen, shape (A, M)."""
+    seen: FloatArray = field(init=False)
+    """The same, queues and objectives apart, shape (A, M)."""
     carries: FloatArray = field(init=False)
     """Saturation (1/s), shape (A, M)."""
 
@@ -350,6 +336,7 @@ class _View:
         # Of all the past no path is kept: a load beyond what an arm carries is taken to last for an hour.
         queued = np.maximum(past_rates - FULL * self.carries[..., None], 0.0) * (LASTS_S / 2.0)
         self.usual = (counted[:, :, past:] + queued) @ past_shares
+        self.seen = held[:, :, past:] @ past_shares
 
     def _tails(self) -> FloatArray:
         strain, factors = self.laws[self.running].strain, self.factors[:, self.running]
@@ -430,7 +417,21 @@ class _View:
             stakes.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST
         )
         accounts[i] *= _STAYS
-        return worth_avoiding(costs, accounts), np.maximum(costs - accounts, 0.0)
+        risks = worth_avoiding(costs, accounts)
+        if stakes.day_risk is not None:
+            risks = np.maximum(risks, self._days(none, i, float(shares @ rates), stakes.day_risk))
+        return risks, np.maximum(costs - accounts, 0.0)
+
+    def _days(self, none: int, i: int, mean_rps: float, share: float) -> FloatArray:
+        """Worth of not risking the worst hour of a day on each arm (request-seconds a day); (A,)."""
+        levels = np.array([law.prior.c1_s / law.prior.c2_s for law in self.laws])
+        half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
+        # A service that is young may meet anything: a reason not to enter, and none to leave.
+        known_days = self.ahead.known_s / self.stakes.young_s if self.stakes.young_s else 1.0
+        most = np.full(len(self.laws), credible_rps(self.largest_rps, mean_rps, known_days))
+        most[i] = credible_rps(self.largest_rps, mean_rps, 1.0)
+        slack = np.where(np.arange(len(most)) == i, _STAYS, 1.0)
+        return Day(Outflow(self.carries, half), self.seen, mean_rps, none).worth_avoiding(most, share, slack)
 
     def _option(
         self,

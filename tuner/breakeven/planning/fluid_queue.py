@@ -88,6 +88,44 @@ class FluidQueue:
         return np.asarray(self.waited + self.length**2 / (2.0 * shrinks))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Outflow:
+    """How many requests leave a replica, by how many are in flight: carries_rps * n / (n + half).
+
+    The law's own flow. A fluid that leaves at full rate has no queue at capacity: no speculation would take no time there,
+    and every other arm infinitely longer.
+
+    Attributes:
+        carries_rps: rate that no number in flight exceeds (1/s); shape (..., M).
+        half: number in flight at which half of that leaves; shape (..., M).
+    """
+
+    carries_rps: FloatArray
+    half: FloatArray
+
+    def of(self, place: int) -> Outflow:
+        """One arm of several."""
+        return Outflow(self.carries_rps[place], self.half[place])
+
+    def after(
+        self, inflight: FloatArray, rps: FloatArray, during_s: float, steps: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Number in flight after some time at a rate (1/s), and the request-seconds that it took; by implicit steps."""
+        step_s, taken = during_s / steps, np.zeros(())
+        for _ in range(steps):
+            come = inflight + step_s * rps
+            less = self.half + step_s * self.carries_rps - come
+            then = (np.sqrt(less * less + 4.0 * come * self.half) - less) / 2.0
+            taken = taken + (inflight + then) * (step_s / 2.0)
+            inflight = then
+        return inflight, taken
+
+    def drained(self, waiting: FloatArray, rps: FloatArray | float) -> FloatArray:
+        """Request-seconds until nobody waits any more."""
+        empty = FluidQueue(np.maximum(waiting, 0.0), np.zeros_like(waiting))
+        return empty.drained(self.carries_rps, rps)
+
+
 def waited_along(
     rates_rps: FloatArray, carried_rps: FloatArray, every_s: float, before: FloatArray | float = 0.0
 ) -> FloatArray:

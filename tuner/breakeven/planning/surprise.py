@@ -10,6 +10,7 @@ A fluid: capacity against rate, nothing else. It is exact where it matters, far 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,27 @@ LASTS_S = 3600.0
 """How long a jump is taken to last (s)."""
 RARE_DAYS = 10.0
 """A load surprises once in so many days; for so long savings are remembered that pay for it."""
+ACCOUNT_S = RARE_DAYS * 86400.0
+"""Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 _MOST_USED = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class LargestRate:
+    """The largest rate that was seen lately.
+
+    Attributes:
+        rps: of one replica (1/s).
+        at_s: when (s).
+    """
+
+    rps: float = 0.0
+    at_s: float = -math.inf
+
+    def after(self, rps: float, now_s: float) -> LargestRate:
+        """The same when another one was seen: a smaller one counts as soon as the larger one is ten days old."""
+        older = not 0.0 <= now_s - self.at_s <= ACCOUNT_S
+        return LargestRate(rps, now_s) if older or rps >= self.rps else self
 
 
 @dataclass(frozen=True, slots=True)

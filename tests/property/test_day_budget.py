@@ -1,0 +1,163 @@
+"""The bound on a day: an arm that is entered keeps it, by the law stepped through the day."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.laws.law import Law
+from breakeven.planning.day_budget import Day, credible_rps
+from breakeven.planning.expected_saving import (
+    FittedLaw,
+    LiveLoad,
+    SavingMemory,
+    Stakes,
+    decide_by_saving,
+)
+from breakeven.planning.fluid_queue import Outflow
+from breakeven.planning.forecast import Forecast
+from breakeven.planning.inflight import table
+from breakeven.planning.learned_laws import LawPrior
+from breakeven.planning.outlook import ExpectedLoad
+from breakeven.planning.surprise import LASTS_S
+from draws import draws
+from fakes.straight_curve import straight_curve
+
+EAGLE = Arm("eagle3", 3)
+DAY_S = 86400.0
+STEP_S = 10.0
+MILD, SLOW, BLOCK = (
+    ((1.2, 0.07), (0.92, 0.072)),
+    ((4.1, 0.24), (2.6, 0.262)),
+    ((3.0, 0.1), (1.5, 0.104)),
+)
+"""No speculation and a drafter that carries 3, 8 and 4 % less and takes 23, 37 and 50 % less time alone."""
+BOUND = Stakes(start_up_s=120.0, day_risk=0.3)
+
+
+def fitted(arm: Arm, law: tuple[float, float]) -> FittedLaw:
+    relative = np.diag([1e-6, 1e-6])
+    curve = straight_curve(Law(*law, relative * np.outer(law, law)))
+    return FittedLaw(LawPrior(arm, *law, relative), table(curve))
+
+
+def asked(
+    laws: tuple[tuple[float, float], tuple[float, float]],
+    usual: float,
+    largest: float,
+    stakes: Stakes = BOUND,
+    *,
+    running: Arm = NO_SPECULATION,
+    known_s: float = 5 * DAY_S,
+) -> Arm:
+    """The arm that is decided for, at shares of what no speculation carries."""
+    (c1, c2), other = laws
+    rps = usual / c2
+    alone, each = other if running == EAGLE else (c1, c2)
+    latency_s = alone / (1.0 - rps * each)
+    seen = (ExpectedLoad(1.0, rps),)
+    return decide_by_saving(
+        [fitted(NO_SPECULATION, (c1, c2)), fitted(EAGLE, other)],
+        LiveLoad(rps, rps * latency_s, latency_s, 150.0, 1000.0),
+        Forecast(seen, seen, largest / c2, known_s),
+        SavingMemory(running),
+        stakes,
+        5 * DAY_S,
+    ).arm
+
+
+def stepped(law: tuple[float, float], usual_rps: float, hour_rps: float) -> float:
+    """Request-seconds of a day with an hour at another rate, by the law in small steps."""
+    c1, c2 = law
+    held, taken = usual_rps * c1 / (1.0 - usual_rps * c2), 0.0
+    for step in range(round(DAY_S / STEP_S)):
+        rps = hour_rps if step * STEP_S < LASTS_S else usual_rps
+        # An implicit step: stable whatever waits.
+        come = held + STEP_S * rps
+        part = c1 + STEP_S - come * c2
+        held = (-part + math.sqrt(part * part + 4.0 * c2 * come * c1)) / (2.0 * c2)
+        taken += held * STEP_S
+    return taken
+
+
+@draws(25)
+@given(
+    st.floats(0.5, 4.0),
+    st.floats(0.05, 0.3),
+    st.floats(0.4, 0.9),
+    st.floats(0.85, 1.05),
+    st.floats(0.15, 0.55),
+)
+@example(*MILD[0], 0.92 / 1.2, 0.07 / 0.072, 0.3)
+@example(*SLOW[0], 2.6 / 4.1, 0.24 / 0.262, 0.3)
+@example(*BLOCK[0], 0.5, 0.1 / 0.104, 0.3)
+def test_an_arm_that_is_entered_makes_no_day_longer_than_the_bound(c1, c2, gain, carried, usual):
+    """Whatever hour a load that moves by half of its mean may bring."""
+    none, other = (c1, c2), (gain * c1, c2 / carried)
+    largest = 1.5 * usual
+    if asked((none, other), usual, largest) == NO_SPECULATION:
+        return
+    for share in np.arange(0.8, min(2.2 * largest, 1.3), 0.1).tolist():
+        without = stepped(none, usual / c2, share / c2)
+        assert stepped(other, usual / c2, share / c2) <= (1.0 + BOUND.day_risk) * without
+
+
+def test_the_bound_takes_only_what_a_day_could_not_bear_and_no_arm_of_a_load_that_never_moved():
+    """Without a bound all are entered; of a load that moves 4 % less capacity is borne where half of the time is saved."""
+    free = replace(BOUND, day_risk=None)
+    for laws in (MILD, SLOW, BLOCK):
+        assert asked(laws, 0.33, 0.52, free) == EAGLE
+        assert asked(laws, 0.62, 0.66) == EAGLE
+    assert [asked(laws, 0.33, 0.52) for laws in (MILD, SLOW, BLOCK)] == [
+        NO_SPECULATION,
+        NO_SPECULATION,
+        EAGLE,
+    ]
+    assert asked(SLOW, 0.2, 0.3) == EAGLE, "all that may come is carried"
+
+
+def test_the_first_day_may_bring_anything_and_the_arm_in_place_is_not_left_for_that():
+    assert asked(SLOW, 0.2, 0.3, known_s=3600.0) == NO_SPECULATION
+    assert asked(SLOW, 0.2, 0.3, known_s=3600.0, running=EAGLE) == EAGLE
+
+
+def test_an_arm_is_left_when_a_day_has_come_that_the_next_one_could_not_bear():
+    assert asked(SLOW, 0.33, 0.36, running=EAGLE) == EAGLE
+    assert asked(SLOW, 0.33, 0.52, running=EAGLE) == NO_SPECULATION
+
+
+@draws(40)
+@given(st.floats(0.1, 50.0), st.floats(1.0, 5.0), st.floats(0.0, 0.5), st.floats(1.0, 30.0))
+def test_a_load_may_come_further_the_more_it_has_moved(mean_rps, moved, more, known_days):
+    largest = mean_rps * moved
+    found = credible_rps(largest, mean_rps, known_days)
+    assert largest <= found <= 2.2 * largest * (1.0 + 1e-9)
+    assert credible_rps(largest + more, mean_rps, known_days) >= found
+    assert credible_rps(largest, mean_rps, 0.5) == math.inf
+
+
+@draws(25)
+@given(st.floats(0.3, 5.0), st.floats(0.02, 0.3), st.floats(0.9, 1.3), st.floats(0.0, 0.6))
+def test_what_leaves_is_what_the_law_lets_go(c1, c2, share, usual):
+    """Steps of five minutes against steps of a second, at loads that a day is reckoned with."""
+    rps, held, taken = share / c2, usual / c2 * c1 / (1.0 - usual), 0.0
+    arms = Outflow(np.array([[1.0 / c2]]), np.array([[c1 / c2]]))
+    found, spent = arms.after(np.array([[held]]), np.array([[rps]]), LASTS_S, 12)
+    for _ in range(3600):
+        then = held + rps - held / (c1 + c2 * held)
+        taken += (held + then) / 2.0
+        held = then
+    assert found[0, 0] == pytest.approx(held, rel=0.07)
+    assert spent[0, 0] == pytest.approx(taken, rel=0.12)
+
+
+def test_a_day_that_loses_nothing_is_worth_nothing_to_avoid():
+    one = np.ones((2, 4))
+    day = Day(Outflow(10.0 * one, 5.0 * one), 3.0 * one, 3.0, 0)
+    assert day.worth_avoiding(np.array([50.0, 50.0]), 0.1, np.ones(2)) == pytest.approx([0.0, 0.0])
