@@ -65,7 +65,7 @@ def latency_s(requests: list[Request]) -> float:
 
 
 def seen_by_scrapes(requests: list[Request]) -> Arrivals:
-    """What the operator reads of the counters that these requests moved."""
+    """Arrivals as the operator reads them, of the counters that these requests moved."""
     store, end_s = SeriesStore(), BEGAN_S + SECONDS
     came = BEGAN_S + np.array([one.arrival_s for one in requests])
     begun = BEGAN_S + np.sort([one.first_token_s for one in requests])

@@ -68,7 +68,7 @@ SIBLINGS = "siblings"
 # A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
 _LETTERS_OF_POD = 5
 _BLOCKS_PER_WINDOW = 5
-# A name is cut where it grows too long for a pod's; what is left of it still begins alike.
+# A name too long for a pod's is cut; its beginning still tells whose it is.
 _KEPT_OF_NAME = 40
 
 

@@ -69,9 +69,9 @@ STATE = Calibrated(
 def test_a_profile_is_corrected_by_a_rate_beyond_its_saturation_at_the_live_acceptance(
     tokens_per_step, carried_rps
 ):
-    """Its eagle/3 saturates at 12.5 rps with 2.5 tokens per step, and makes 4 at the most."""
+    """Its eagle/3 saturates at 12.5 rps with 2.5 tokens per step, and makes 4 at the most; prompts cost the same at any."""
     seen = replace(STEADY, tokens_per_step=tokens_per_step, prompt_tokens=200.0, output_tokens=100.0)
-    for share, corrected in ((0.6, False), (1.05, True)):
+    for share, corrected in ((0.6, False), (1.2, True)):
         rps = share * carried_rps
         figures = replace(seen, rps=rps, total_rps=2.0 * rps, requests=24.0 * rps, inflight=1.5 * rps)
         live = Live(ClusterReason.METRICS_AVAILABLE, "measured", figures)

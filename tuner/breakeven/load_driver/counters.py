@@ -99,7 +99,7 @@ def read_counters(page: str) -> EngineCounters:
 
 
 def between(before: EngineCounters, after: EngineCounters, limits: EngineLimits | None = None) -> Window:
-    """What one engine did between two readings.
+    """Figures of one engine between two readings.
 
     A counter that is missing, or went backwards because the engine restarted in between, gives no figure.
     """

@@ -60,7 +60,7 @@ class HttpRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
-    """What is seen of one model over one window.
+    """Figures of one model over one window.
 
     Attributes:
         pods: with series of this model.

@@ -49,7 +49,7 @@ _UNSEEN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What one pod's engine can do at most; None: not known.
+    """Limits of one pod's engine; None: not known.
 
     Attributes:
         tokens_per_step: E of a step whose drafts are all accepted.
@@ -183,7 +183,7 @@ def _served(means: Growths, _: EngineLimits, window_s: float) -> str | None:
 
 
 def _made(means: Growths, _: EngineLimits, window_s: float) -> str | None:
-    """Whoever is held makes one token in the fastest step; a count beyond that overflows the sum over pods."""
+    """A request that is held makes one token in the fastest step; a count beyond that overflows the sum over pods."""
     stats = means.stats
     most = _MOST_HELD / _FASTEST_STEP_S
     found = next(
