@@ -292,13 +292,50 @@ class _Chances(NamedTuple):
         chances: P(0) to P(last).
         past: P(beyond the last).
         beyond: the sum of j*P(j) beyond the last.
-        growth: dlnP/dln(rate), up to a constant.
+        alone: share of those that come first in their group, of all that come while 0, 1, 2, ... decode.
     """
 
     chances: FloatArray
     past: FloatArray
     beyond: FloatArray
-    growth: FloatArray
+    alone: FloatArray
+
+    @property
+    def decoding(self) -> FloatArray:
+        """Mean number, without those beyond the last."""
+        return np.asarray(self.chances @ np.arange(float(self.chances.shape[-1])))
+
+    @property
+    def away(self) -> FloatArray:
+        """How far each number is from the mean, times its chance."""
+        return np.asarray(
+            self.chances * (np.arange(float(self.chances.shape[-1])) - self.decoding[..., None])
+        )
+
+    @property
+    def slope(self) -> FloatArray:
+        """Of the mean number, per ln(rate)."""
+        return np.asarray(
+            np.maximum((self.away[..., 1:] * np.cumsum(self.alone, axis=-1)).sum(axis=-1), _LEAST)
+        )
+
+
+class _Settled(NamedTuple):
+    """An engine in a steady state.
+
+    Attributes:
+        q: share of time in which prompts are read.
+        work_s: decoding of a whole request among 1, 2, ..., with the prompts of others.
+        company: how many decode.
+        prompt_s: what a prompt adds to a step.
+        ttft_s: from asking to the first token.
+    """
+
+    q: FloatArray
+    work_s: FloatArray
+    company: _Chances
+    prompt_s: FloatArray
+    ttft_s: FloatArray
 
 
 class Together(NamedTuple):
@@ -324,16 +361,26 @@ class Together(NamedTuple):
 
     def at_rate(self, rps: FloatArray) -> Served:
         """An open loop with Poisson arrivals at `rps` (1/s, above 0); NaN at and beyond saturation."""
+        return self._served(rps, self._settled(rps))
+
+    def along(self, rps: FloatArray) -> Answering:
+        """The same at rates below saturation, and how it answers to the steps."""
+        settled = self._settled(rps)
+        return self._answering(rps, self._served(rps, settled), settled)
+
+    def _settled(self, rps: FloatArray) -> _Settled:
         prompt_s = self.readings.prompt_s[..., 1]
         for _ in range(_PROMPT_ROUNDS):
             q = np.minimum(rps * prompt_s, _ALL_PROMPTS)
-            company = self._chances(self._work_s(prompt_s, q), rps / (1.0 - q), _together(q))
+            work_s = self._work_s(prompt_s, q)
+            company = self._chances(work_s, rps / (1.0 - q), _together(q))
             prompt_s = _mean(self.readings.prompt_s, company)
-        number = np.arange(company.chances.shape[-1])
-        decoding = (company.chances * number).sum(axis=-1) + company.beyond
-        ttft_s = self._ttft_s(company, prompt_s, rps, q)
-        latency_s = np.where(rps < self.saturation_rps, ttft_s + decoding / rps, np.nan)
-        return Served(latency_s, np.where(np.isnan(latency_s), np.nan, ttft_s), rps * latency_s)
+        return _Settled(q, work_s, company, prompt_s, self._ttft_s(company, prompt_s, rps, q))
+
+    def _served(self, rps: FloatArray, settled: _Settled) -> Served:
+        latency_s = settled.ttft_s + (settled.company.decoding + settled.company.beyond) / rps
+        latency_s = np.where(rps < self.saturation_rps, latency_s, np.nan)
+        return Served(latency_s, np.where(np.isnan(latency_s), np.nan, settled.ttft_s), rps * latency_s)
 
     def at_inflight(self, rps: FloatArray, inflight: FloatArray) -> Answering:
         """An open loop in which so many were in flight on average: how long a request takes among them.
@@ -344,7 +391,6 @@ class Together(NamedTuple):
         most = self.decode_s.shape[-1]
         prompt_s = _along(self.readings.prompt_s, np.minimum(inflight, most - 1.0))
         ttft_s = np.asarray(self.request_s + prompt_s + self.steps_s[..., 1])
-        number = np.arange(most + 1.0)
         for _ in range(2):
             q = np.minimum(rps * prompt_s, _MOST_PROMPTS)
             together, work_s = _together(q), self._work_s(prompt_s, q)
@@ -352,18 +398,21 @@ class Together(NamedTuple):
             pushed = decoding / _along(work_s, np.minimum(decoding, most - 1.0))
             for _ in range(_NEWTON):
                 company = self._chances(work_s, pushed, together)
-                away = company.chances * (number - (company.chances * number).sum(axis=-1)[..., None])
-                slope = np.maximum((away * company.growth).sum(axis=-1), 1e-12)
-                short = decoding - (company.chances * number).sum(axis=-1)
-                pushed = pushed * np.exp(np.clip(short / slope, -0.5, 0.5))
+                short = decoding - company.decoding
+                pushed = pushed * np.exp(np.clip(short / company.slope, -0.5, 0.5))
             prompt_s = _mean(self.readings.prompt_s, company)
             ttft_s = self._ttft_s(company, prompt_s, rps, q)
-        decode_s = decoding / (pushed * (1.0 - q))
+        served = Served(ttft_s + decoding / (pushed * (1.0 - q)), ttft_s, inflight)
+        return self._answering(rps, served, _Settled(q, work_s, company, prompt_s, ttft_s))
+
+    def _answering(self, rps: FloatArray, served: Served, settled: _Settled) -> Answering:
+        """How requests that fare like this answer to the steps."""
+        q, work_s, company, prompt_s, ttft_s = settled
+        decode_s, slope, decoding = served.latency_s - ttft_s, company.slope, company.decoding
         # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
-        above = np.cumsum(away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
-        back = 1.0 - np.diff(company.growth, axis=-1)
+        above = np.cumsum(company.away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         moved = above.copy()
-        moved[..., :-1] -= back[..., 1:] * above[..., 1:]
+        moved[..., :-1] -= (1.0 - company.alone[..., 1:]) * above[..., 1:]
         behind, left = self._behind(q), 1.0 - q[..., None]
         of_work = (decode_s / slope)[..., None] * moved / work_s
         behind_s = behind / left * self.steps_s[..., 1:]
@@ -378,7 +427,7 @@ class Together(NamedTuple):
         longer_s = behind_s / left + behind * (2.0 * prompt_s / (1.0 - q**2) ** 2)[..., None]
         slowed_s = decode_s * q / (1.0 - q) + (of_work * longer_s).sum(axis=-1)
         return Answering(
-            Served(ttft_s + decode_s, ttft_s, inflight),
+            served,
             _from_zero(of_work * (self.decode_s + behind_s)),
             first,
             (through_first * reading_s + slowed_s, reading_s),
@@ -419,7 +468,7 @@ class Together(NamedTuple):
             weights / total[..., None],
             past / total,
             past / total * (most + 1.0 / (1.0 - last)),
-            _from_zero(np.cumsum(first / coming, axis=-1)),
+            first / coming,
         )
 
     def _ttft_s(self, company: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:

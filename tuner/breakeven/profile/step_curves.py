@@ -19,7 +19,7 @@ from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, com
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import ArmFit, LawFit, Lengths, PooledFit
 from breakeven.profile.operating_conditions import NOMINAL_OUTPUT_TOKENS, Conditions, strays
-from breakeven.profile.step_fit import ArmLoads, StepLaw, nominal_yield
+from breakeven.profile.step_fit import StepLaw, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.tiers import Schedule
 
@@ -72,12 +72,12 @@ def step_curve(
     asked = _asked(arm, own, arms, pooled, wanted)
     layout, figures, demand = law.layout, np.array(law.figures), asked.demand
     costs = layout.costs(figures, arm.family, arm.name)
-    together = company(costs, demand, _BATCH)
-    rates = _SHARES * float(together.saturation_rps)
-    served = together.at_rate(rates)
-    others = served.inflight
-    loads = ArmLoads(demand, np.zeros(rates.size), rates, others)
-    answers = layout.answers(figures, arm.family, arm.name, loads, _BATCH)
+    same = _alike(demand, 1)
+    together = company(costs, same, _BATCH)
+    lasting_rps = together.saturation_rps.item()
+    found = together.along(_SHARES * lasting_rps)
+    served, others = found.served, found.served.inflight
+    answers = layout.answered(figures, arm.family, arm.name, same, found)
     departed = law.departures(arm, Whereabouts.of(arm, others, demand.prompt_tokens, demand.output_tokens))
     raised = np.exp(departed.mean)
     sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(np.array(law.covariance))
@@ -87,10 +87,10 @@ def step_curve(
     latency_s = np.maximum.accumulate(served.latency_s * raised)
     carried = [row.inflight / row.latency_s for row in own.measurements] if own and not asked.measured else []
     most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
-    saturation_rps = max(float(together.saturation_rps / raised[-1]), most_rps)
+    saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     ceiling_rps = own.measured_saturation_rps if own is not None else None
     if ceiling_rps is not None and asked.measured is not None:
-        ceiling_rps *= float(together.saturation_rps / company(costs, asked.measured, _BATCH).saturation_rps)
+        ceiling_rps *= lasting_rps / company(costs, asked.measured, _BATCH).saturation_rps.item()
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -115,11 +115,13 @@ def step_curve(
 
 def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArray:
     """Latency (s) in a closed loop whose clients meet so many others."""
-    tiers = tuple(
-        Tier(tier.first, *(np.full(others.size, value) for value in tier[1:])) for tier in demand.tiers
-    )
-    lengths = (np.full(others.size, value) for value in demand[1:])
-    return closed_loop(costs, Demand(tiers, *lengths), others + 1.0).served.latency_s
+    return closed_loop(costs, _alike(demand, others.size), others + 1.0).served.latency_s
+
+
+def _alike(demand: Demand, loads: int) -> Demand:
+    """The same demand of so many loads."""
+    tiers = tuple(Tier(tier.first, *(np.full(loads, value) for value in tier[1:])) for tier in demand.tiers)
+    return Demand(tiers, *(np.full(loads, value) for value in demand[1:]))
 
 
 def _neighbours(arm: Arm, arms: Sequence[ArmFit]) -> list[ArmFit]:

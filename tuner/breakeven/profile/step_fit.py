@@ -184,30 +184,30 @@ class Layout:
                 found = closed_loop(costs, demand, np.maximum(loads.inflight[here], 1.0))
             else:
                 found = company(costs, demand, most).at_inflight(loads.rps[here], loads.inflight[here])
-            latency_s[here], ttft_s[here] = found.served.latency_s, found.served.ttft_s
-            first, whole = self._slopes(figures, costs, demand, found, family, arm)
-            of_latency[here] = whole / found.served.latency_s[:, None]
-            of_ttft[here] = first / found.served.ttft_s[:, None]
+            found_here = self.answered(figures, family, arm, demand, found)
+            latency_s[here], ttft_s[here], of_latency[here], of_ttft[here] = found_here
         return Answers(latency_s, ttft_s, of_latency, of_ttft)
 
-    def _slopes(
-        self,
-        figures: FloatArray,
-        costs: CostsOfSteps,
-        demand: Demand,
-        found: Answering,
-        family: str,
-        arm: str,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Seconds of TTFT and of latency per unit of each figure."""
+    def answered(
+        self, figures: FloatArray, family: str, arm: str, demand: Demand, found: Answering
+    ) -> Answers:
+        """What the law says of an arm whose requests fare like this.
+
+        Args:
+            figures: shape (size,).
+            family: its drafter.
+            arm: its name.
+            demand: of the loads, shape (loads,), or (1,) where all ask for the same.
+            found: how they fare.
+        """
+        costs = self.costs(figures, family, arm)
         number = np.arange(float(found.of_first.shape[-1]))
         step, hats = _step_slopes(costs, demand, number)
         loads = found.of_first.shape[0]
         first, decoding = np.zeros((loads, self.size)), np.zeros((loads, self.size))
         for weights, into in ((found.of_first, first), (found.of_decoding, decoding)):
-            by_cost = np.einsum(
-                "lj,clj->lc", weights, np.broadcast_to(step, (len(SENSITIVE), *weights.shape))
-            )
+            alike = step.shape[1] == 1
+            by_cost = weights @ step[:, 0].T if alike else np.einsum("lj,clj->lc", weights, step)
             for name, column in zip(SENSITIVE, by_cost.T, strict=True):
                 if name in ENGINE:
                     into[:, ENGINE.index(name)] = column
@@ -230,7 +230,8 @@ class Layout:
         if level is not None:
             first[:, level] += of_ttft
             whole[:, level] += of_latency
-        return first, whole
+        latency_s, ttft_s = found.served.latency_s, found.served.ttft_s
+        return Answers(latency_s, ttft_s, whole / latency_s[:, None], first / ttft_s[:, None])
 
 
 def _of(demand: Demand, here: FloatArray) -> Demand:
