@@ -79,13 +79,12 @@ def test_equal_arms_get_a_verdict_no_oftener_than_the_confidence_allows() -> Non
         profile(1.2, 0.07, noise=0.03, seed=seed).compare(EAGLE, rps=2).verdict is not PaysWhere.UNCERTAIN
         for seed in range(50)
     ]
-    # Seen over these seeds: 10, where bounds of 90 % promise 5; rows without lengths or acceptance leave few degrees of freedom.
-    assert sum(claims) <= 11
+    assert sum(claims) <= 8
 
 
 def test_a_band_over_a_range_is_wider_than_bounds_at_a_load() -> None:
     for dof in (1, 2, 6, 12, 40):
-        assert band_quantile(0.9, dof) == pytest.approx(float(np.sqrt(2.0 * f.ppf(0.9, 2, dof))))
+        assert band_quantile(0.9, dof) == pytest.approx(float(np.sqrt(3.0 * f.ppf(0.9, 3, dof))))
         assert band_quantile(0.9, dof) > t_quantile(0.9, dof)
     assert band_quantile(0.9, 0) == float("inf")
 

@@ -97,7 +97,8 @@ class SeenRates:
         """Remember the interval that ended at `end_s`, and forget what is older than the lookback."""
         self.end_s.append(end_s)
         self.rps.append(rps)
-        old = bisect_right(self.end_s, end_s - self.lookback_s)
+        # The newest one is the load of now, however short the memory.
+        old = min(bisect_right(self.end_s, end_s - self.lookback_s), len(self.end_s) - 1)
         del self.end_s[:old], self.rps[:old]
 
     def mean_rps(self, since_s: float) -> float | None:
