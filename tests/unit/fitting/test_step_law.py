@@ -16,6 +16,7 @@ from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, com
 from breakeven.points.point import LoadMode, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Profile
+from sweeps import closed, poisson
 
 COSTS = CostsOfSteps(
     **{
@@ -264,3 +265,54 @@ def test_the_command_prints_what_a_step_costs(tmp_path):
     assert costs["prompt_s"]["ci"][0] < 5e-5 < costs["prompt_s"]["ci"][1]
     asked = ["predict", str(out), "--method", "eagle3", "--k", "5", "--rps", "4", "--tokens-per-step", "2.9"]
     assert "from the law and the rows of other arms" in CliRunner().invoke(root, asked).output
+
+
+@pytest.mark.parametrize("output_tokens", [1.0, 1.5])
+def test_answers_of_one_token_are_fitted_like_longer_ones(output_tokens):
+    """A classifier's prompts are read and nothing decodes."""
+    rows = [
+        *closed("none", 0, 0.09, 0.03, output_tokens=output_tokens, prompt_tokens=400.0),
+        *closed("eagle3", 3, 0.10, 0.031, output_tokens=output_tokens, prompt_tokens=400.0),
+        *poisson("none", 0, 0.09, 0.03, [3.0, 9.0], output_tokens=output_tokens, prompt_tokens=400.0),
+    ]
+    found = Profile.from_json(fit_points(rows).to_json())
+    assert found.predict(NO_SPECULATION, concurrency=8).latency_s == pytest.approx(0.3, rel=0.05)
+    assert found.predict(NO_SPECULATION, rps=9).latency_s == pytest.approx(0.09 / (1 - 0.27), rel=0.1)
+
+
+@pytest.mark.parametrize("seed", [14, 28, 40, 57])
+def test_rows_that_contradict_each_other_give_a_profile_that_can_be_read(seed):
+    """As on a machine that stood still between the measurements; of some of these arms no row can be used."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for method, k, c1_s, c2_s in (("none", 0, 0.4, 0.05), ("eagle3", 3, 0.2, 0.08)):
+        for clients in (1.0, 1.0, 3.0, 7.0):
+            tokens = float(rng.integers(2, 40))
+            latency_s = (c1_s + c2_s * (clients - 1.0)) * np.exp(rng.normal(0.0, 0.3)) * tokens / 30.0
+            e = rng.uniform(1.0, 3.0) if k else 1.0
+            rows.append(measured(method, k, clients, clients / latency_s, latency_s, tokens, e))
+        for rps in (3.0, 6.0, 9.0):
+            latency_s = c1_s / (1.0 - rps * c2_s) * np.exp(rng.normal(0.0, 0.3))
+            rows.append(measured(method, k, None, rps, latency_s, 30.0, None))
+    found = fit_points(rows)
+    assert Profile.from_json(found.to_json()).arms == found.arms
+    if found.steps is not None:
+        covariance = np.array(found.steps.covariance)
+        assert (covariance == covariance.T).all()
+
+
+def measured(method, k, clients, rps, latency_s, tokens, e) -> Point:
+    return Point(
+        method=method,
+        k=k,
+        load_mode=LoadMode.CLOSED if clients else LoadMode.POISSON,
+        concurrency=clients,
+        request_rate_rps=None if clients else rps,
+        mean_latency_s=float(latency_s),
+        mean_inflight=float(rps * latency_s),
+        achieved_rps=float(rps),
+        prompt_tokens=10.0,
+        output_tokens=tokens,
+        tokens_per_step=e,
+        ttft_mean_s=0.1 * float(latency_s),
+    )

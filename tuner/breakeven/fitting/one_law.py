@@ -332,7 +332,9 @@ def _solve(
         damping = max(damping / 10.0, 1e-9)
         if gained < _SETTLED * max(cost, 1.0):
             break
-    covariance = np.asarray(np.linalg.inv(slopes.T @ slopes), dtype=float)
+    # The inverse of slopes' @ slopes, by a factor: inverted itself, it is not symmetric where rows contradict each other.
+    half = np.linalg.inv(np.linalg.qr(slopes, mode="r"))
+    covariance = np.asarray(half @ half.T, dtype=float)
     of_rows = slopes[: rows[0].size]
     used = float(np.trace(covariance @ of_rows.T @ of_rows))
     return _Solved(figures, covariance, cost, max(of_rows.shape[0] - used, 0.0), *rows)

@@ -149,7 +149,8 @@ def _as_paper(one: PooledFit, profile: Profile, curves: Mapping[Arm, Curve]) -> 
     members, missed = [], []
     lengths = Conditions(prompt_tokens=one.lengths.prompt_tokens, output_tokens=one.lengths.output_tokens)
     for fit in profile.arms:
-        if fit.k not in one.draft_lengths or fit.arm.scheduled or (fit.k and fit.arm.family != one.method):
+        of_another = fit.k not in one.draft_lengths or bool(fit.k and fit.arm.family != one.method)
+        if fit.arm not in curves or fit.arm.scheduled or of_another:
             continue
         own, line = curves[fit.arm], profile.curve(fit.arm, lengths).line
         members.append(MemberLine(one.drafts(fit.k), fit.tokens_per_step or 1.0, line.c1_s, line.c2_s))

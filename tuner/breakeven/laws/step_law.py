@@ -31,6 +31,9 @@ from breakeven.laws.arrays import FloatArray
 _LEAST = 1e-12
 """Below every duration (s) and every share that decides anything."""
 
+_LEAST_TOKENS = 1e-3
+"""Tokens after the first of which an answer has at least so many: of none, nothing would decode and nothing be told apart."""
+
 _NEWTON = 5
 """Steps until a mean in flight is met; the start is exact where the step is linear in the batch."""
 
@@ -253,7 +256,7 @@ class _Steps(NamedTuple):
 
 
 def _steps(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> _Steps:
-    tokens = demand.output_tokens - 1.0
+    tokens = np.maximum(demand.output_tokens - 1.0, _LEAST_TOKENS)
     first, *later = demand.tiers
     lasting = step_s(costs, first, demand.context_tokens, decoding)
     whole = lasting * tokens / first.tokens_per_step
