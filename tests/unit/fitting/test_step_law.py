@@ -282,7 +282,7 @@ def test_answers_of_one_token_are_fitted_like_longer_ones(output_tokens):
 
 @pytest.mark.parametrize("seed", [14, 28, 40, 57])
 def test_rows_that_contradict_each_other_give_a_profile_that_can_be_read(seed):
-    """As on a machine that stood still between the measurements; of some of these arms no row can be used."""
+    """A machine that stands still between measurements gives such rows; of some of these arms none can be used."""
     rng = np.random.default_rng(seed)
     rows = []
     for method, k, c1_s, c2_s in (("none", 0, 0.4, 0.05), ("eagle3", 3, 0.2, 0.08)):

@@ -32,7 +32,7 @@ _LEAST = 1e-12
 """Below every duration (s) and every share that decides anything."""
 
 _LEAST_TOKENS = 1e-3
-"""Tokens after the first of which an answer has at least so many: of none, nothing would decode and nothing be told apart."""
+"""Fewest tokens after the first: without any, a request never decodes and ends at no rate."""
 
 _NEWTON = 5
 """Steps until a mean in flight is met; the start is exact where the step is linear in the batch."""

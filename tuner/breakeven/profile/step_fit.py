@@ -191,7 +191,7 @@ class Layout:
     def answered(
         self, figures: FloatArray, family: str, arm: str, demand: Demand, found: Answering
     ) -> Answers:
-        """What the law says of an arm whose requests fare like this.
+        """Answers of an arm whose requests fare like this.
 
         Args:
             figures: shape (size,).
