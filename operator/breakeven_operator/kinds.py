@@ -48,6 +48,7 @@ class Resource:
 SERVICES = Resource(GROUP, VERSION, "speculativeservices", "SpeculativeService")
 RUNS = Resource(GROUP, VERSION, "calibrationruns", "CalibrationRun")
 PROFILES = Resource(GROUP, VERSION, "speculationprofiles", "SpeculationProfile")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)

@@ -21,7 +21,16 @@ from typing import Any
 from aiohttp import web
 
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.kinds import NODES, PODS, PROFILES, REPLICASETS, SERVICE_ACCOUNTS, SERVICES, Resource
+from breakeven_operator.kinds import (
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    PROFILES,
+    REPLICASETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     FIRST_SEEN,
@@ -32,7 +41,6 @@ from breakeven_operator.reconcile.fleet_query import (
     WORKLOAD,
     siblings_of,
 )
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.fleet_metrics import FakePrometheus, PodTraffic, pods_of, summed
 from fakes.fleet_world import GPU, SERVICE, TARGET, profile_json
 from fakes.kubelet import DIGEST

@@ -17,9 +17,8 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.kinds import CONFIG_MAPS, NODES, PODS, REPLICASETS, Ref
+from breakeven_operator.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICASETS, Ref
 from breakeven_operator.ports import ClusterError, EventKind
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from localcluster import LocalCluster
 from operatorcluster.api_proxy import ApiProxy, Line
 

@@ -19,10 +19,10 @@ from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
-from breakeven_operator.kinds import CLAIMS, EVENTS, NODES, PROFILES, SERVICES
+from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.workloads.deployment import DEPLOYMENT, DEPLOYMENTS
+from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.presence import node_is_lost
 from breakeven_operator.workloads.workload import observe
 from breakeven_operator.writer import Writer

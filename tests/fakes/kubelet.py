@@ -13,8 +13,17 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from breakeven_operator.kinds import CLAIMS, CONFIG_MAPS, EVENTS, NODES, PODS, REPLICASETS, SECRETS, Resource
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import (
+    CLAIMS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    NODES,
+    PODS,
+    REPLICASETS,
+    SECRETS,
+    Resource,
+)
 from breakeven_operator.workloads.presence import is_finished
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock

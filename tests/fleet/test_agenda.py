@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven_operator.agenda import Grounds
-from breakeven_operator.kinds import NODES, PROFILES, RUNS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, NODES, PROFILES, RUNS, SERVICES
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.serve.telemetry import CycleStage
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.fleet_world import SERVICE, VALUE, FleetWorld
 
 WINDOW_S = 60.0

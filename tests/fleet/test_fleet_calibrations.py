@@ -9,6 +9,7 @@ import pytest
 from breakeven_operator.kinds import (
     CLAIMS,
     CRONJOBS,
+    DEPLOYMENTS,
     JOBS,
     PROFILES,
     ROLE_BINDINGS,
@@ -19,7 +20,6 @@ from breakeven_operator.kinds import (
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
 

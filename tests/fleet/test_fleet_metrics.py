@@ -206,8 +206,7 @@ async def test_an_answer_that_is_repeated_becomes_stale():
 async def test_queries_and_requests_do_not_grow_with_services():
     import copy
 
-    from breakeven_operator.kinds import SERVICES
-    from breakeven_operator.workloads.deployment import DEPLOYMENTS
+    from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
     from fakes.fleet_world import SERVICE, TARGET
 
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Disabled"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven_operator.kinds import EVENTS, SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, SERVICES
 from fakes.fleet_world import VALUE, FleetWorld
 
 KEY = "breakeven.dev/speculative-config"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import re
 
-from breakeven_operator.kinds import SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, SERVICE, TARGET, VALUE, FleetWorld
 
 FLAT = (3.0,) * 288

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.kinds import SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.fleet_world import VALUE, FleetWorld
 
 Edit = Callable[[dict[str, Any]], None]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from breakeven_operator.kinds import EVENTS, NODES, PROFILES, RUNS, SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, NODES, PROFILES, RUNS, SERVICES
 from fakes.fleet_world import TARGET, VALUE, FleetWorld
 
 

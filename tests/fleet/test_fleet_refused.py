@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven_operator.kinds import CRONJOBS, EVENTS, JOBS, PROFILES, RUNS, SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import CRONJOBS, DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES
 from fakes.api_server import AdmissionPolicy
 from fakes.fleet_world import VALUE, FleetWorld
 

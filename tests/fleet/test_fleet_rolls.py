@@ -8,8 +8,7 @@ from datetime import datetime
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven_operator.kinds import RUNS, SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import DEPLOYMENTS, RUNS, SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 

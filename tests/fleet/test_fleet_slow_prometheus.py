@@ -12,8 +12,7 @@ import copy
 import pytest
 
 from breakeven_operator.adapters.background import SETTLE_S
-from breakeven_operator.kinds import SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from fakes.fleet_metrics import DEADLINE_S
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 from fakes.virtual_time import in_virtual_time

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from breakeven_operator import cycle as cycle_module
-from breakeven_operator.kinds import EVENTS, JOBS, SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, SERVICES
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
 LABELS = {"specsvc_namespace": "llm", "specsvc": "chat"}

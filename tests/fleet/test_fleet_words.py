@@ -10,12 +10,11 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven_operator.kinds import EVENTS
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 CHANGE = r"none -> eagle/3"

@@ -17,9 +17,8 @@ from breakeven_operator.actions import (
     WriteStatus,
 )
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.kinds import EVENTS, JOBS, PROFILES, RUNS, SERVICES, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, StaleObjectError
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from breakeven_operator.writer import Writer
 from fakes.fleet_world import VALUE, FleetWorld, RecordedFits
 

@@ -14,8 +14,17 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from breakeven_operator.kinds import CRONJOBS, JOBS, NODES, PODS, PROFILES, REPLICASETS, RUNS, SERVICES
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
+from breakeven_operator.kinds import (
+    CRONJOBS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    PROFILES,
+    REPLICASETS,
+    RUNS,
+    SERVICES,
+)
 from draws import draws
 from fakes.fleet_world import SERVICE, TARGET, FleetWorld
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from breakeven.serving.rolling import Strategy, strategy
-from breakeven_operator.kinds import REPLICASETS, Resource
+from breakeven_operator.kinds import DEPLOYMENTS, REPLICASETS
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.object_facts import condition, owner_uid
 from breakeven_operator.workloads.trouble import Trouble, refused_pod
 from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 _REVISION = "deployment.kubernetes.io/revision"
 # The alphabet of names that the API server makes: without vowels, and digits that look like letters.
 _LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"

@@ -9,9 +9,8 @@ import pytest
 
 from breakeven_operator.adapters.api_json import MOST_WORDS, problem_of, read_event, read_object, read_page
 from breakeven_operator.adapters.unreadable import UnreadableObjects
-from breakeven_operator.kinds import PODS, RUNS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, PODS, RUNS, SERVICES
 from breakeven_operator.ports import EventKind, WatchEvent
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.manual_clock import FakeClock
 
 GOOD = '{"metadata": {"name": "good", "namespace": "llm", "uid": "u1", "resourceVersion": "7"}}'

@@ -12,9 +12,8 @@ from kubernetes.aio import client
 
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.kinds import JOBS, NODES, PODS, PROFILES, REPLICASETS, SERVICES, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, JOBS, NODES, PODS, PROFILES, REPLICASETS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, FieldConflictError, StaleObjectError
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 
 # The answer of kube-apiserver 1.36.
 CONFLICT = {

@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven_operator.actions import Apply, Create, WriteAnnotation, WriteStatus
-from breakeven_operator.kinds import CRONJOBS, JOBS, SERVICES, Ref
+from breakeven_operator.kinds import CRONJOBS, DEPLOYMENTS, JOBS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, StaleObjectError
 from breakeven_operator.refused_writes import RefusedWrites
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TARGET = Ref(DEPLOYMENTS, "llm", "chat-vllm", "u1")

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.adapters.trimming import trimmed
-from breakeven_operator.kinds import PODS
+from breakeven_operator.kinds import DEPLOYMENTS, PODS
 from breakeven_operator.labels import RUN_LABEL
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from breakeven_operator.workloads.workload import observe
 
 NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)

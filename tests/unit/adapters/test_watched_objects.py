@@ -11,10 +11,9 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.kinds import NODES, PODS, RUNS, SERVICES, NamespacedName, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.workloads.deployment import DEPLOYMENTS
 from fakes.virtual_time import in_virtual_time
 from fakes.watched_server import WatchedServer
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 OPERATOR = ROOT / "operator/breakeven_operator"
-# The kind itself, the CRD's word for it, and remedies that people read.
+# The kind itself, its address, the CRD's word for it, and remedies that people read.
 NAMES_A_DEPLOYMENT = {
     "cluster_reasons.py",
+    "kinds.py",
     "resources/speculativeservice.py",
     "workloads/deployment.py",
 }
