@@ -9,6 +9,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.profile import Bounds
+from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.quantiles import quantile_law
 from sweeps import CLIENTS, closed, poisson
 
@@ -253,3 +254,10 @@ def test_bounds_of_a_quantile_and_of_tpot_are_those_of_their_own_laws(load: dict
     assert width(p95.latency_s, p95.latency_ci_s) > 0.06
     assert width(mean.tpot_s, mean.tpot_ci_s) > 0.06
     assert (mean.ttft_s, mean.ttft_ci_s) == (None, None)
+
+
+def test_a_curve_is_made_once_for_the_same_profile_arm_and_conditions():
+    one = fit_points(closed("none", 0, 1.2, 0.07))
+    assert one.curve(NO_SPECULATION) is one.curve(NO_SPECULATION, Conditions())
+    assert one.curve(NO_SPECULATION, Conditions(dispersion=4.0)) is not one.curve(NO_SPECULATION)
+    assert replace(one).curve(NO_SPECULATION) is not one.curve(NO_SPECULATION)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -118,19 +118,7 @@ class Profile:
             NotIdentifiedError: neither exists or determines what is asked.
             InputError: impossible conditions.
         """
-        wanted = conditions or Conditions()
-        return in_bursts(self._curve(arm, wanted), wanted.dispersion)
-
-    def _curve(self, arm: Arm, wanted: Conditions) -> Curve:
-        """With Poisson arrivals."""
-        if self.steps is None:
-            raise NotIdentifiedError(f"{arm}: the profile has no law of steps: fit its points again")
-        if not self.measured(arm) and (
-            arm.scheduled or not any(one.method == arm.family for one in self.pooled)
-        ):
-            # Of a mixture of draft lengths, and of another drafter, nothing is known before it was measured.
-            self.arm(arm)
-        return step_curve(self.steps, arm, self.arms, self.pooled, wanted)
+        return _curve(_Itself(self), arm, conditions or Conditions())
 
     def predict(
         self,
@@ -237,6 +225,34 @@ class Profile:
             confidence or self.confidence,
             rps_range,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Itself:
+    """A profile as a key: equal to itself alone, because comparing two takes as long as a curve."""
+
+    profile: Profile
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.profile is self.profile
+
+    def __hash__(self) -> int:
+        return id(self.profile)
+
+
+# One decision asks for each of its curves two or three times, and an idle service for the same ones in every cycle.
+@lru_cache(maxsize=256)
+def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
+    profile = of.profile
+    if profile.steps is None:
+        raise NotIdentifiedError(f"{arm}: the profile has no law of steps: fit its points again")
+    if not profile.measured(arm) and (
+        arm.scheduled or not any(one.method == arm.family for one in profile.pooled)
+    ):
+        # Of a mixture of draft lengths, and of another drafter, nothing is known before it was measured.
+        profile.arm(arm)
+    found = step_curve(profile.steps, arm, profile.arms, profile.pooled, wanted)
+    return in_bursts(found, wanted.dispersion)
 
 
 @cache
