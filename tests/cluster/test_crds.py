@@ -250,7 +250,7 @@ def test_explain_tells_every_field_with_default_and_bounds(cluster):
         assert f" {field}\t" in tree
     assert "enum: Disabled, Recommend, RollingUpdate" in tree
     text = " ".join(cluster.kubectl("explain", "specsvc.spec.updatePolicy.cooldownSeconds").stdout.split())
-    assert "Least time between a roll and the next one to a speculative arm." in text
+    assert "Least time between a roll and the next one to a speculative arm; a day where" in text
     assert "Default 3600 seconds. 0 to 604800 seconds." in text
     mode = " ".join(cluster.kubectl("explain", "specsvc.spec.updatePolicy.mode").stdout.split())
     assert "Default Recommend." in mode

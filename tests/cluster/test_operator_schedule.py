@@ -42,7 +42,8 @@ def test_a_run_makes_a_schedule_of_what_it_has_measured_and_measures_it_as_an_ar
         ("none", "eagle/3", "eagle/schedule"), "Done"
     ), arms
     table = Schedule.parse(arms["eagle/schedule"]["schedule"], "status")
-    assert [k for _, k in table.tiers] == [3, 0]
+    # The law predicts the draft lengths between those that were measured: one of them may lie between.
+    assert [k for _, k in table.tiers] in ([3, 0], [3, 1, 0], [3, 2, 0], [3, 2, 1, 0])
     assert 3 <= table.tiers[1][0] <= 24
     assert arms["eagle/schedule"]["startedTime"] > arms["eagle/3"]["finishedTime"]
     points = [point for point in run["status"]["points"] if point["arm"] == "eagle/schedule"]

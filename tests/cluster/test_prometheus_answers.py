@@ -260,6 +260,7 @@ def test_every_panel_of_the_dashboard_shows_something(tmp_path):
     telemetry.fleet.count("breakeven_rollouts", service, "Confirmed")
     telemetry.fleet.count("breakeven_calibrations", service, "CalibrationSucceeded")
     telemetry.cycle_duration.observe(0.2)
+    telemetry.cycle_stages.labels("Deciding").observe(0.1)
     telemetry.errors.labels("ApiError").inc()
     telemetry.prometheus_queries.labels("ok").inc()
     telemetry.api_requests.labels("GET", "200").inc()
