@@ -119,7 +119,8 @@ def test_it_costs_its_own_service_only(stage, place, dripping):
 
         # And in every cycle: several of one second each while one query of the slow server lasts.
         asked, decided = dripping.queries, decisions(place)
-        until("the slow server is given up and asked anew, twice", lambda: dripping.queries >= asked + 2)
+        # Each time it is asked for counters and for arrivals.
+        until("the slow server is given up and asked anew, twice", lambda: dripping.queries >= asked + 4)
         assert decisions(place) >= decided + 5
         assert late.until_decided("MetricsMissing")
     assert dripping.whole == 0
