@@ -171,8 +171,8 @@ def test_scatter_widens_the_bounds_and_refuses_no_arm(noise) -> None:
     # The arm is faster at every load: that it never pays, or pays above a load only, would be wrong.
     wrong = {PaysWhere.NEVER, PaysWhere.ABOVE}
     assert refused <= 2
-    # Bounds of 90 % from fourteen rows without lengths or acceptance: these seeds held 20 to 25 of 30.
-    assert np.mean(held) >= 0.65
+    # Promised are 90 %; at 8 % of noise 23 of these 30 seeds hold, at the other levels 24 to 27.
+    assert sum(held) >= 23
     assert sum(one in wrong for one in verdicts) <= 1
 
 

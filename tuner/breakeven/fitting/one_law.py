@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -94,11 +95,19 @@ class _Sweep(NamedTuple):
 
 
 class _Scatter(NamedTuple):
-    """How rows lie around the law: their noise, how the engine departs over loads, and over positions (ln)."""
+    """How rows lie around the law (ln).
+
+    Attributes:
+        noise: of the rows; the middle of what is likely.
+        form: how the engine departs over loads.
+        departed: how it departs over positions.
+        wider: root of the mean variance of the noise over its middle: bounds are that much wider.
+    """
 
     noise: float
     form: FormError
     departed: float
+    wider: float
 
     def root(self, places: Whereabouts) -> FloatArray:
         """Cholesky factor of the covariance of rows."""
@@ -120,7 +129,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps)
-    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), _DEPARTED[0])
+    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), _DEPARTED[0], 1.0)
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
     starts = (prior.center.copy(), _start(prior, sweeps))
     solved = min((_solve(layout, prior, sweeps, one, scatter) for one in starts), key=lambda one: one.cost)
@@ -134,10 +143,11 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
         families,
         layout.arms,
         tuple(solved.figures.tolist()),
-        tuple(map(tuple, solved.covariance.tolist())),
-        scatter.noise,
+        # Noise and form grow alike, so what is followed stays and its bounds widen.
+        tuple(map(tuple, (scatter.wider**2 * solved.covariance).tolist())),
+        scatter.wider * scatter.noise,
         max(int(solved.freedom) - _SCATTER_FIGURES, _LEAST_FREEDOM),
-        scatter.form,
+        replace(scatter.form, sd=scatter.wider * scatter.form.sd),
         Gaps(
             tuple(map(tuple, np.array(together([one.places for one in sweeps])).tolist())),
             tuple((-solved.gaps).tolist()),
@@ -211,9 +221,10 @@ def _likeliest(layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], solved: 
                 tried.append((sd, reach, departed))
     weights = np.exp(np.array(likely) - np.max(likely))
     weights /= weights.sum()
-    noise = math.exp(float(weights.sum(axis=0) @ np.log(_SCATTERS)))
+    of_rows = weights.sum(axis=0)
+    noise = math.exp(float(of_rows @ np.log(_SCATTERS)))
     sd, reach, departed = np.exp(weights.sum(axis=1) @ np.log(tried)).tolist()
-    return _Scatter(noise, FormError(sd, reach), departed)
+    return _Scatter(noise, FormError(sd, reach), departed, math.sqrt(float(of_rows @ noise_squares)) / noise)
 
 
 class _Prior(NamedTuple):
