@@ -280,6 +280,52 @@ def test_answers_of_one_token_are_fitted_like_longer_ones(output_tokens):
     assert found.predict(NO_SPECULATION, rps=9).latency_s == pytest.approx(0.09 / (1 - 0.27), rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("plain", "speculating"),
+    [
+        ({"prompt_tokens": 100.0, "output_tokens": 50.0}, {"output_tokens": 50.0}),
+        ({"output_tokens": 50.0}, {"prompt_tokens": 100.0, "output_tokens": 50.0}),
+        ({"prompt_tokens": 100.0, "output_tokens": 1.0}, {"prompt_tokens": 100.0, "output_tokens": 1.0}),
+        ({"prompt_tokens": 0.0, "output_tokens": 50.0}, {"prompt_tokens": 0.0, "output_tokens": 50.0}),
+    ],
+    ids=["prompts of one arm", "prompts of the other", "answers of one token", "no prompt"],
+)
+def test_lengths_that_only_some_rows_say_are_no_reason_to_refuse_all(plain, speculating):
+    rows = [
+        *closed("none", 0, 1.2, 0.07, **plain),
+        *closed("eagle3", 3, 0.8, 0.09, tokens_per_step=2.2, **speculating),
+    ]
+    found = Profile.from_json(fit_points(rows).to_json())
+    assert found.pooled
+    assert found.predict(Arm("eagle3", 3), concurrency=4).latency_s == pytest.approx(1.07, rel=0.05)
+
+
+@pytest.mark.parametrize(("tokens", "share"), [(10, 0.8), (10, 0.9), (2, 0.97), (50, 0.1)])
+def test_time_per_token_is_what_the_first_token_leaves_of_the_latency(tokens, share):
+    """Most of a short answer's latency is its prompt."""
+    rows = [
+        row
+        for method, k, c1_s, c2_s in (("none", 0, 1.2, 0.07), ("eagle3", 3, 0.6, 0.06))
+        for clients in (1, 2, 4, 8, 16, 32)
+        for latency_s in [c1_s + c2_s * (clients - 1)]
+        for row in closed(
+            method,
+            k,
+            latency_s,
+            0.0,
+            clients=[clients],
+            output_tokens=float(tokens),
+            prompt_tokens=100.0,
+            ttft_mean_s=share * latency_s,
+            tpot_mean_s=(1.0 - share) * latency_s / (tokens - 1),
+            tokens_per_step=2.2 if k else 1.0,
+        )
+    ]
+    found = fit_points(rows).predict(Arm("eagle3", 3), concurrency=4)
+    assert found.ttft_s == pytest.approx(share * 0.78, rel=0.01)
+    assert found.tpot_s == pytest.approx((1.0 - share) * 0.78 / (tokens - 1), rel=0.02)
+
+
 @pytest.mark.parametrize("seed", [14, 28, 40, 57])
 def test_rows_that_contradict_each_other_give_a_profile_that_can_be_read(seed):
     """A machine that stands still between measurements gives such rows; of some of these arms none can be used."""

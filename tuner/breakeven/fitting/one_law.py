@@ -15,11 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
+from breakeven.fitting.arms import lengths_of
 from breakeven.fitting.observations import Observation
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
+from breakeven.profile.fits import Lengths
 from breakeven.profile.operating_conditions import NOMINAL_OUTPUT_TOKENS
 from breakeven.profile.step_fit import (
     ENGINE,
@@ -124,8 +126,10 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     """
     if not arms:
         return None
-    lengths = _UsualLengths.of(arms)
-    sweeps = [_sweep(one, acceptance, lengths) for one in arms]
+    lengths = [lengths_of(one.rows) for one in arms]
+    sweeps = [
+        _sweep(one, acceptance, own.or_those_of(lengths)) for one, own in zip(arms, lengths, strict=True)
+    ]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps)
@@ -158,7 +162,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
 
 def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
     """By how much the law's latency changes, row by row, where each accepts so much in place of what it accepted."""
-    sweep = _sweep(rows, {}, _UsualLengths.of([rows]))
+    sweep = _sweep(rows, {}, lengths_of(rows.rows))
     demand = sweep.loads.demand
     even = demand._replace(
         tiers=tuple(
@@ -379,13 +383,14 @@ def _system(
     return np.concatenate([gap for gap, _ in whole]), np.concatenate([slope for _, slope in whole]), rows
 
 
-def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], lengths: _UsualLengths) -> _Sweep:
+def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengths) -> _Sweep:
     points = [row.point for row in one.rows]
-    output = np.array([point.output_tokens or lengths.output for point in points], dtype=float)
+    usual_prompt, usual_output = usual.prompt_tokens or 1.0, usual.output_tokens or NOMINAL_OUTPUT_TOKENS
+    output = np.array([point.output_tokens or usual_output for point in points], dtype=float)
     squares = np.array(
-        [point.output_tokens_sq or (point.output_tokens or lengths.output) ** 2 for point in points]
+        [point.output_tokens_sq or (point.output_tokens or usual_output) ** 2 for point in points]
     )
-    prompt = np.array([point.prompt_tokens or lengths.prompt for point in points], dtype=float)
+    prompt = np.array([point.prompt_tokens or usual_prompt for point in points], dtype=float)
     inflight = np.array([row.inflight for row in one.rows])
     demand = Demand(
         _tiers(one, acceptance.get(one.arm.family)),
@@ -409,25 +414,6 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], lengths: _Us
         and one.arm.family not in acceptance
         and not all(point.tokens_per_step for point in points),
     )
-
-
-class _UsualLengths(NamedTuple):
-    """Tokens to assume for rows that do not say theirs."""
-
-    prompt: float
-    output: float
-
-    @classmethod
-    def of(cls, arms: Sequence[ArmRows]) -> _UsualLengths:
-        """The middle of all rows that say theirs."""
-        prompts, outputs = (
-            [value for one in arms for row in one.rows if (value := getattr(row.point, name))]
-            for name in ("prompt_tokens", "output_tokens")
-        )
-        return cls(
-            float(np.median(prompts)) if prompts else 1.0,
-            float(np.median(outputs)) if outputs else NOMINAL_OUTPUT_TOKENS,
-        )
 
 
 def _tiers(one: ArmRows, model: AcceptanceModel | None) -> tuple[Tier, ...]:

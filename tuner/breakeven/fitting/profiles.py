@@ -20,7 +20,7 @@ from breakeven.fitting.pooled import MemberLine, coefficients, family_of
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.profile.curves import Curve
 from breakeven.profile.document import Profile
-from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.profile.fits import ArmFit, Lengths, PooledFit
 from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.step_fit import StepLaw
 from breakeven.profile.student_t import t_quantile
@@ -135,7 +135,7 @@ def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
         if measured is not None and by_law is not None:
             alone, most = (measured.among(n) / by_law.among(n) for n in curve.line_ends.tolist())
             over[name] = (alone, most)
-    low, high = fit.measured_range.inflight if fit.measured_range else (1.0, 1.0)
+    low, high = curve.others_range
     t = t_quantile(confidence, curve.dof)
     seen = [Estimate.of(None, curve.bounds_among(n, t)) for n in (low, 0.5 * (low + high), high)]
     widest = max(one.upper / one.lower if one.lower and one.upper else math.inf for one in seen)
@@ -147,18 +147,28 @@ def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
 def _as_paper(one: PooledFit, profile: Profile, curves: Mapping[Arm, Curve]) -> PooledFit:
     """The family with its eight coefficients, and by how much the law misses its rows."""
     members, missed = [], []
-    lengths = Conditions(prompt_tokens=one.lengths.prompt_tokens, output_tokens=one.lengths.output_tokens)
     for fit in profile.arms:
         of_another = fit.k not in one.draft_lengths or bool(fit.k and fit.arm.family != one.method)
         if fit.arm not in curves or fit.arm.scheduled or of_another:
             continue
-        own, line = curves[fit.arm], profile.curve(fit.arm, lengths).line
+        own, line = (
+            curves[fit.arm],
+            profile.curve(fit.arm, _as_far_as_measured(one.lengths, fit.lengths)).line,
+        )
         members.append(MemberLine(one.drafts(fit.k), fit.tokens_per_step or 1.0, line.c1_s, line.c2_s))
         for row in fit.measurements:
             predicted_s = own.loop_latency_s(row.others, closed=row.mode == "closed")
             missed.append(abs(predicted_s / row.latency_s - 1.0))
     found = coefficients(members, one.lengths.output_tokens or 1.0)
     return replace(one, coefficients=found, mape=float(np.mean(missed)))
+
+
+def _as_far_as_measured(wanted: Lengths, measured: Lengths) -> Conditions:
+    """The lengths of a family, where those of the arm were measured and something decodes."""
+    return Conditions(
+        prompt_tokens=wanted.prompt_tokens if measured.prompt_tokens else None,
+        output_tokens=wanted.output_tokens if (measured.output_tokens or 0.0) > 1.0 else None,
+    )
 
 
 def with_law(profile: Profile) -> Profile:

@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.speedup import PaysWhere
-from breakeven.profile.curves import Curve, doubted
+from breakeven.profile.curves import MOST_DOUBT, Curve, doubted
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
@@ -224,7 +224,8 @@ def _around(
     if not np.isfinite(t):
         return np.full(np.shape(ratio), np.nan), np.full(np.shape(ratio), np.inf)
     factor = doubted(t * np.hypot(shared, own))
-    return ratio / factor, ratio * factor
+    known = factor < MOST_DOUBT
+    return np.where(known, ratio / factor, 0.0), np.where(known, ratio * factor, np.inf)
 
 
 def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[float | None, Bounds | None]:

@@ -32,9 +32,14 @@ _FAR = 1e9
 """More others in flight than any engine holds: where the last piece ends."""
 
 
+MOST_DOUBT = 1e9
+"""The largest factor of a bound: of what has it nothing is known."""
+
+
 def doubted(half_width: ArrayLike) -> FloatArray:
-    """The factor on a latency for a half-width of its logarithm, at most 1e9: beyond that nothing is known of it."""
-    return np.asarray(np.exp(np.minimum(np.asarray(half_width, dtype=float), 9.0 * np.log(10.0))))
+    """The factor on a latency for a half-width of its logarithm, at most `MOST_DOUBT`."""
+    exponent = np.minimum(np.asarray(half_width, dtype=float), 100.0)
+    return np.asarray(np.minimum(np.exp(exponent), MOST_DOUBT))
 
 
 class CurveLatency(NamedTuple):
@@ -161,7 +166,7 @@ class Curve:
             error = float(doubted(t * self.noise))
             return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
         factor = float(doubted(t * np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
-        return rate / factor, rate * factor
+        return (rate / factor, rate * factor) if factor < MOST_DOUBT else (0.0, None)
 
     def basis_among(self, others: float) -> Basis:
         """The ground of a latency among `others`."""

@@ -6,10 +6,11 @@ Plain frozen data with the names and units of the command line's JSON; no figure
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from breakeven.arm import Arm
@@ -142,6 +143,16 @@ class Lengths:
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     output_tokens_sq: float | None = None
+
+    def or_those_of(self, others: Sequence[Lengths]) -> Lengths:
+        """These lengths, and the middle of the others' where these are unknown: a law needs some, and all arms the same."""
+        prompts = [one.prompt_tokens for one in others if one.prompt_tokens]
+        outputs = [one.output_tokens for one in others if one.output_tokens]
+        return Lengths(
+            self.prompt_tokens or (float(np.median(prompts)) if prompts else None),
+            self.output_tokens or (float(np.median(outputs)) if outputs else None),
+            self.output_tokens_sq,
+        )
 
 
 @dataclass(frozen=True, slots=True)

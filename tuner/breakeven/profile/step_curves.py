@@ -108,9 +108,9 @@ def step_curve(
         ),
     )
     beside = [own] if own is not None else _neighbours(arm, arms)
-    return _with_parts(
-        curve, arm, beside, np.stack([others, served.ttft_s]), float(demand.output_tokens) - 1.0
-    )
+    # A departure is one of the engine: it slows the first token as it slows the whole answer.
+    ttft_s = np.maximum.accumulate(served.ttft_s * raised)
+    return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
 
 
 def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArray:
@@ -197,7 +197,8 @@ def _asked(
     else:
         # The law holds for all lengths that were measured; side by side arms must mean the same requests.
         nearest = next((fit for fit in arms if fit.k == 0), arms[0])
-    measured, now = nearest.lengths, wanted.lengths(nearest.lengths)
+    measured = nearest.lengths.or_those_of([fit.lengths for fit in arms])
+    now = wanted.lengths(measured)
     loads = [row.others for fit in ([own] if own else arms) for row in fit.measurements]
     demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)
     moved = now != measured or (wanted.tokens_per_step is not None and arm.k > 0)
