@@ -78,7 +78,7 @@ async def test_an_idle_fleet_needs_one_replica():
 
 
 async def test_the_status_is_not_written_for_a_capacity_that_stands_still():
-    world = await settled(8.0)
+    world = await settled(6.0)
     for _ in range(5):
         await world.cycle()
     before = copy.deepcopy(world.status["capacity"])

@@ -1,5 +1,7 @@
 """Comparing arms of a profile: figures, bounds, verdicts, saturation and the measured range."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import f
@@ -11,7 +13,7 @@ from breakeven.laws.speedup import PaysWhere
 from breakeven.planning.envelope import envelope
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison, Conditions, LoadPoint
-from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.profile.comparisons import JudgedCurve, compare_curves, speedups_at_rps
 from breakeven.profile.curves import Curve
 from breakeven.profile.student_t import band_quantile, t_quantile
 from fakes.straight_curve import bent_curve, straight_curve
@@ -115,6 +117,26 @@ def test_bounds_are_open_or_hold_the_truth_and_touch_one_at_the_break_evens_boun
     assert low < 8.86 < high
     assert noisy.compare(EAGLE, rps=low).speedup_ci[0] == pytest.approx(1, abs=1e-3)
     assert noisy.compare(EAGLE, rps=high).speedup_ci[1] == pytest.approx(1, abs=1e-3)
+
+
+def test_beyond_saturation_a_speedup_is_nothing_and_has_a_bound() -> None:
+    """However slow the arm may be, its bounds say what it cannot do."""
+    both = profile(0.5, 0.1, clients=(1, 2, 4, 8, 16))
+    rates = np.array([7.0, 10.0, 10.5, 11.0, 30.0])
+    found = speedups_at_rps(both.curve(EAGLE), both.curve(NO_SPECULATION), rates, 0.9)
+    assert (found.speedup[3], found.lower[3]) == (0.0, 0.0)
+    assert 0.0 < found.upper[3] < found.upper[2] < 1.0 < found.upper[0]
+    assert np.isnan([found.speedup[-1], found.lower[-1], found.upper[-1]]).all(), "neither arm carries that"
+
+
+def test_doubt_about_crowds_is_none_about_those_who_meet_few() -> None:
+    """A curve of which nothing is known among 45 others and more is well known at a rate that 45 carry."""
+    plain, crowded = (
+        straight_curve(Law(*line, ((0.0, 0.0), (0.0, 0.0)))) for line in ((1.0, 0.05), (0.5, 0.08))
+    )
+    crowded = replace(crowded, own_sds=np.where(crowded.knots[:, 0] > 45.0, 0.5, 0.0))
+    found = speedups_at_rps(crowded, plain, np.array([11.0]), 0.9)
+    assert found.speedup[0] < found.upper[0] < 0.6
 
 
 def test_two_loads_leave_wider_bounds_than_seven() -> None:

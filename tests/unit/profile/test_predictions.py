@@ -151,7 +151,7 @@ def test_quantiles_that_cross_by_noise_are_put_in_order() -> None:
 def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:
     noisy = fit_points(sweep(noise=0.02))
     widths = []
-    for rps in (1, 8, 10):
+    for rps in (1, 8, 9.5):
         found = noisy.predict(EAGLE, rps=rps)
         low, high = found.latency_ci_s
         assert low < 0.8 / (1 - rps * 0.085) < high

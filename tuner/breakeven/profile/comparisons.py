@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.speedup import PaysWhere
-from breakeven.profile.curves import MOST_DOUBT, Curve, doubted
+from breakeven.profile.curves import MOST_DOUBT, Curve, DoubtsAtRate, doubted
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
@@ -146,7 +146,7 @@ def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: fl
     """Speedups of one curve over another at many rates (1/s), as in `compare_curves`."""
     speedup = _ratios(judged, other, rps)
     lower, upper = _band(judged, other, rps, _t(judged, other, confidence))
-    regular = np.isfinite(speedup) & (speedup > 0.0)
+    regular = np.isfinite(speedup)
     bounded = regular & np.isfinite(upper)
     return Speedups(speedup, np.where(regular, lower, np.nan), np.where(bounded, upper, np.nan))
 
@@ -187,26 +187,33 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
         return np.full(np.shape(rps), np.nan), np.full(np.shape(rps), np.inf)
     mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
     own_moves = mine.slowed >= theirs.slowed
-    part = np.minimum(mine.slowed, theirs.slowed) / np.maximum(mine.slowed, theirs.slowed)
-    of_shared = np.where(
-        own_moves[..., None],
-        mine.shared - part[..., None] * theirs.shared,
-        theirs.shared - part[..., None] * mine.shared,
-    )
-    of_own = np.hypot(
-        np.where(own_moves, mine.own, theirs.own), part * np.where(own_moves, theirs.own, mine.own)
-    )
-    factor = doubted(t * np.hypot(np.linalg.norm(of_shared, axis=-1), of_own))
+    of_own = _factors(judged, theirs, theirs.slowed / mine.slowed, t)
+    of_other = _factors(other, mine, mine.slowed / theirs.slowed, t)
     fast, slow = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
     lower = np.where(
-        own_moves, slow / judged.raised_at_rps(rps, factor), other.raised_at_rps(rps, 1.0 / factor) / fast
+        own_moves, slow / judged.raised_at_rps(rps, of_own), other.raised_at_rps(rps, 1.0 / of_other) / fast
     )
     upper = np.where(
-        own_moves, slow / judged.raised_at_rps(rps, 1.0 / factor), other.raised_at_rps(rps, factor) / fast
+        own_moves, slow / judged.raised_at_rps(rps, 1.0 / of_own), other.raised_at_rps(rps, of_other) / fast
     )
     # Where the arm may be saturated the speedup may be 0, where the other one may be it has no bound.
     lower = np.where(np.isnan(lower) & own_moves & ~np.isnan(slow), 0.0, lower)
     return lower, np.nan_to_num(upper, nan=np.inf)
+
+
+def _factors(moved: Curve, still: DoubtsAtRate, part: FloatArray, t: float) -> FloatArray:
+    """Factors on a curve at each of its ends that hold the doubt of two, shape (rates, ends).
+
+    Args:
+        moved: the curve.
+        still: doubts of the other one at each rate.
+        part: of those, what counts among as many others as the curve is at.
+        t: quantile.
+    """
+    ends = moved.open_ends[:, 0]
+    apart = moved.loadings_among(ends) - (part[..., None] * still.shared)[..., None, :]
+    own = np.hypot(moved.own_sd(ends), (part * still.own)[..., None])
+    return doubted(t * np.hypot(np.linalg.norm(apart, axis=-1), own))
 
 
 def _band_among(judged: Curve, other: Curve, others: float, t: float) -> tuple[FloatArray, FloatArray]:

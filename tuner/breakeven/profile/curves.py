@@ -197,14 +197,7 @@ class Curve:
 
     def latencies_at_rps(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) under Poisson arrivals at many rates (1/s); shape of `rps`, NaN where saturated."""
-        n, latency_s = self.open_ends.T
-        # On a straight piece L = l0 + m*(n - n0) with n = rps*L; the smallest load that fits is the one reached.
-        rate, slope = rps[..., None], np.diff(latency_s) / np.diff(n)
-        left = 1.0 - rate * slope
-        on_piece = (latency_s[:-1] - slope * n[:-1]) / np.where(left > 0, left, np.nan)
-        fits = (rate * on_piece >= n[:-1] - 1e-12) & (rate * on_piece <= n[1:] + 1e-12)
-        reached = np.take_along_axis(on_piece, np.argmax(fits, axis=-1)[..., None], axis=-1)[..., 0]
-        return np.where(fits.any(axis=-1) & (rps < self.saturation_rps), reached, np.nan)
+        return self.raised_at_rps(rps, np.ones(len(self.open_ends)))
 
     def bounds_of(self, latency_s: float, others: float, t: float) -> Bounds | None:
         """Bounds of a latency among `others`, of an open or a closed loop; None without degrees of freedom."""
@@ -242,12 +235,23 @@ class Curve:
         slowed = 1.0 / np.maximum(1.0 - rps * slope, _LEAST_IDLE)
         return DoubtsAtRate(self.loadings_among(others), self.own_sd(others), slowed)
 
-    def raised_at_rps(self, rps: FloatArray, factor: FloatArray) -> FloatArray:
-        """Latencies (s) at many rates (1/s) of a curve whose latency among any others is so many times this one's.
+    def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
+        """Latencies (s) at many rates (1/s) of a curve that is so many times as high as this one.
 
-        There time runs slower by the factor: a rate is that much more of what the engine carries.
+        Args:
+            rps: the rates.
+            factors: at each of `open_ends` on a last axis, for all rates or for each.
         """
-        return factor * self.latencies_at_rps(rps * factor)
+        n = self.open_ends[:, 0]
+        latency_s = self.open_ends[:, 1] * factors
+        # On a straight piece L = l0 + m*(n - n0) with n = rps*L; the smallest load that fits is the one reached.
+        rate, slope = rps[..., None], np.diff(latency_s) / np.diff(n)
+        left = 1.0 - rate * slope
+        on_piece = (latency_s[..., :-1] - slope * n[:-1]) / np.where(left > 0, left, np.nan)
+        fits = (rate * on_piece >= n[:-1] - 1e-12) & (rate * on_piece <= n[1:] + 1e-12)
+        reached = np.take_along_axis(on_piece, np.argmax(fits, axis=-1)[..., None], axis=-1)[..., 0]
+        steady = rps * np.max(factors[..., -1:], axis=-1) < self.saturation_rps
+        return np.where(fits.any(axis=-1) & steady, reached, np.nan)
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`; None without degrees of freedom or a steady state, open above near saturation."""
@@ -260,11 +264,10 @@ class Curve:
     def all_bounds_at_rps(self, rps: FloatArray, t: float) -> LatencyBounds:
         """Bounds (s) at many rates (1/s)."""
         center = self.latencies_at_rps(rps)
-        doubts = self.doubts_at_rps(rps)
-        factor = doubted(t * np.hypot(np.linalg.norm(doubts.shared, axis=-1), doubts.own))
-        upper = np.nan_to_num(self.raised_at_rps(rps, factor), nan=np.inf)
+        factors = doubted(t * self._sd_among(self.open_ends[:, 0]))
+        upper = np.nan_to_num(self.raised_at_rps(rps, factors), nan=np.inf)
         known = np.where(np.isnan(center), np.nan, 1.0)
-        return LatencyBounds(known * self.raised_at_rps(rps, 1.0 / factor), known * upper)
+        return LatencyBounds(known * self.raised_at_rps(rps, 1.0 / factors), known * upper)
 
     def outside_measured(self, others: float) -> bool:
         """Whether load or conditions lie outside what was measured; just below the lowest load counts as inside."""
