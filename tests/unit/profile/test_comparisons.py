@@ -125,7 +125,9 @@ def test_beyond_saturation_a_speedup_is_nothing_and_has_a_bound() -> None:
     rates = np.array([7.0, 10.0, 10.5, 11.0, 30.0])
     found = speedups_at_rps(both.curve(EAGLE), both.curve(NO_SPECULATION), rates, 0.9)
     assert (found.speedup[3], found.lower[3]) == (0.0, 0.0)
-    assert 0.0 < found.upper[3] < found.upper[2] < 1.0 < found.upper[0]
+    assert found.upper[3] == 0.0 < found.upper[2] < 1.0 < found.upper[0], (
+        "at none of its bounds it carries 11 rps"
+    )
     assert np.isnan([found.speedup[-1], found.lower[-1], found.upper[-1]]).all(), "neither arm carries that"
 
 

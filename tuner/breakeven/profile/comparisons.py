@@ -190,14 +190,12 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     of_own = _factors(judged, theirs, theirs.slowed / mine.slowed, t)
     of_other = _factors(other, mine, mine.slowed / theirs.slowed, t)
     fast, slow = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
-    lower = np.where(
-        own_moves, slow / judged.raised_at_rps(rps, of_own), other.raised_at_rps(rps, 1.0 / of_other) / fast
+    slowest, fastest = (
+        np.nan_to_num(judged.raised_at_rps(rps, by), nan=np.inf) for by in (of_own, 1.0 / of_own)
     )
-    upper = np.where(
-        own_moves, slow / judged.raised_at_rps(rps, 1.0 / of_own), other.raised_at_rps(rps, of_other) / fast
-    )
-    # Where the arm may be saturated the speedup may be 0, where the other one may be it has no bound.
-    lower = np.where(np.isnan(lower) & own_moves & ~np.isnan(slow), 0.0, lower)
+    lower = np.where(own_moves, slow / slowest, other.raised_at_rps(rps, 1.0 / of_other) / fast)
+    upper = np.where(own_moves, slow / fastest, other.raised_at_rps(rps, of_other) / fast)
+    # Where the other one may be saturated, the speedup has no bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 
 
