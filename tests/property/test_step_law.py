@@ -69,7 +69,7 @@ def test_a_step_linear_in_the_batch_is_processor_sharing(weights_s, position_s, 
     # Far below the largest batch: at a share of saturation the mean is C1/C2*share/(1 - share).
     if c1_s / c2_s * share / (1.0 - share) > 400:
         share = 0.3 * c2_s / c1_s * 400 / (1.0 + c2_s / c1_s * 400)
-    found = together.at_rate(array(share / c2_s))
+    found = together.along(array(share / c2_s)).served
     assert float(found.latency_s - found.ttft_s) == pytest.approx(c1_s / (1.0 - share), rel=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_a_step_linear_in_the_batch_is_processor_sharing(weights_s, position_s, 
 def test_what_many_in_flight_take_is_what_their_rate_takes(share, k, prompt):
     together = company(costs(), demand(k, 1.0 + k / 3, prompt), 2000)
     rate = share * together.saturation_rps
-    by_rate = together.at_rate(rate)
+    by_rate = together.along(rate).served
     by_number = together.at_inflight(rate, by_rate.inflight).served
     assert float(by_number.latency_s) == pytest.approx(float(by_rate.latency_s), rel=2e-3)
     assert float(by_number.ttft_s) == pytest.approx(float(by_rate.ttft_s), rel=1e-2)
@@ -89,10 +89,10 @@ def test_what_many_in_flight_take_is_what_their_rate_takes(share, k, prompt):
 def test_load_only_slows_and_there_is_no_steady_state_beyond_saturation(share, k):
     together = company(costs(), demand(k, 1.0 + k / 4), 1200)
     rate = share * together.saturation_rps
-    latencies = [float(together.at_rate(part * rate).latency_s) for part in (1e-6, 0.2, 0.6, 1.0)]
+    latencies = [float(together.along(part * rate).served.latency_s) for part in (1e-6, 0.2, 0.6, 1.0)]
     assert latencies == sorted(latencies)
     assert latencies[0] < latencies[-1]
-    assert np.isnan(together.at_rate(together.saturation_rps * 1.001).latency_s)
+    assert np.isnan(together.along(together.saturation_rps * 1.001).served.latency_s)
 
 
 @few

@@ -51,7 +51,7 @@ def truth(k, share, **lengths):
     """The rate at a share of saturation, and what requests take there."""
     together = company(COSTS, demand(k, **lengths), 1024)
     rate = share * float(together.saturation_rps)
-    found = together.at_rate(np.asarray(rate))
+    found = together.along(np.asarray(rate)).served
     return rate, float(found.latency_s), float(found.ttft_s)
 
 

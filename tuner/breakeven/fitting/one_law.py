@@ -19,10 +19,10 @@ from breakeven.fitting.arms import lengths_of
 from breakeven.fitting.observations import Observation
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
+from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.profile.fits import Lengths
-from breakeven.profile.operating_conditions import NOMINAL_OUTPUT_TOKENS
+from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
     ENGINE,
     KNOTS,
@@ -387,16 +387,14 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengt
     points = [row.point for row in one.rows]
     usual_prompt, usual_output = usual.prompt_tokens or 1.0, usual.output_tokens or NOMINAL_OUTPUT_TOKENS
     output = np.array([point.output_tokens or usual_output for point in points], dtype=float)
-    squares = np.array(
-        [point.output_tokens_sq or (point.output_tokens or usual_output) ** 2 for point in points]
-    )
+    squares = np.array([point.output_tokens_sq or 0.0 for point in points])
     prompt = np.array([point.prompt_tokens or usual_prompt for point in points], dtype=float)
     inflight = np.array([row.inflight for row in one.rows])
     demand = Demand(
         _tiers(one, acceptance.get(one.arm.family)),
         prompt,
         output,
-        prompt + 0.5 * np.maximum(squares / output, output),
+        mean_kv_tokens(prompt, output, np.maximum(squares, output**2)),
     )
     return _Sweep(
         one.arm,

@@ -362,12 +362,8 @@ class Together(NamedTuple):
         each_s = self.decode_s[..., -1] / self.decode_s.shape[-1]
         return np.asarray(1.0 / (each_s + self.readings.prompt_s[..., -1]))
 
-    def at_rate(self, rps: FloatArray) -> Served:
-        """An open loop with Poisson arrivals at `rps` (1/s, above 0); NaN at and beyond saturation."""
-        return self._served(rps, self._settled(rps))
-
     def along(self, rps: FloatArray) -> Answering:
-        """The same at rates below saturation, and how it answers to the steps."""
+        """An open loop with Poisson arrivals at `rps` (1/s, above 0), and how it answers to the steps; NaN beyond saturation."""
         settled = self._settled(rps)
         return self._answering(rps, self._served(rps, settled), settled)
 

@@ -11,7 +11,6 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.laws.arrays import FloatArray
-from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.laws.step_law import Tier, step_s
 from breakeven.profile import ArmFit, Conditions, PooledFit, Profile
 from breakeven.profile.step_form import Whereabouts
@@ -90,7 +89,7 @@ def step_view(
     conditions = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     lengths = conditions.lengths(pooled.lengths)
     sizes = np.arange(1.0, batches + 1.0)
-    context = np.asarray(mean_kv_tokens(lengths.prompt_tokens or 0.0, lengths.output_tokens or 1.0))
+    context = np.asarray(lengths.context_tokens)
     of_any = next(iter(measured.values())).arm
     steps = []
     for k in wanted:

@@ -17,6 +17,7 @@ from breakeven.arm import Arm
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import Span
 from breakeven.laws.law import Law
+from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.methods import LOOKUP_METHODS
 
 Bounds = tuple[float | None, float | None]
@@ -136,6 +137,10 @@ class Bend:
     points_error: float
 
 
+NOMINAL_OUTPUT_TOKENS = 256.0
+"""Length of an answer where no row says one: at the measured lengths it decides nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """Mean tokens per request at which an arm was measured; None where the files do not say."""
@@ -153,6 +158,13 @@ class Lengths:
             self.output_tokens or (float(np.median(outputs)) if outputs else None),
             self.output_tokens_sq,
         )
+
+    @property
+    def context_tokens(self) -> float:
+        """Mean tokens before a request while it decodes; where nothing is known, of one token and a nominal answer."""
+        output = self.output_tokens or NOMINAL_OUTPUT_TOKENS
+        square = max(self.output_tokens_sq or 0.0, output**2)
+        return float(mean_kv_tokens(self.prompt_tokens or 1.0, output, square))
 
 
 @dataclass(frozen=True, slots=True)

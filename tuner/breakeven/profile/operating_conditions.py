@@ -12,9 +12,6 @@ from breakeven.profile.fits import ArmFit, Lengths
 FAR = 4.5
 """Lengths beyond this multiple of the measured ones are an extrapolation, whatever was measured of the steps."""
 
-NOMINAL_OUTPUT_TOKENS = 256.0
-"""Length of an answer where no row says one: at the measured lengths it decides nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Conditions:

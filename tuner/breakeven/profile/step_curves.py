@@ -17,8 +17,8 @@ from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, company
 from breakeven.profile.curves import Curve
-from breakeven.profile.fits import ArmFit, LawFit, Lengths, PooledFit
-from breakeven.profile.operating_conditions import NOMINAL_OUTPUT_TOKENS, Conditions, strays
+from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, LawFit, Lengths, PooledFit
+from breakeven.profile.operating_conditions import Conditions, strays
 from breakeven.profile.step_fit import StepLaw, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.tiers import Schedule
@@ -213,9 +213,8 @@ def _asked(
 def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
     # An answer of one token would leave nothing to decode, and no rate that is too high.
     output = max(lengths.output_tokens or NOMINAL_OUTPUT_TOKENS, 1.001)
-    prompt, square = lengths.prompt_tokens or 1.0, lengths.output_tokens_sq or output**2
-    context = prompt + 0.5 * max(square / output, output)
-    return Demand(tiers, np.asarray(prompt), np.asarray(output), np.asarray(context))
+    prompt = lengths.prompt_tokens or 1.0
+    return Demand(tiers, np.asarray(prompt), np.asarray(output), np.asarray(lengths.context_tokens))
 
 
 def _tiers(

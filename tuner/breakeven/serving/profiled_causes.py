@@ -181,7 +181,7 @@ def _step_parts(against: Against) -> _StepParts | None:
     law, own = against.profile.steps, against.fit
     if law is None or own is None or own.acceptance is None or against.arm.scheduled:
         return None
-    context = np.asarray(float(own.lengths.prompt_tokens or 0.0) + 0.5 * (own.lengths.output_tokens or 0.0))
+    context = np.asarray(own.lengths.context_tokens)
     lone = np.ones(())
     without, drafting = (
         float(step_s(law.costs(arm), Tier(1, np.asarray(drafted), lone), context, lone))
