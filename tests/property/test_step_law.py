@@ -10,8 +10,8 @@ from breakeven.laws.step_law import (
     CostsOfSteps,
     Demand,
     Tier,
+    Together,
     closed_loop,
-    company,
     step_s,
     step_sensitivities,
 )
@@ -65,7 +65,7 @@ def test_a_step_linear_in_the_batch_is_processor_sharing(weights_s, position_s, 
     steps = output - 1.0
     c1_s, c2_s = steps * (weights_s + position_s), steps * position_s
     most = 4096
-    together = company(linear, demand(output=output), most)
+    together = Together.of(linear, demand(output=output), most)
     # Far below the largest batch: at a share of saturation the mean is C1/C2*share/(1 - share).
     if c1_s / c2_s * share / (1.0 - share) > 400:
         share = 0.3 * c2_s / c1_s * 400 / (1.0 + c2_s / c1_s * 400)
@@ -76,7 +76,7 @@ def test_a_step_linear_in_the_batch_is_processor_sharing(weights_s, position_s, 
 @few
 @given(st.floats(0.03, 0.8), st.sampled_from([0, 3, 7]), st.sampled_from([64.0, 1024.0]))
 def test_what_many_in_flight_take_is_what_their_rate_takes(share, k, prompt):
-    together = company(costs(), demand(k, 1.0 + k / 3, prompt), 2000)
+    together = Together.of(costs(), demand(k, 1.0 + k / 3, prompt), 2000)
     rate = share * together.saturation_rps
     by_rate = together.along(rate).served
     by_number = together.at_inflight(rate, by_rate.inflight).served
@@ -87,7 +87,7 @@ def test_what_many_in_flight_take_is_what_their_rate_takes(share, k, prompt):
 @few
 @given(st.floats(0.05, 0.9), st.sampled_from([0, 5]))
 def test_load_only_slows_and_there_is_no_steady_state_beyond_saturation(share, k):
-    together = company(costs(), demand(k, 1.0 + k / 4), 1200)
+    together = Together.of(costs(), demand(k, 1.0 + k / 4), 1200)
     rate = share * together.saturation_rps
     latencies = [float(together.along(part * rate).served.latency_s) for part in (1e-6, 0.2, 0.6, 1.0)]
     assert latencies == sorted(latencies)

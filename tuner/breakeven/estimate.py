@@ -23,6 +23,11 @@ class Estimate:
         """A figure whose bounds stand beside it; None: both are open."""
         return cls(value) if bounds is None else cls(value, *bounds)
 
+    @property
+    def bounds(self) -> tuple[float | None, float | None] | None:
+        """Both ends; None if both are open."""
+        return None if self.lower is self.upper is None else (self.lower, self.upper)
+
     def above(self, limit: float) -> bool:
         """Whether the lower bound lies above a limit."""
         return self.lower is not None and self.lower > limit

@@ -12,7 +12,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points, with_law
-from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, company
+from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.points.point import LoadMode, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Profile
@@ -49,7 +49,7 @@ def demand(k, prompt=512.0, output=256.0, e=None):
 
 def truth(k, share, **lengths):
     """The rate at a share of saturation, and what requests take there."""
-    together = company(COSTS, demand(k, **lengths), 1024)
+    together = Together.of(COSTS, demand(k, **lengths), 1024)
     rate = share * float(together.saturation_rps)
     found = together.along(np.asarray(rate)).served
     return rate, float(found.latency_s), float(found.ttft_s)

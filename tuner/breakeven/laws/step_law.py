@@ -329,14 +329,14 @@ class _Settled(NamedTuple):
     Attributes:
         q: share of time in which prompts are read.
         work_s: decoding of a whole request among 1, 2, ..., with the prompts of others.
-        company: how many decode.
+        number: how many decode.
         prompt_s: what a prompt adds to a step.
         ttft_s: from asking to the first token.
     """
 
     q: FloatArray
     work_s: FloatArray
-    company: _Chances
+    number: _Chances
     prompt_s: FloatArray
     ttft_s: FloatArray
 
@@ -356,6 +356,23 @@ class Together(NamedTuple):
     readings: PromptReading
     request_s: FloatArray
 
+    @classmethod
+    def of(cls, costs: CostsOfSteps, demand: Demand, most: int) -> Together:
+        """Requests of which at most `most` decode in a step; beyond it they wait."""
+        number = np.arange(most + 1.0)
+        wide = CostsOfSteps._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
+        tiers = tuple(
+            Tier(tier.first, *(np.asarray(value)[..., None] for value in tier[1:])) for tier in demand.tiers
+        )
+        spread = Demand(tiers, *(np.asarray(value)[..., None] for value in demand[1:]))
+        steps = _steps(wide, spread, number)
+        return cls(
+            steps.step_s,
+            steps.decode_s[..., 1:],
+            reading(wide, spread, number),
+            np.asarray(costs.request_s),
+        )
+
     @property
     def saturation_rps(self) -> FloatArray:
         """Rate (1/s) beyond which the queue grows without end, where steps are full."""
@@ -372,12 +389,12 @@ class Together(NamedTuple):
         for _ in range(_PROMPT_ROUNDS):
             q = np.minimum(rps * prompt_s, _ALL_PROMPTS)
             work_s = self._work_s(prompt_s, q)
-            company = self._chances(work_s, rps / (1.0 - q), _together(q))
-            prompt_s = _mean(self.readings.prompt_s, company)
-        return _Settled(q, work_s, company, prompt_s, self._ttft_s(company, prompt_s, rps, q))
+            number = self._chances(work_s, rps / (1.0 - q), _together(q))
+            prompt_s = _mean(self.readings.prompt_s, number)
+        return _Settled(q, work_s, number, prompt_s, self._ttft_s(number, prompt_s, rps, q))
 
     def _served(self, rps: FloatArray, settled: _Settled) -> Served:
-        latency_s = settled.ttft_s + (settled.company.decoding + settled.company.beyond) / rps
+        latency_s = settled.ttft_s + (settled.number.decoding + settled.number.beyond) / rps
         latency_s = np.where(rps < self.saturation_rps, latency_s, np.nan)
         return Served(latency_s, np.where(np.isnan(latency_s), np.nan, settled.ttft_s), rps * latency_s)
 
@@ -396,31 +413,31 @@ class Together(NamedTuple):
             decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
             pushed = decoding / _along(work_s, np.minimum(decoding, most - 1.0))
             for _ in range(_NEWTON):
-                company = self._chances(work_s, pushed, together)
-                short = decoding - company.decoding
-                pushed = pushed * np.exp(np.clip(short / company.slope, -0.5, 0.5))
-            prompt_s = _mean(self.readings.prompt_s, company)
-            ttft_s = self._ttft_s(company, prompt_s, rps, q)
+                number = self._chances(work_s, pushed, together)
+                short = decoding - number.decoding
+                pushed = pushed * np.exp(np.clip(short / number.slope, -0.5, 0.5))
+            prompt_s = _mean(self.readings.prompt_s, number)
+            ttft_s = self._ttft_s(number, prompt_s, rps, q)
         served = Served(ttft_s + decoding / (pushed * (1.0 - q)), ttft_s, inflight)
-        return self._answering(rps, served, _Settled(q, work_s, company, prompt_s, ttft_s))
+        return self._answering(rps, served, _Settled(q, work_s, number, prompt_s, ttft_s))
 
     def _answering(self, rps: FloatArray, served: Served, settled: _Settled) -> Answering:
         """How requests that fare like this answer to the steps."""
-        q, work_s, company, prompt_s, ttft_s = settled
-        decode_s, slope, decoding = served.latency_s - ttft_s, company.slope, company.decoding
+        q, work_s, number, prompt_s, ttft_s = settled
+        decode_s, slope, decoding = served.latency_s - ttft_s, number.slope, number.decoding
         # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
-        above = np.cumsum(company.away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
+        above = np.cumsum(number.away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         moved = above.copy()
-        moved[..., :-1] -= (1.0 - company.alone[..., 1:]) * above[..., 1:]
+        moved[..., :-1] -= (1.0 - number.alone[..., 1:]) * above[..., 1:]
         behind, left = self._behind(q), 1.0 - q[..., None]
         of_work = (decode_s / slope)[..., None] * moved / work_s
         behind_s = behind / left * self.steps_s[..., 1:]
         before = ((0.5 + prompt_s * rps) / (1.0 - q))[..., None]
-        first = self.steps_s * company.chances
+        first = self.steps_s * number.chances
         first[..., 1:] += before * first[..., 1:]
         through_first = 1.0 - rps * decode_s * (1.0 / decoding - 1.0 / slope)
         reading_s = ttft_s - self.request_s - first.sum(axis=-1)
-        busy_s = (company.chances * self.steps_s)[..., 1:].sum(axis=-1)
+        busy_s = (number.chances * self.steps_s)[..., 1:].sum(axis=-1)
         stretch_s = busy_s * q / (1.0 - q) ** 2 + prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
         reading_s = reading_s + (0.5 + prompt_s * rps) * stretch_s
         longer_s = behind_s / left + behind * (2.0 * prompt_s / (1.0 - q**2) ** 2)[..., None]
@@ -430,7 +447,7 @@ class Together(NamedTuple):
             _from_zero(of_work * (self.decode_s + behind_s)),
             first,
             (through_first * reading_s + slowed_s, reading_s),
-            _relative(prompt_s, [_mean(slope, company) for slope in self.readings.slopes]),
+            _relative(prompt_s, [_mean(slope, number) for slope in self.readings.slopes]),
             through_first,
         )
 
@@ -470,22 +487,22 @@ class Together(NamedTuple):
             first / coming,
         )
 
-    def _ttft_s(self, company: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:
+    def _ttft_s(self, number: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:
         """Half of the step that an arrival falls into, one of its own, its prompt and those read beside it.
 
         Who meets nobody waits for no step. Who comes beyond the last number waits for a place too, which is in the sum of
         those in flight.
         """
-        own_s = _mean(self.steps_s, company)
-        busy_s = own_s - company.chances[..., 0] * self.steps_s[..., 0]
+        own_s = _mean(self.steps_s, number)
+        busy_s = own_s - number.chances[..., 0] * self.steps_s[..., 0]
         stretched_s = busy_s / (1.0 - q) + prompt_s * q / (1.0 - q**2)
         beside = rps * stretched_s
         return np.asarray(self.request_s + 0.5 * stretched_s + own_s + prompt_s * (1.0 + beside))
 
 
-def _mean(values: FloatArray, company: _Chances) -> FloatArray:
+def _mean(values: FloatArray, number: _Chances) -> FloatArray:
     """A figure of 0, 1, 2, ... on average; beyond the last number it stays what it is there."""
-    return np.asarray((company.chances * values).sum(axis=-1) + company.past * values[..., -1])
+    return np.asarray((number.chances * values).sum(axis=-1) + number.past * values[..., -1])
 
 
 def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
@@ -507,23 +524,6 @@ def _together(q: FloatArray) -> FloatArray:
     """
     spread = (1.0 - q) ** -2.0
     return np.asarray((spread - 1.0) / (spread + 1.0))
-
-
-def company(costs: CostsOfSteps, demand: Demand, most: int) -> Together:
-    """How many decode together, with at most `most` in a step; beyond it requests wait."""
-    number = np.arange(most + 1.0)
-    wide = CostsOfSteps._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
-    tiers = tuple(
-        Tier(tier.first, *(np.asarray(value)[..., None] for value in tier[1:])) for tier in demand.tiers
-    )
-    spread = Demand(tiers, *(np.asarray(value)[..., None] for value in demand[1:]))
-    steps = _steps(wide, spread, number)
-    return Together(
-        steps.step_s,
-        steps.decode_s[..., 1:],
-        reading(wide, spread, number),
-        np.asarray(costs.request_s),
-    )
 
 
 def closed_loop(costs: CostsOfSteps, demand: Demand, inflight: FloatArray) -> Answering:

@@ -25,7 +25,7 @@ from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditio
 from breakeven.planning.trust import extrapolated
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
-from breakeven.profile.predictions import at_quantile, company
+from breakeven.profile.predictions import at_quantile
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +313,7 @@ class _Question:
             return one.prediction
         fit = self.profile.arm(one.arm) if one.measured else None
         mean = one.prediction
-        met = company(self.load, self.load.on(one.curve).others, mean.latency_ci_s)
+        met = self.load.others_met(self.load.on(one.curve).others, mean.latency_ci_s)
         return at_quantile(mean, self.slo.quantile, met, fit, self.confidence)
 
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:

@@ -27,7 +27,6 @@ from breakeven.profile.predictions import (
     LoadPoint,
     Prediction,
     at_quantile,
-    company,
     predict_on,
     refuse_unmeasured,
 )
@@ -180,7 +179,7 @@ class Profile:
         found = predict_on(arm, curve, load, confidence or self.confidence)
         if quantile is None:
             return found
-        met = company(load, load.on(curve).others, found.latency_ci_s)
+        met = load.others_met(load.on(curve).others, found.latency_ci_s)
         return at_quantile(found, quantile, met, fit, confidence or self.confidence)
 
     def compare(

@@ -9,6 +9,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.estimate import Estimate
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds, LawFit
 from breakeven.profile.quantiles import quantile_law
@@ -57,6 +58,14 @@ class LoadPoint:
         latency_s, basis = curve.among(others)
         return MetLoad(latency_s, others, basis)
 
+    def others_met(self, others: float, latency_ci_s: Bounds | None) -> Estimate:
+        """Others in flight that a request meets: clients impose them; at a rate they are as uncertain as the latency."""
+        if self.rps is None:
+            return Estimate(others, others, others)
+        rps = self.rps
+        low, high = (None if end is None else rps * end for end in latency_ci_s or (None, None))
+        return Estimate(others, low, high)
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -93,34 +102,6 @@ class Prediction:
     tpot_ci_s: Bounds | None = None
 
 
-class Company(NamedTuple):
-    """The others in flight that a request meets, and their bounds: at a rate they are as uncertain as the latency."""
-
-    others: float
-    bounds: Bounds | None
-
-
-class Figure(NamedTuple):
-    """A value (s) and its bounds; None where not known."""
-
-    value_s: float | None = None
-    bounds_s: Bounds | None = None
-
-    @classmethod
-    def of(cls, law: LawFit | None, met: Company, factor: float, confidence: float) -> Figure:
-        """What a law of this figure says among others, times a factor; nothing without a law."""
-        if law is None:
-            return cls()
-        value_s, t = factor * law.among(met.others), t_quantile(confidence, law.dof)
-        if met.bounds is None or not law.dof:
-            return cls(value_s)
-        low, high = (
-            None if n is None else factor * law.among(n) * max(1.0 + sign * t * law.relative_sd(n), 0.0)
-            for n, sign in zip(met.bounds, (-1.0, 1.0), strict=True)
-        )
-        return cls(value_s, (low, high))
-
-
 def predict_on(
     arm: Arm,
     curve: Curve,
@@ -147,29 +128,33 @@ def predict_on(
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
     if np.isnan(latency_s):
         return Prediction(arm, None, None, None, None, None, utilisation, True, True, basis)
-    met = company(load, others, bounds)
-    ttft, tpot = (Figure.of(law, met, 1.0, confidence) for law in (curve.ttft, curve.tpot))
+    met = load.others_met(others, bounds)
+    ttft, tpot = (_read_off(law, met, 1.0, confidence) for law in (curve.ttft, curve.tpot))
     outside = curve.outside_measured(others)
     return Prediction(
-        arm, latency_s, bounds, ttft.value_s, tpot.value_s, inflight, utilisation, False, outside, basis,
-        ttft_ci_s=ttft.bounds_s, tpot_ci_s=tpot.bounds_s,
+        arm, latency_s, bounds, ttft.value, tpot.value, inflight, utilisation, False, outside, basis,
+        ttft_ci_s=ttft.bounds, tpot_ci_s=tpot.bounds,
     )  # fmt: skip
 
 
-def company(load: LoadPoint, others: float, latency_ci_s: Bounds | None) -> Company:
-    """The others met at a load: imposed by a number of clients, rate times latency at a rate."""
-    if load.rps is None:
-        return Company(others, (others, others))
-    if latency_ci_s is None:
-        return Company(others, None)
-    low, high = (None if end is None else load.rps * end for end in latency_ci_s)
-    return Company(others, (low, high))
+def _read_off(law: LawFit | None, met: Estimate, factor: float, confidence: float) -> Estimate:
+    """A figure (s) among the others that are met, times a factor; nothing without a law."""
+    if law is None or met.value is None:
+        return Estimate()
+    value_s, t = factor * law.among(met.value), t_quantile(confidence, law.dof)
+    if not law.dof:
+        return Estimate(value_s)
+    ends = (
+        None if n is None else factor * law.among(n) * max(1.0 + sign * t * law.relative_sd(n), 0.0)
+        for n, sign in ((met.lower, -1.0), (met.upper, 1.0))
+    )
+    return Estimate(value_s, *ends)
 
 
 def at_quantile(
     mean: Prediction,
     quantile: float,
-    met: Company,
+    met: Estimate,
     fit: ArmFit | None,
     confidence: float,
 ) -> Prediction:
@@ -184,44 +169,45 @@ def at_quantile(
         fit: the arm's own fit; None for an arm that was not measured.
         confidence: two-sided level of the bounds.
     """
-    if mean.latency_s is None:
+    if mean.latency_s is None or met.value is None:
         return mean
+    others = met.value
     means = {
-        "latency": Figure(mean.latency_s, mean.latency_ci_s),
-        "ttft": Figure(mean.ttft_s, mean.ttft_ci_s),
-        "tpot": Figure(mean.tpot_s, mean.tpot_ci_s),
+        "latency": Estimate.of(mean.latency_s, mean.latency_ci_s),
+        "ttft": Estimate.of(mean.ttft_s, mean.ttft_ci_s),
+        "tpot": Estimate.of(mean.tpot_s, mean.tpot_ci_s),
     }
-    own = dict.fromkeys(means, Figure())
+    own = dict.fromkeys(means, Estimate())
     if fit is not None and fit.fit is not None:
         laws = {
-            "latency": (fit.quantiles, _moved(fit.fit, mean.latency_s, met)),
-            "ttft": (fit.ttft_quantiles, _moved(fit.ttft, mean.ttft_s, met)),
-            "tpot": (fit.tpot_quantiles, _moved(fit.tpot, mean.tpot_s, met)),
+            "latency": (fit.quantiles, _moved(fit.fit, mean.latency_s, others)),
+            "ttft": (fit.ttft_quantiles, _moved(fit.ttft, mean.ttft_s, others)),
+            "tpot": (fit.tpot_quantiles, _moved(fit.tpot, mean.tpot_s, others)),
         }
         own = {
-            name: Figure.of(quantile_law(of, quantile, met.others), met, factor, confidence)
+            name: _read_off(quantile_law(of, quantile, others), met, factor, confidence)
             for name, (of, factor) in laws.items()
         }
-    found = {name: figure if figure.value_s is not None else means[name] for name, figure in own.items()}
+    found = {name: figure if figure.value is not None else means[name] for name, figure in own.items()}
     return replace(
         mean,
-        latency_s=found["latency"].value_s,
-        latency_ci_s=found["latency"].bounds_s,
-        ttft_s=found["ttft"].value_s,
-        ttft_ci_s=found["ttft"].bounds_s,
-        tpot_s=found["tpot"].value_s,
-        tpot_ci_s=found["tpot"].bounds_s,
+        latency_s=found["latency"].value,
+        latency_ci_s=found["latency"].bounds,
+        ttft_s=found["ttft"].value,
+        ttft_ci_s=found["ttft"].bounds,
+        tpot_s=found["tpot"].value,
+        tpot_ci_s=found["tpot"].bounds,
         means=tuple(
             f"{name}_s"
             for name, figure in own.items()
-            if figure.value_s is None and means[name].value_s is not None
+            if figure.value is None and means[name].value is not None
         ),
     )
 
 
-def _moved(law: LawFit | None, mean_s: float | None, met: Company) -> float:
+def _moved(law: LawFit | None, mean_s: float | None, others: float) -> float:
     """By how much a mean lies off what its law says of the measured conditions."""
-    return 1.0 if law is None or mean_s is None else mean_s / law.among(met.others)
+    return 1.0 if law is None or mean_s is None else mean_s / law.among(others)
 
 
 def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:

@@ -15,7 +15,7 @@ from breakeven.arm import Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, closed_loop, company
+from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, LawFit, Lengths, PooledFit
 from breakeven.profile.operating_conditions import Conditions, strays
@@ -73,7 +73,7 @@ def step_curve(
     layout, figures, demand = law.layout, np.array(law.figures), asked.demand
     costs = layout.costs(figures, arm.family, arm.name)
     same = _alike(demand, 1)
-    together = company(costs, same, _BATCH)
+    together = Together.of(costs, same, _BATCH)
     lasting_rps = together.saturation_rps.item()
     found = together.along(_SHARES * lasting_rps)
     served, others = found.served, found.served.inflight
@@ -90,7 +90,7 @@ def step_curve(
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     ceiling_rps = own.measured_saturation_rps if own is not None else None
     if ceiling_rps is not None and asked.measured is not None:
-        ceiling_rps *= lasting_rps / company(costs, asked.measured, _BATCH).saturation_rps.item()
+        ceiling_rps *= lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),

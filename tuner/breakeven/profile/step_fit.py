@@ -23,8 +23,8 @@ from breakeven.laws.step_law import (
     CostsOfSteps,
     Demand,
     Tier,
+    Together,
     closed_loop,
-    company,
     departure_shares,
     step_sensitivities,
 )
@@ -183,7 +183,7 @@ class Layout:
             if closed:
                 found = closed_loop(costs, demand, np.maximum(loads.inflight[here], 1.0))
             else:
-                found = company(costs, demand, most).at_inflight(loads.rps[here], loads.inflight[here])
+                found = Together.of(costs, demand, most).at_inflight(loads.rps[here], loads.inflight[here])
             found_here = self.answered(figures, family, arm, demand, found)
             latency_s[here], ttft_s[here], of_latency[here], of_ttft[here] = found_here
         return Answers(latency_s, ttft_s, of_latency, of_ttft)
