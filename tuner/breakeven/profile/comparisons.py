@@ -107,7 +107,6 @@ def compare_curves(
     """
     judged, other = arm.curve, against.curve
     t = _t(judged, other, confidence)
-    known = bool(np.isfinite(t))
     measured = _common_range(judged, other)
     grid = np.linspace(*(rps_range or measured), _GRID)
     c1_ratio, c2_ratio = (
@@ -118,7 +117,7 @@ def compare_curves(
     verdict = crossing.verdict
     # A verdict speaks of a range: the band must hold at all its loads at once, where a speedup's bounds hold at one.
     over_range = band_quantile(confidence, min(judged.dof, other.dof))
-    if known and bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
+    if bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
         verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
     speedup, speedup_ci = _speedup(judged, other, load, t)
     return Comparison(
@@ -152,9 +151,7 @@ def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: fl
 
 
 def _t(judged: Curve, other: Curve, confidence: float) -> float:
-    """Student t at the degrees of freedom of both; infinite where one has none."""
-    if judged.dof <= 0 or other.dof <= 0:
-        return float("inf")
+    """Student t at the degrees of freedom of both."""
     return t_quantile(confidence, min(judged.dof, other.dof))
 
 
@@ -183,8 +180,6 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     All doubt is put into the latency that moves more, that of the arm nearer to saturation: whether one arm is slower than
     another is known far better than how slow an arm is that hardly has a steady state.
     """
-    if not np.isfinite(t):
-        return np.full(np.shape(rps), np.nan), np.full(np.shape(rps), np.inf)
     mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
     own_moves = mine.slowed >= theirs.slowed
     of_own = _factors(judged, theirs, theirs.slowed / mine.slowed, t)
@@ -226,8 +221,6 @@ def _around(
     ratio: FloatArray, shared: FloatArray, own: FloatArray, t: float
 ) -> tuple[FloatArray, FloatArray]:
     """Bounds of a ratio of latencies; open where nothing is known, or beyond all numbers."""
-    if not np.isfinite(t):
-        return np.full(np.shape(ratio), np.nan), np.full(np.shape(ratio), np.inf)
     factor = doubted(t * np.hypot(shared, own))
     known = factor < MOST_DOUBT
     return np.where(known, ratio / factor, 0.0), np.where(known, ratio * factor, np.inf)
@@ -238,7 +231,7 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
         speedup = float(_ratios(judged, other, np.asarray(load.rps)))
     else:
         speedup = load.on(other).latency_s / load.on(judged).latency_s
-    if not (0.0 < speedup < np.inf and np.isfinite(t)):
+    if not 0.0 < speedup < np.inf:
         return (None if np.isnan(speedup) else speedup), None
     if load.rps is not None:
         lower, upper = map(float, _band(judged, other, np.asarray(load.rps), t))
@@ -249,10 +242,8 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
     return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
 
 
-def _line_ratio_ci(judged: Curve, other: Curve, part: Literal[0, 1], t: float) -> Bounds | None:
+def _line_ratio_ci(judged: Curve, other: Curve, part: Literal[0, 1], t: float) -> Bounds:
     """Bounds of C1R (0) or C2R (1)."""
-    if not np.isfinite(t):
-        return None
     mine, theirs = (
         (line.shared[part], line.own[part], (line.c1_s, line.c2_s)[part])
         for line in (judged.line, other.line)
@@ -298,7 +289,7 @@ def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measu
     return _Crossing(
         PaysWhere.BELOW if falling else PaysWhere.ABOVE,
         rps,
-        _touching(judged, other, grid, t) if np.isfinite(t) else None,
+        _touching(judged, other, grid, t),
         rps * judged.at_rps(rps).latency_s + 1.0,
         pays_rps=_paying(judged, other, grid, t),
     )
@@ -321,8 +312,6 @@ def _paying(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[Sp
     A gain or a loss counts where the bounds exclude a speedup of 1; what lies between two that count on the same side is
     taken for noise.
     """
-    if not np.isfinite(t):
-        return ()
     lower, upper = _band(judged, other, grid, t)
     sure = np.nonzero((lower > 1.0) | (upper < 1.0))[0]
     pays = lower[sure] > 1.0

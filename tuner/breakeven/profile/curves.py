@@ -154,19 +154,13 @@ class Curve:
         """`line` with its covariance."""
         return self.line.law
 
-    def saturation_bounds(self, t: float) -> Bounds | None:
-        """Bounds of the saturation; open above where the law may have none. None without degrees of freedom.
-
-        A ceiling is as uncertain as any measured point.
-        """
-        if not np.isfinite(t):
-            return None
+    def saturation_bounds(self, t: float) -> Bounds:
+        """Bounds of the saturation; a ceiling is as uncertain as any measured point."""
         rate = self.saturation_rps
         if self.ceiling_rps is not None and self.ceiling_rps <= rate:
             error = float(doubted(t * self.noise))
             return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
-        factor = float(doubted(t * np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
-        return (rate / factor, rate * factor) if factor < MOST_DOUBT else (0.0, None)
+        return _around(rate, t * float(np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
 
     def basis_among(self, others: float) -> Basis:
         """The ground of a latency among `others`."""
@@ -199,14 +193,11 @@ class Curve:
         """Latencies (s) under Poisson arrivals at many rates (1/s); shape of `rps`, NaN where saturated."""
         return self.raised_at_rps(rps, np.ones(len(self.open_ends)))
 
-    def bounds_of(self, latency_s: float, others: float, t: float) -> Bounds | None:
-        """Bounds of a latency among `others`, of an open or a closed loop; None without degrees of freedom."""
-        if not np.isfinite(t):
-            return None
-        factor = float(doubted(t * self._sd_among(np.asarray(others))))
-        return latency_s / factor, latency_s * factor
+    def bounds_of(self, latency_s: float, others: float, t: float) -> Bounds:
+        """Bounds of a latency among `others`, of an open or a closed loop."""
+        return _around(latency_s, t * float(self._sd_among(np.asarray(others))))
 
-    def bounds_among(self, others: float, t: float) -> Bounds | None:
+    def bounds_among(self, others: float, t: float) -> Bounds:
         """Bounds of the latency of a closed loop among `others`."""
         return self.bounds_of(self.among(others).latency_s, others, t)
 
@@ -254,8 +245,8 @@ class Curve:
         return np.where(fits.any(axis=-1) & steady, reached, np.nan)
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
-        """Bounds of the latency at `rps`; None without degrees of freedom or a steady state, open above near saturation."""
-        if not np.isfinite(t) or rps >= self.saturation_rps:
+        """Bounds of the latency at `rps`; None without a steady state, open above near saturation."""
+        if rps >= self.saturation_rps:
             return None
         found = self.all_bounds_at_rps(np.asarray(rps), t)
         upper = float(found.upper)
@@ -274,6 +265,12 @@ class Curve:
         low, high = self.others_range
         inside = low - _BELOW_RANGE * (high - low) <= others <= high * 1.001 + 1e-9
         return self.strayed or not inside
+
+
+def _around(value: float, half_width: float) -> Bounds:
+    """Bounds of a value from the half-width of its logarithm; open above where nothing is known of it."""
+    factor = float(doubted(half_width))
+    return (value / factor, value * factor) if factor < MOST_DOUBT else (0.0, None)
 
 
 def _to_both_ends(knots: FloatArray, saturation_rps: float) -> FloatArray:
