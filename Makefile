@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The fakes live in tests/, the one-machine cluster and the demo here.
 export PYTHONPATH := tests:.
+# The matrices are small: a second thread for each product is a core's work for nothing, where both cores run tests.
+export OPENBLAS_NUM_THREADS := 1
 # Compiled once: where a container forbids it, every run of the tests would compile all of them again.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory

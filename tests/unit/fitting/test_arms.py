@@ -13,6 +13,7 @@ from breakeven.laws.speedup import PaysWhere
 from breakeven.points.point import Origin
 from breakeven.points.row import point
 from breakeven.reasons import Reason
+from draws import seeds_of_law
 from sweeps import CLIENTS, closed, poisson
 
 
@@ -111,7 +112,7 @@ def test_a_bad_point_that_its_replicate_confirms_is_no_bad_point() -> None:
 
 
 def test_noise_alone_excludes_nothing_and_bends_nothing() -> None:
-    fits = [fit(closed("none", 0, 1.2, 0.07, noise=0.03, seed=seed)) for seed in range(40)]
+    fits = [fit(closed("none", 0, 1.2, 0.07, noise=0.03, seed=seed)) for seed in seeds_of_law(40)]
     assert sum(bool(one.excluded) for one in fits) <= 1
     assert sum(one.basis == "points" for one in fits) <= 3
 
@@ -155,7 +156,7 @@ def test_repeated_loads_tell_a_law_that_does_not_fit_from_noise() -> None:
 def test_scatter_widens_the_bounds_and_refuses_no_arm(noise) -> None:
     laws = {("none", 0): (1.2, 0.07), ("eagle3", 3): (0.4, 0.05)}
     refused, held, verdicts = 0, [], []
-    for seed in range(30):
+    for seed in seeds_of_law(60):
         rows = [
             row
             for (method, k), law in laws.items()
@@ -171,8 +172,7 @@ def test_scatter_widens_the_bounds_and_refuses_no_arm(noise) -> None:
     # The arm is faster at every load: that it never pays, or pays above a load only, would be wrong.
     wrong = {PaysWhere.NEVER, PaysWhere.ABOVE}
     assert refused <= 2
-    # Promised are 90 %; at 8 % of noise 23 of these 30 seeds hold, at the other levels 24 to 27.
-    assert sum(held) >= 23
+    assert sum(held) >= 0.8 * len(held) - 1
     assert sum(one in wrong for one in verdicts) <= 1
 
 
