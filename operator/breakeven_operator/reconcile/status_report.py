@@ -11,7 +11,7 @@ from breakeven.errors import BreakevenError
 from breakeven.laws.latency import BURSTY
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.wording import Explained, figures_text
-from breakeven.profile import Comparison, Profile
+from breakeven.profile import Comparison
 from breakeven.serving.counted_window import Arrivals
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
@@ -91,7 +91,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
     decision = _decision(cycle)
     history = (*reversed(step.ended), *old.history)[:_HISTORY]
     memory = step.memory
-    profile = cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None
+    profile = cycle.calibrated.profile_name
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
         memory = memory.replace(seen=())
@@ -193,7 +193,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         running_arm=running.name if running is not None else None,
         reason=str(verdict.reason),
         message=with_measured(_with_overload(verdict.message, explained), cycle.choice)[:1024],
-        profile=cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None,
+        profile=cycle.calibrated.profile_name,
         held_until=(
             datetime.fromtimestamp(decision.until_s, UTC)
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
@@ -216,8 +216,7 @@ def _with_overload(message: str, explained: Explained | None) -> str:
 
 def _calibrated(cycle: CycleFacts) -> Comparison | None:
     """Without live figures: the running arm with its calibrated acceptance, which still has a break-even."""
-    entry, running = cycle.calibrated.entry, cycle.running
-    profile: Profile | None = entry.profile if entry is not None else None
+    profile, running = cycle.calibrated.profile, cycle.running
     if profile is None or running is None or running.arm is None or running.arm.k == 0:
         return None
     try:
@@ -249,7 +248,7 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         if verdict.arm is not None and cycle.calibrated.entry is not None
         else "-",
         c2_ratio=ratio(comparison.c2_ratio, comparison.c2_ratio_ci) if comparison is not None else "-",
-        profile=cycle.calibrated.entry.name if cycle.calibrated.entry is not None else "-",
+        profile=cycle.calibrated.profile_name or "-",
         reason=reason[:128],
     )
 
@@ -277,16 +276,14 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
 
 def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
     """What live traffic says against the profile in force."""
-    spec, entry, live = cycle.service.spec, cycle.calibrated.entry, cycle.live
+    spec, calibrated, live = cycle.service.spec, cycle.calibrated, cycle.live
     running = cycle.running.arm if cycle.running is not None else None
     memory = cycle.step.memory
 
     def found() -> Drift:
-        if entry is None or live is None:
-            return Drift()
-        return present_drift(memory, spec, entry.profile, running, live)
+        return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
 
-    return aspects(memory, entry.name if entry is not None else None, found, rules_of(spec), cycle.now, live)
+    return aspects(memory, calibrated.profile_name, found, rules_of(spec), cycle.now, live)
 
 
 def metrics_aspect(live: Live) -> Aspect:
@@ -302,7 +299,7 @@ def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> 
     What was accepted of made-up text, or was imposed, says little about users' text. Live traffic on the drafter outranks it.
     """
     calibrated = cycle.calibrated
-    profile = calibrated.entry.profile if calibrated.entry is not None else None
+    profile = calibrated.profile
     if profile is None:
         return calibrated.message
     memory = status.memory
@@ -352,11 +349,8 @@ def _ready(cycle: CycleFacts) -> Aspect:
         return Aspect(
             READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
         )
-    profile = (
-        f"profile {cycle.calibrated.entry.name} in force"
-        if cycle.calibrated.entry
-        else "no profile in force yet"
-    )
+    name = cycle.calibrated.profile_name
+    profile = f"profile {name} in force" if name is not None else "no profile in force yet"
     live = cycle.live
     metrics = "metrics fresh" if live is not None and live.usable else "no usable metrics now"
     if live is not None and not live.usable:
