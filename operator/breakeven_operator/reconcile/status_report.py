@@ -10,7 +10,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.laws.latency import BURSTY
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.wording import Explained, figures_text
+from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison
 from breakeven.serving.counted_window import Arrivals
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -79,11 +79,6 @@ class CycleFacts:
         return min((one for one in self.failures if one.refused), key=lambda one: one.since, default=None)
 
 
-def _running(cycle: CycleFacts) -> ArmEvaluation | None:
-    explained = cycle.choice.explained
-    return explained.of(explained.decision.running) if explained is not None else None
-
-
 def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
     """The whole status of this cycle."""
     service, old, step = cycle.service, cycle.service.status, cycle.step
@@ -114,7 +109,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
             rules_of(service.spec),
             cycle.now,
         ),
-        objectives=with_predictions(cycle.objectives, _running(cycle)),
+        objectives=with_predictions(cycle.objectives, cycle.choice.running),
         calibration=cycle.calibrated.status,
         history=history,
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
@@ -192,7 +187,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         arm=verdict.arm.name if verdict.arm is not None else None,
         running_arm=running.name if running is not None else None,
         reason=str(verdict.reason),
-        message=with_measured(_with_overload(verdict.message, explained), cycle.choice)[:1024],
+        message=with_measured(_with_overload(verdict.message, cycle.choice.running), cycle.choice)[:1024],
         profile=cycle.calibrated.profile_name,
         held_until=(
             datetime.fromtimestamp(decision.until_s, UTC)
@@ -203,9 +198,8 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     )
 
 
-def _with_overload(message: str, explained: Explained | None) -> str:
+def _with_overload(message: str, running: ArmEvaluation | None) -> str:
     """The sentence, with a remark where the load is beyond what the running arm can carry."""
-    running = explained.of(explained.decision.running) if explained is not None else None
     if running is None or running.utilisation <= 1:
         return message
     return (

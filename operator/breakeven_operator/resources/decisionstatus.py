@@ -89,7 +89,7 @@ class DecisionFacts:
     @property
     def running(self) -> ArmEvaluation | None:
         """The running arm at the present load."""
-        return self.of(self.decision.running) if self.decision is not None else None
+        return self.explained.running if self.explained is not None else None
 
     @property
     def compared(self) -> Comparison | None:
