@@ -235,7 +235,7 @@ def conflicted(
     changed = shown.replace(
         workings=ServiceWorkings(memory=memory, display=shown.display),
         rollout=None,
-        history=(*step.ended, *status.history)[:10],
+        history=step.history(status.history),
     )
     ref = reference(service)
     return ActionPlan(

@@ -48,8 +48,6 @@ from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOf
 from breakeven_operator.workloads.running_arm import RunningArm, arm_of_value
 from breakeven_operator.workloads.workload import Workload
 
-_HISTORY = 10
-
 
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
@@ -84,7 +82,6 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
     service, old, step = cycle.service, cycle.service.status, cycle.step
     current = _current(cycle)
     decision = _decision(cycle)
-    history = (*reversed(step.ended), *old.history)[:_HISTORY]
     memory = step.memory
     profile = cycle.calibrated.profile_name
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
@@ -111,7 +108,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         ),
         objectives=with_predictions(cycle.objectives, cycle.choice.running),
         calibration=cycle.calibrated.status,
-        history=history,
+        history=step.history(old.history),
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
     )
     conditions = merge(old.conditions, _aspects(cycle, status), service.metadata.generation, cycle.now)
