@@ -1,4 +1,4 @@
-"""Arrivals at the targets' pods over the last windows: asked once per window, because the answer is about six of them."""
+"""Arrivals at the targets' pods: an answer covers six windows, so the question is put once per window."""
 
 from __future__ import annotations
 
