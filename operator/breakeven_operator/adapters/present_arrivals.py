@@ -1,12 +1,11 @@
-"""Arrivals at the targets' pods over the last windows: asked once per window, because the answer is about six of them."""
+"""Arrivals at the targets' pods: an answer covers six windows, so the question is put once per window."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from breakeven.laws.arrays import FloatArray
-from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted, targets_of
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import arrivals_query
@@ -25,12 +24,7 @@ class PresentArrivals(PrometheusAnswers[frozenset[NamespacedName], RollReading])
         self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
     ) -> dict[Watch, RollReading]:
         """The newest answer about the services' targets."""
-        targets: dict[Watch, set[NamespacedName]] = defaultdict(set)
-        for service in services:
-            name = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
-            targets[watch_of(service)].add(name)
-        known = await self._about({watch: frozenset(found) for watch, found in targets.items()})
-        return {watch: answer.reading for watch, answer in known.items()}
+        return await self._readings(targets_of(services, watch_of))
 
     def _pause_s(self, watch: Watch) -> float:
         return float(watch.window_s)

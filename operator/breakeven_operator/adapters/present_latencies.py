@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from breakeven_operator.adapters.prometheus_answers import Answer, PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.adapters.prometheus_answers import (
+    Answer,
+    PrometheusAnswers,
+    Said,
+    Watch,
+    parted,
+    targets_of,
+)
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.latency_metrics import (
@@ -28,12 +34,7 @@ class PresentLatencies(PrometheusAnswers[frozenset[NamespacedName], LatencyReadi
         self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
     ) -> dict[Watch, LatencyReading]:
         """The newest answer about the targets of the services that have objectives; nothing if none has any."""
-        targets: dict[Watch, set[NamespacedName]] = defaultdict(set)
-        for service in services:
-            if objectives_of(service.spec.slo):
-                target = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
-                targets[watch_of(service)].add(target)
-        wanted = {watch: frozenset(found) for watch, found in targets.items()}
+        wanted = targets_of((one for one in services if objectives_of(one.spec.slo)), watch_of)
         known = await self._about(wanted)
         return {watch: self._newest(watch, known.get(watch), found) for watch, found in wanted.items()}
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from breakeven.serving.engine_series import PREFIX
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import Background
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.workloads.known import target_name
 
 Subjects = TypeVar("Subjects")
 Name = TypeVar("Name", bound=str | tuple[str, ...])
@@ -104,6 +108,10 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         await self._queries.run(wanted, due)
         return dict(self._answers)
 
+    async def _readings(self, wanted: Mapping[Watch, Subjects]) -> dict[Watch, Reading]:
+        """The figures of the newest answers, however old they are."""
+        return {watch: answer.reading for watch, answer in (await self._about(wanted)).items()}
+
     def _pause_s(self, watch: Watch) -> float:  # noqa: ARG002 - of the kinds of question that have one
         """How long an answer about the same subjects stands before the question is put again, s."""
         return 0.0
@@ -132,6 +140,16 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
             outcome = "error"
         self._counted(outcome)
         self._answers[watch] = Answer(subjects, reading, asked_s)
+
+
+def targets_of(
+    services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
+) -> dict[Watch, frozenset[NamespacedName]]:
+    """The services' targets, by how their services are watched."""
+    found: dict[Watch, set[NamespacedName]] = defaultdict(set)
+    for service in services:
+        found[watch_of(service)].add(target_name(service))
+    return {watch: frozenset(targets) for watch, targets in found.items()}
 
 
 def parted(sizes: Mapping[Name, int], most: int) -> Iterator[list[Name]]:

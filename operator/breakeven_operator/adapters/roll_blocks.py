@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted
+from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Said, Watch, parted, targets_of
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
@@ -24,6 +24,7 @@ from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
+from breakeven_operator.workloads.known import target_name
 
 # Before a roll as many windows are read as can be measured after it at most.
 _WINDOWS_BEFORE = GIVE_UP_WINDOWS
@@ -50,8 +51,7 @@ def under_way(
         rollout = service.status.rollout
         if rollout is None or rollout.phase not in MEASURED_PHASES or rollout.started_time is None:
             continue
-        name = service.spec.target_ref.name
-        targets[watch_of(service)].add(RolledTarget(service.metadata.namespace, name, rollout.started_time))
+        targets[watch_of(service)].add(RolledTarget(*target_name(service), rollout.started_time))
     return targets
 
 
@@ -64,8 +64,7 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
         Args:
             wanted: targets by what is asked; nothing else is remembered.
         """
-        known = await self._about({watch: frozenset(targets) for watch, targets in wanted.items()})
-        return {watch: answer.reading for watch, answer in known.items()}
+        return await self._readings({watch: frozenset(targets) for watch, targets in wanted.items()})
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[RolledTarget]
@@ -98,14 +97,7 @@ class LaterFailures(PrometheusAnswers[frozenset[NamespacedName], LaterReading]):
         self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
     ) -> dict[Watch, LaterReading]:
         """The newest answer about the targets whose last roll was judged by failures too; mostly all that speculate."""
-        targets: dict[Watch, set[NamespacedName]] = defaultdict(set)
-        for service in services:
-            memory = service.status.memory
-            if memory is not None and memory.requests_before is not None and service.status.rollout is None:
-                name = NamespacedName(service.metadata.namespace, service.spec.target_ref.name)
-                targets[watch_of(service)].add(name)
-        known = await self._about({watch: frozenset(found) for watch, found in targets.items()})
-        return {watch: answer.reading for watch, answer in known.items()}
+        return await self._readings(targets_of(filter(_is_looked_back_at, services), watch_of))
 
     def _pause_s(self, watch: Watch) -> float:
         return float(watch.window_s)
@@ -121,3 +113,8 @@ class LaterFailures(PrometheusAnswers[frozenset[NamespacedName], LaterReading]):
 
     def _without(self, error: str) -> LaterReading:
         return LaterReading(error=error)
+
+
+def _is_looked_back_at(service: SpeculativeService) -> bool:
+    memory = service.status.memory
+    return memory is not None and memory.requests_before is not None and service.status.rollout is None

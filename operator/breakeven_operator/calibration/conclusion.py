@@ -38,9 +38,9 @@ from breakeven_operator.resources.speculationprofile import (
 
 
 def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action, ...]:
-    """Actions after the fit: write a profile if the fit may be believed, else the reason why not.
+    """Actions after the fit: a profile is written, or the run fails with the reason why none is.
 
-    Believable means: the arm without speculation and at least one speculative arm have a law that holds. Arms without a law
+    A profile needs believable laws of the arm without speculation and of at least one speculative arm. Arms without a law
     stay in the profile, marked, so that nobody looks for them in vain; decisions leave them alone.
 
     Raises:
@@ -226,7 +226,7 @@ def _best(findings: Iterable[ArmFinding]) -> str | None:
 
 
 def _complaints(findings: Iterable[ArmFinding]) -> str:
-    """Why the arms that are not believed are not: `none: ResidualTooLarge (worst 14.2 %)`."""
+    """Reasons of the arms without a believable law: `none: ResidualTooLarge (worst 14.2 %)`."""
     words = {reason.value: reason.meaning for reason in Reason}
     said = []
     for finding in findings:

@@ -98,10 +98,10 @@ class EngineAddress:
 
 
 def engine_of(engine: ServedEngine | None) -> ServedEngine:
-    """The container that runs vLLM.
+    """The engine of a target, if a pod for another arm can be made of it.
 
     Raises:
-        NotCopyableError: no container, or more than one, may be it; or vLLM is started through a shell.
+        NotCopyableError: the target has not exactly one container that starts vLLM, or starts vLLM through a shell.
     """
     if engine is None:
         raise NotCopyableError(

@@ -116,6 +116,16 @@ class Calibrated:
     recalibrate: str | None
     ended: tuple[CalibrationRun, ...] = ()
 
+    @property
+    def profile(self) -> Profile | None:
+        """The profile in force, as it was read."""
+        return self.entry.profile if self.entry is not None else None
+
+    @property
+    def profile_name(self) -> str | None:
+        """Its name."""
+        return self.entry.name if self.entry is not None else None
+
 
 def calibrated(
     service: SpeculativeService,

@@ -11,7 +11,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
-from breakeven.planning.evaluation import evaluate_live
+from breakeven.planning.evaluation import ArmEvaluation, evaluate_live
 from breakeven.planning.expected_saving import fitted_law
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.known_speedup import known_speedup
@@ -64,6 +64,11 @@ class Choice:
     def decision(self) -> Decision | None:
         """What is to be done; None when it was not asked."""
         return self.explained.decision if self.explained is not None else None
+
+    @property
+    def running(self) -> ArmEvaluation | None:
+        """The running arm at the present load."""
+        return self.explained.running if self.explained is not None else None
 
     @property
     def against_none(self) -> Comparison | None:

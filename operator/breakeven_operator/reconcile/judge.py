@@ -66,14 +66,14 @@ def judge(
     leave = why_leave(context, running, later)
     if leave is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), idle
-    profile = state.entry.profile if state.entry is not None else None
+    profile = state.profile
     choice, doubt = idle, None
     if profile is not None and live.usable and live.figures is not None:
         try:
             choice = choose(
                 service.spec,
                 profile,
-                state.entry.name if state.entry is not None else "",
+                state.profile_name or "",
                 live.figures,
                 running.measured_instead or arm,
                 context.memory,
@@ -111,7 +111,7 @@ def _unasked(
     """The verdict where the library could not be asked, or had no law to answer from; None: it answered."""
     arm = running.arm
     assert arm is not None  # noqa: S101 - without one nothing is decided
-    if state.entry is None or state.entry.profile is None:
+    if state.profile is None:
         reason = ClusterReason.PAUSED if service.spec.paused else state.reason
         return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}")
     if running.foreign_schedule and running.measured_instead is None:
@@ -156,12 +156,11 @@ def _pinned(name: str, wanted: Arm | None, running: Arm, state: Calibrated, *, p
     asks = f"pinnedArm asks for {name}"
     if wanted is not None and wanted == running:
         return Verdict(STAY, wanted, ClusterReason.PINNED, asks)
-    profile = state.entry.profile if state.entry is not None else None
-    if profile is None:
+    if state.profile is None:
         reason = ClusterReason.PAUSED if paused else state.reason
         message = f"{asks}, which waits for an accepted profile: {state.message}; {_keeping(running)}"
         return Verdict(HOLD, wanted, reason, message)
-    if wanted is None or wanted not in {fit.arm for fit in profile.arms}:
+    if wanted is None or wanted not in {fit.arm for fit in state.profile.arms}:
         message = (
             f"{asks}, of which the profile in force has no measurement ({state.message}); {_keeping(running)}"
         )
@@ -183,10 +182,11 @@ def blocked(
     spec, workload = service.spec, context.workload
     if verdict.reason in LEAVING:
         return _held_from_leaving(spec, cannot_roll, verdict)
-    assert state.entry is not None and state.entry.profile is not None  # noqa: PT018, S101 - no verdict without one
+    name, profile = state.profile_name, state.profile
+    assert name is not None and profile is not None  # noqa: PT018, S101 - no verdict without one
     suspect = refuse_suspect(
         context.memory,
-        state.entry.name,
+        name,
         choice.decision if verdict.reason != ClusterReason.PINNED else None,
         verdict.arm or running,
     )
@@ -200,7 +200,7 @@ def blocked(
         if spec.paused
         else suspect
         or cannot_roll
-        or (None if urgent or verdict.reason in _ORDERED else rolls_stopped(context.memory, state.entry.name))
+        or (None if urgent or verdict.reason in _ORDERED else rolls_stopped(context.memory, name))
         or refuse_now(
             workload,
             spec.update_policy,
@@ -212,7 +212,7 @@ def blocked(
         or refuse_capacity(
             spec.update_policy,
             workload,
-            state.entry.profile,
+            profile,
             live.figures,
             (running, verdict.arm or running),
             choice.explained.evaluations if choice.explained is not None else None,

@@ -88,7 +88,7 @@ def fleet_need(
 
 
 def _known(live: Live, window_s: float) -> Window | None:
-    """Window whose load may be believed: also few requests are a load, and say that few replicas suffice."""
+    """The live window if it is long enough to give a load; few requests are enough, because few replicas carry them."""
     figures = live.figures
     return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
 

@@ -113,7 +113,7 @@ def reconcile(
     measured_entry = state.entry
     state = with_carried(state, running.arm, live)
     context = _context(service, workload, state.status.startup_seconds, now)
-    context = replace(context, memory=still_barred(context.memory, state.entry.name if state.entry else None))
+    context = replace(context, memory=still_barred(context.memory, state.profile_name))
     evidence = RollEvidence(
         observation.roll.latencies if observation.roll is not None else None,
         service.metadata.namespace,
@@ -128,14 +128,13 @@ def reconcile(
         step = step.held(waits)
     context = replace(context, memory=step.memory, rollout=step.rollout)
     cannot_roll = refuse_rolls(service.spec, workload, observation.claims)
-    profile = state.entry.profile if state.entry is not None else None
-    need = fleet_need(service.spec, profile, workload, running, live, context.memory, can.running)
+    need = fleet_need(service.spec, state.profile, workload, running, live, context.memory, can.running)
     verdict, choice = judge(service, context, state, live, running, step, need, objectives, observation.later)
     memory = take_account(
         choice.memory,
         service.spec,
-        profile,
-        state.entry.name if state.entry is not None else None,
+        state.profile,
+        state.profile_name,
         running.measured_instead or running.arm,
         choice,
         live,
@@ -163,8 +162,9 @@ def reconcile(
             step = replace(_joined(step, started), otherwise=replace(step, memory=memory))
             memory = started.memory
             if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:
-                name = state.entry.name if state.entry is not None else None
-                memory = barred(memory, running.arm.name, verdict.reason, verdict.message, name, now)
+                memory = barred(
+                    memory, running.arm.name, verdict.reason, verdict.message, state.profile_name, now
+                )
         else:
             verdict = held
     cycle = CycleFacts(
@@ -235,7 +235,7 @@ def conflicted(
     changed = shown.replace(
         workings=ServiceWorkings(memory=memory, display=shown.display),
         rollout=None,
-        history=(*step.ended, *status.history)[:10],
+        history=step.history(status.history),
     )
     ref = reference(service)
     return ActionPlan(

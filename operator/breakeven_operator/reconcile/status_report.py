@@ -10,8 +10,8 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.laws.latency import BURSTY
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.wording import Explained, figures_text
-from breakeven.profile import Comparison, Profile
+from breakeven.planning.wording import figures_text
+from breakeven.profile import Comparison
 from breakeven.serving.counted_window import Arrivals
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated
@@ -48,8 +48,6 @@ from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOf
 from breakeven_operator.workloads.running_arm import RunningArm, arm_of_value
 from breakeven_operator.workloads.workload import Workload
 
-_HISTORY = 10
-
 
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
@@ -79,19 +77,13 @@ class CycleFacts:
         return min((one for one in self.failures if one.refused), key=lambda one: one.since, default=None)
 
 
-def _running(cycle: CycleFacts) -> ArmEvaluation | None:
-    explained = cycle.choice.explained
-    return explained.of(explained.decision.running) if explained is not None else None
-
-
 def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
     """The whole status of this cycle."""
     service, old, step = cycle.service, cycle.service.status, cycle.step
     current = _current(cycle)
     decision = _decision(cycle)
-    history = (*reversed(step.ended), *old.history)[:_HISTORY]
     memory = step.memory
-    profile = cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None
+    profile = cycle.calibrated.profile_name
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
         memory = memory.replace(seen=())
@@ -114,9 +106,9 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
             rules_of(service.spec),
             cycle.now,
         ),
-        objectives=with_predictions(cycle.objectives, _running(cycle)),
+        objectives=with_predictions(cycle.objectives, cycle.choice.running),
         calibration=cycle.calibrated.status,
-        history=history,
+        history=step.history(old.history),
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
     )
     conditions = merge(old.conditions, _aspects(cycle, status), service.metadata.generation, cycle.now)
@@ -192,8 +184,8 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         arm=verdict.arm.name if verdict.arm is not None else None,
         running_arm=running.name if running is not None else None,
         reason=str(verdict.reason),
-        message=with_measured(_with_overload(verdict.message, explained), cycle.choice)[:1024],
-        profile=cycle.calibrated.entry.name if cycle.calibrated.entry is not None else None,
+        message=with_measured(_with_overload(verdict.message, cycle.choice.running), cycle.choice)[:1024],
+        profile=cycle.calibrated.profile_name,
         held_until=(
             datetime.fromtimestamp(decision.until_s, UTC)
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
@@ -203,9 +195,8 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     )
 
 
-def _with_overload(message: str, explained: Explained | None) -> str:
+def _with_overload(message: str, running: ArmEvaluation | None) -> str:
     """The sentence, with a remark where the load is beyond what the running arm can carry."""
-    running = explained.of(explained.decision.running) if explained is not None else None
     if running is None or running.utilisation <= 1:
         return message
     return (
@@ -216,8 +207,7 @@ def _with_overload(message: str, explained: Explained | None) -> str:
 
 def _calibrated(cycle: CycleFacts) -> Comparison | None:
     """Without live figures: the running arm with its calibrated acceptance, which still has a break-even."""
-    entry, running = cycle.calibrated.entry, cycle.running
-    profile: Profile | None = entry.profile if entry is not None else None
+    profile, running = cycle.calibrated.profile, cycle.running
     if profile is None or running is None or running.arm is None or running.arm.k == 0:
         return None
     try:
@@ -249,7 +239,7 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         if verdict.arm is not None and cycle.calibrated.entry is not None
         else "-",
         c2_ratio=ratio(comparison.c2_ratio, comparison.c2_ratio_ci) if comparison is not None else "-",
-        profile=cycle.calibrated.entry.name if cycle.calibrated.entry is not None else "-",
+        profile=cycle.calibrated.profile_name or "-",
         reason=reason[:128],
     )
 
@@ -277,16 +267,14 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
 
 def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
     """What live traffic says against the profile in force."""
-    spec, entry, live = cycle.service.spec, cycle.calibrated.entry, cycle.live
+    spec, calibrated, live = cycle.service.spec, cycle.calibrated, cycle.live
     running = cycle.running.arm if cycle.running is not None else None
     memory = cycle.step.memory
 
     def found() -> Drift:
-        if entry is None or live is None:
-            return Drift()
-        return present_drift(memory, spec, entry.profile, running, live)
+        return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
 
-    return aspects(memory, entry.name if entry is not None else None, found, rules_of(spec), cycle.now, live)
+    return aspects(memory, calibrated.profile_name, found, rules_of(spec), cycle.now, live)
 
 
 def metrics_aspect(live: Live) -> Aspect:
@@ -302,7 +290,7 @@ def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> 
     What was accepted of made-up text, or was imposed, says little about users' text. Live traffic on the drafter outranks it.
     """
     calibrated = cycle.calibrated
-    profile = calibrated.entry.profile if calibrated.entry is not None else None
+    profile = calibrated.profile
     if profile is None:
         return calibrated.message
     memory = status.memory
@@ -352,11 +340,8 @@ def _ready(cycle: CycleFacts) -> Aspect:
         return Aspect(
             READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
         )
-    profile = (
-        f"profile {cycle.calibrated.entry.name} in force"
-        if cycle.calibrated.entry
-        else "no profile in force yet"
-    )
+    name = cycle.calibrated.profile_name
+    profile = f"profile {name} in force" if name is not None else "no profile in force yet"
     live = cycle.live
     metrics = "metrics fresh" if live is not None and live.usable else "no usable metrics now"
     if live is not None and not live.usable:

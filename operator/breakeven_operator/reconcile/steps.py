@@ -12,6 +12,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import (
+    MOST_HISTORY,
     HistoryEntry,
     HistoryResult,
     PromiseAndMeasurement,
@@ -64,6 +65,10 @@ class RolloutStep:
     message: str = ""
     busy: bool = False
     otherwise: RolloutStep | None = None
+
+    def history(self, earlier: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
+        """Changes that have ended, this cycle's and earlier ones, as the status keeps them: the newest one first."""
+        return (*reversed(self.ended), *earlier)[:MOST_HISTORY]
 
     def held(self, refusal: RefusedWrite) -> RolloutStep:
         """This step while its write waits, because the API server has refused it: nothing of it is done or announced."""

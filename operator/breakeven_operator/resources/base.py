@@ -170,8 +170,7 @@ def _sets_and_maps(model: type[Model]) -> tuple[tuple[str, list[str], str], ...]
     """
     found = []
     for name, info in model.model_fields.items():
-        # Of a row of a status the marks stand beside, see `figures`.
-        extra = getattr(info.json_schema_extra, "extra", info.json_schema_extra)
+        extra = info.json_schema_extra
         if isinstance(extra, dict) and extra.get(_LIST_TYPE) in {"map", "set"}:
             found.append((name, cast("list[str]", extra.get(_LIST_KEYS, [])), info.alias or name))
     return tuple(found)

@@ -89,7 +89,7 @@ class DecisionFacts:
     @property
     def running(self) -> ArmEvaluation | None:
         """The running arm at the present load."""
-        return self.of(self.decision.running) if self.decision is not None else None
+        return self.explained.running if self.explained is not None else None
 
     @property
     def compared(self) -> Comparison | None:
@@ -225,13 +225,13 @@ class DecisionStatus(StatusModel):
         ),
     )
     c2_ratio: Number | None = row(
-        "C2,R: cost of company, compared arm over none; above 1 the gain shrinks with load.",
+        "C2,R: cost of other requests in flight, compared arm over none; above 1 the gain shrinks with load.",
         _read(
             lambda facts: facts.compared and Estimate.of(facts.compared.c2_ratio, facts.compared.c2_ratio_ci)
         ),
         FigureGauge(
             "breakeven_c2_ratio",
-            "C2,R: cost of company, arm over no speculation; above 1 the gain shrinks with load.",
+            "C2,R: cost of other requests in flight, arm over no speculation; above 1 the gain shrinks with load.",
             _OF_ARM,
             ends=ends_of("c2_ratio"),
         ),

@@ -85,22 +85,11 @@ class Reading:
     of: Callable[[Any], object]
 
 
-@dataclass(frozen=True, slots=True)
-class _FigureRow:
-    """The marks of a field and what its schema has beside, in the place that pydantic keeps for such things."""
-
-    marks: tuple[object, ...]
-    extra: Mapping[str, Any]
-
-    def __call__(self, schema: dict[str, Any]) -> None:
-        schema.update(self.extra)
-
-
 def row(
     description: str,
     *marks: object,
     default: object = None,
-    extra: Mapping[str, Any] | None = None,
+    extra: dict[str, Any] | None = None,
     **limits: Any,
 ) -> Any:
     """A row that is read from the facts of a cycle: the field's default, which type checkers look into.
@@ -112,9 +101,10 @@ def row(
         extra: for the schema, as `json_schema_extra`.
         limits: as of pydantic's `Field`.
     """
-    return Field(
-        default=default, description=description, json_schema_extra=_FigureRow(marks, extra or {}), **limits
-    )
+    found: FieldInfo = Field(default=default, description=description, json_schema_extra=extra, **limits)
+    # The place of what `Annotated` says beside a Field.
+    found.metadata.extend(marks)
+    return found
 
 
 def ends_of(name: str) -> tuple[str, str]:
@@ -152,7 +142,7 @@ class StatusField(NamedTuple):
 
     def marks(self, kind: type[M]) -> list[M]:
         """Its marks of one type."""
-        return [mark for mark in _marks(self.info) if isinstance(mark, kind)]
+        return [mark for mark in self.info.metadata if isinstance(mark, kind)]
 
 
 @cache
@@ -163,15 +153,10 @@ def status_fields(model: type[Model]) -> tuple[StatusField, ...]:
 
 def _below(model: type[Model], path: tuple[str, ...], renewal: Renewal) -> Iterator[StatusField]:
     for name, info in model.model_fields.items():
-        own = next((mark for mark in _marks(info) if isinstance(mark, Renewal)), renewal)
+        own = next((mark for mark in info.metadata if isinstance(mark, Renewal)), renewal)
         yield StatusField(path, name, info, own)
         if (part := _part(info.annotation)) is not None:
             yield from _below(part, (*path, name), own)
-
-
-def _marks(info: FieldInfo) -> tuple[object, ...]:
-    row = info.json_schema_extra
-    return (*info.metadata, *(row.marks if isinstance(row, _FigureRow) else ()))
 
 
 def _part(annotation: object) -> type[Model] | None:
@@ -186,7 +171,7 @@ def _readings(model: type[Model]) -> tuple[tuple[str, Reading], ...]:
     return tuple(
         (name, mark)
         for name, info in model.model_fields.items()
-        for mark in _marks(info)
+        for mark in info.metadata
         if isinstance(mark, Reading)
     )
 

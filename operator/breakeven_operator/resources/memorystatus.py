@@ -51,7 +51,7 @@ class SeenAcceptance(StatusModel):
 class LiveEvidence(StatusModel):
     """What the live latency of an arm has said about its law: a Gaussian over the logarithms of two factors.
 
-    The first factor is on C1 (a request alone), the second on C2 (its company); see docs/model.md.
+    The first factor is on C1 (a request alone), the second on C2 (other requests in flight); see docs/model.md.
     """
 
     arm: Annotated[ArmName, Field(description="The arm.")]
@@ -70,7 +70,7 @@ class LiveEvidence(StatusModel):
     alone_seconds: Number | None = row(
         "C1 that the profile gave at the acceptance and lengths of then; a law that was converted since is in more doubt."
     )
-    company_seconds: Number | None = row("C2, likewise.")
+    company_seconds: Number | None = row("C2 that the profile gave at the same acceptance and lengths.")
 
 
 class Suspicion(StatusModel):
@@ -162,10 +162,10 @@ class MemoryStatus(StatusModel):
         max_length=8,
     )
     account: ModelAccount | None = row(
-        "Measured over predicted latency of the arm in place, window by window; a change of arm or profile begins anew."
+        "Measured over predicted latency of the arm in place, window by window; a change of arm or profile clears it."
     )
     suspicion: Suspicion | None = row(
-        "Why the profile in force is not taken at its word; a new profile begins anew."
+        "Why the profile in force is not taken at its word; a new profile clears it."
     )
     pays: bool | None = row("Whether speculation paid when the bounds last told; a flip is said in an event.")
     barred: tuple[BarredArm, ...] = row(

@@ -173,7 +173,7 @@ class ModelStatus(StatusModel):
     measured_speedup: Number | None = row(
         "Predicted latency without speculation over the measured latency of the speculative arm in place: no "
         "acceptance and no law of that arm is in it.",
-        _read(lambda facts: facts.measured_speedup or Estimate()),
+        _read(lambda facts: facts.measured_speedup),
         FigureGauge(
             "breakeven_measured_speedup_ratio",
             "Predicted latency without speculation over the measured latency of the running arm; no law of that arm is in it.",
@@ -186,7 +186,7 @@ class ModelStatus(StatusModel):
     speedup: Number | None = row(
         "The same by the profile and all that live latency has said about its laws, each by its precision: "
         "what decisions rest on.",
-        _read(lambda facts: facts.speedup or Estimate()),
+        _read(lambda facts: facts.speedup),
     )
     speedup_lower: LowerBound = None
     speedup_upper: UpperBound = None

@@ -21,6 +21,9 @@ from breakeven_operator.resources.base import (
 )
 from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 
+MOST_HISTORY = 10
+"""Changes of arm that have ended, of which the status keeps no more."""
+
 
 class RolloutPhase(StrEnum):
     """How far a change of arm has come."""

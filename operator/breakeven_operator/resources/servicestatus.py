@@ -22,7 +22,7 @@ from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.modelstatus import ModelStatus
 from breakeven_operator.resources.objectivestatus import ObjectiveStatus
-from breakeven_operator.resources.rolloutstatus import HistoryEntry, Rollout
+from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, Rollout
 from breakeven_operator.resources.targetstatus import Current, Target
 
 
@@ -112,7 +112,7 @@ class SpeculativeServiceStatus(StatusModel):
         Renewal.MOVED,
         default=(),
         extra=ATOMIC,
-        max_length=10,
+        max_length=MOST_HISTORY,
     )
     workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")
 

@@ -11,7 +11,8 @@ from breakeven_operator.resources import Model, SpeculativeService
 from breakeven_operator.resources.figures import FigureGauge, StatusField, status_fields
 from breakeven_operator.serve.service_gauges import LabelledValue, ServiceGauge, one_value
 
-_BOUNDS = ("estimate", "lower", "upper")
+BOUNDS = ("estimate", "lower", "upper")
+"""Values of the label `bound`: of a figure, and of the fields that hold its ends."""
 
 
 def gauges_of(status: type[Model]) -> tuple[ServiceGauge, ...]:
@@ -40,7 +41,7 @@ def _samples(part: Any, name: str, gauge: FigureGauge) -> Iterator[LabelledValue
     values = [1.0 if gauge.info else getattr(part, field) for field in (name, *gauge.ends)]
     if gauge.instead is not None:
         values[0] = gauge.instead(part)
-    for bound, value in zip(_BOUNDS, values, strict=False):
+    for bound, value in zip(BOUNDS, values, strict=False):
         own = (*map(str, labels), *gauge.fixed.values(), *([bound] if gauge.ends else []))
         yield from one_value(_shown(name, value), *own)
 

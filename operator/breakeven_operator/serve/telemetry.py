@@ -24,7 +24,8 @@ from breakeven import __version__
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
-from breakeven_operator.serve.figure_gauges import gauges_of
+from breakeven_operator.resources.figures import ends_of
+from breakeven_operator.serve.figure_gauges import BOUNDS, gauges_of
 from breakeven_operator.serve.service_gauges import LabelledValue, ServiceGauge, one_value
 
 SERVICE_LABELS = ("specsvc_namespace", "specsvc")
@@ -87,11 +88,9 @@ def _roll_speedup(service: SpeculativeService, _: datetime) -> Iterator[Labelled
     last = next((one for one in service.status.history if one.measured_speedup is not None), None)
     if last is None:
         return
-    for said, figures in (
-        ("promised", (last.predicted_speedup, last.predicted_speedup_lower, last.predicted_speedup_upper)),
-        ("measured", (last.measured_speedup, last.measured_speedup_lower, last.measured_speedup_upper)),
-    ):
-        for bound, value in zip(("estimate", "lower", "upper"), figures, strict=True):
+    for said, name in (("promised", "predicted_speedup"), ("measured", "measured_speedup")):
+        for bound, field in zip(BOUNDS, (name, *ends_of(name)), strict=True):
+            value = getattr(last, field)
             yield from one_value(value, last.from_arm or "", last.to_arm or "", str(last.result), said, bound)
 
 

@@ -1,4 +1,4 @@
-"""Facts that any object of the API tells in the same way: its owner, its conditions, its times."""
+"""Owner, conditions and times of an object of the API, which every kind of object writes in the same way."""
 
 from __future__ import annotations
 

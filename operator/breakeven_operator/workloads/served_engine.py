@@ -1,4 +1,4 @@
-"""A target's engine, read once from its pod template: nothing else in the operator reads a template."""
+"""A target's engine, read once from its pod template."""
 
 from __future__ import annotations
 

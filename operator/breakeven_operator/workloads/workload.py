@@ -158,7 +158,7 @@ class Workload:
 
     @property
     def progress(self) -> str:
-        """How far the pods of the newest template are, as a clause: `1 of 2 pods run it (1 of the old ones remains)`."""
+        """How far the pods of the newest template are, as a clause: `1 of 2 pods run it (1 older, 1 still ending)`."""
         run = f"{len(self.serving)} of {self.desired} pods run it"
         old = sum(not pod.current and not pod.terminating for pod in self.pods)
         ending = sum(pod.terminating for pod in self.pods)

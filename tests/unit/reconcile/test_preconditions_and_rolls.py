@@ -19,11 +19,11 @@ from breakeven_operator.reconcile.decide import RollCost, policy_of
 from breakeven_operator.reconcile.judge import roll_cost
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.rollout import deadline_s, undo
-from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.verification import rolls_stopped
-from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import Rollout
+from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, HistoryResult, Rollout
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
@@ -118,6 +118,16 @@ def test_three_disproved_rolls_in_a_row_of_one_profile_stop_it():
         memory = MemoryStatus(disproved=count, disproved_profile="p1")
         assert (rolls_stopped(memory, asked_by) is not None) is stops
     assert reason(rolls_stopped(memory.model_copy(update={"disproved": 3}), "p1")) == "RollsStopped"
+
+
+def test_the_history_begins_with_the_newest_change_and_loses_the_oldest_ones():
+    def ended(minutes_ago):
+        return HistoryEntry(time=NOW - timedelta(minutes=minutes_ago), result=HistoryResult.SUPERSEDED)
+
+    step = RolloutStep(None, MemoryStatus(), ended=(ended(1), ended(0)))
+    kept = step.history(tuple(ended(2 + one) for one in range(MOST_HISTORY)))
+    assert kept == tuple(ended(one) for one in range(MOST_HISTORY))
+    assert SpeculativeServiceStatus(history=kept).history == kept
 
 
 def capacity(total_rps, *, unavailable, desired=2, prompt_tokens=None, output_tokens=None):

@@ -32,6 +32,11 @@ class Explained:
     confidence: float
 
     @property
+    def running(self) -> ArmEvaluation | None:
+        """The running arm at the present load."""
+        return self.of(self.decision.running)
+
+    @property
     def against_none(self) -> Comparison | None:
         """The speculative arm in question against no speculation at this load."""
         one = self.of(self.decision.subject)
@@ -172,7 +177,7 @@ def _corrected(explained: Explained) -> str:
 
 def _unmeasured(explained: Explained) -> str:
     """Objectives whose own figure was not measured, as the end of a sentence; empty when there are none."""
-    considered = (explained.of(explained.decision.running), explained.of(explained.decision.arm))
+    considered = (explained.running, explained.of(explained.decision.arm))
     phrases = dict.fromkeys(phrase for one in considered if one is not None for phrase in one.unmeasured)
     return f"{', '.join(phrases)} ({Reason.OBJECTIVE_NOT_MEASURED})" if phrases else ""
 
@@ -209,7 +214,7 @@ def _beyond(explained: Explained) -> str:
 
 
 def _collapsed(explained: Explained) -> str:
-    standing = explained.of(explained.decision.running)
+    standing = explained.running
     if standing is None or standing.tokens_per_step is None:
         return f"too few drafts are accepted: {_saves(explained)}"
     calibrated = standing.calibrated_tokens_per_step
@@ -227,7 +232,7 @@ def _fewer(explained: Explained) -> str:
 
 def _violated(explained: Explained) -> str:
     decision = explained.decision
-    standing = explained.of(decision.running)
+    standing = explained.running
     missed = list(standing.missed) if standing is not None else []
     least = decision.load.strain[0] if decision.load.strain is not None else None
     if least is not None and least > 1.0:
