@@ -88,7 +88,7 @@ class _FitArm(ArmKey):
     reason: str
     """Whether decisions may rest on the fit, and the reason word."""
     basis: str
-    """`arm` (the law) or `points` (the law bends: interpolation inside the measured range)."""
+    """`points` if the line through the rows bends (reason `LawBends`), else `arm`."""
     tokens_per_step: float | None
     """E as measured, bonus token included."""
 
@@ -157,7 +157,7 @@ class PredictResult(JsonResult):
     extrapolated: bool
     """Beyond utilisation 0.75 or the measured range."""
     basis: str
-    """Basis of the figure: `points`, `arm`, `pooled` or `step`."""
+    """Basis of the figure: `points`, `arm` or `pooled`."""
 
 
 class _QuantileFigures(JsonResult):
@@ -293,7 +293,7 @@ class ScheduleResult(JsonResult):
     tpot_s: tuple[float, ...]
     """Time per output token at the upper end of each range."""
     basis: str
-    """Basis of the step times: `pooled` or `arms`."""
+    """Basis of the step times: always `pooled`, the law of steps of all arms."""
     warnings: Warnings
     confidence: OfProfile
 
