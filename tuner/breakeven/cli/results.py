@@ -99,10 +99,10 @@ class _FitMethod(JsonResult):
     coefficients: dict[str, float | None] = Field(validation_alias="known_coefficients")
     mape: float
     unidentified: tuple[str, ...]
-    """Its eight coefficients in seconds, mean error, and those that the points do not determine."""
+    """Its eight coefficients in seconds, the mean error of the law of steps, and the coefficients that the points do not determine."""
     points: int
     draft_lengths: tuple[int, ...]
-    """Points used, and the draft lengths behind the form."""
+    """Points and draft lengths behind it."""
 
 
 class _StepCost(JsonResult):
@@ -119,7 +119,7 @@ class FitResult(JsonResult):
     arms: tuple[_FitArm, ...]
     """One entry per arm."""
     pooled: tuple[_FitMethod, ...]
-    """One speculation-aware form per method."""
+    """The paper's form of each method, nearest to the law of steps."""
     step_costs: tuple[_StepCost, ...] = Field(default=(), exclude_if=not_)
     """The law of steps: what each cost is, with bounds."""
     warnings: Warnings
