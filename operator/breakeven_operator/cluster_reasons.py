@@ -245,7 +245,7 @@ class ClusterReason(StrEnum):
     )
     LENGTHS_DRIFTED = (
         "LengthsDrifted",
-        "Prompts or answers are of other lengths than the profile's conversions were measured at, for updatePolicy.disagreementSeconds: predictions are extrapolations.",
+        "Prompts or answers have been more than 4.5 times as long, or as short, as when the arm was measured, for updatePolicy.disagreementSeconds: predictions are extrapolations.",
         "Wait for the calibration, which sends requests of the live lengths; with a workload of your own, set its lengths.",
     )
     PROFILE_SUPERSEDED = "ProfileSuperseded", "A newer profile is in force."

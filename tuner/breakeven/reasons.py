@@ -36,7 +36,7 @@ class Reason(StrEnum):
     COEFFICIENT_AT_BOUND = "CoefficientAtBound", "A fitted coefficient is zero, which no engine has."
     LAW_BENDS = (
         "LawBends",
-        "Latency bends against load: inside the measured range the points are used instead.",
+        "Latency bends against load: the line C1 + n*C2 misses it, and predictions follow the law of steps and the points.",
     )
     LOAD_RANGE_TOO_NARROW = (
         "LoadRangeTooNarrow",
@@ -71,7 +71,7 @@ class Reason(StrEnum):
     INFLIGHT_UNKNOWN = "InflightUnknown", "A short closed-loop run without its measured mean in-flight."
     OTHER_LENGTHS = (
         "OtherLengths",
-        "The row's output length differs from that of the arm's other rows: another law.",
+        "The row's prompt or output length differs from that of the arm's other rows: the law of steps uses the row, C1 and C2 do not.",
     )
     OUTLIER = "Outlier", "One point disagrees with all others and was left out."
 

@@ -31,10 +31,10 @@ PICTURES = {
     "demo": 1,
     "operator/breakeven_operator": 2,
     "operator/breakeven_operator/reconcile": 24,
-    "tuner/breakeven/fitting": 6,
-    "tuner/breakeven/laws": 4,
+    "tuner/breakeven/fitting": 4,
+    "tuner/breakeven/laws": 3,
     "tuner/breakeven/planning": 12,
-    "tuner/breakeven/profile": 3,
+    "tuner/breakeven/profile": 1,
     "validation": 1,
 }
 LONG_BULLETS = 0

@@ -16,8 +16,7 @@ NAMES_A_DEPLOYMENT = {
 }
 # All of a kind is known by the kind itself and by the table of kinds.
 KNOWS_THE_KIND = {"workloads/known.py"}
-# The engine's limits are the library's reading of the same words.
-READS_FLAGS = {"reconcile/plausibility.py", "workloads/served_engine.py"}
+READS_FLAGS = {"workloads/served_engine.py"}
 READS_A_TEMPLATE = {"workloads/served_engine.py"}
 
 

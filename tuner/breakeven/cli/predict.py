@@ -64,8 +64,8 @@ def command(
 ) -> None:
     """Predict the latency of one arm at a rate (open loop) or a concurrency (closed loop).
 
-    A measured arm is predicted from its own law, or from its points where the law bends; another draft length of a
-    measured method from the pooled form, with its acceptance derived from what was measured.
+    All arms are predicted from one law of the engine's steps; a measured arm also follows its own rows. Another draft
+    length of a measured method gets an acceptance that is derived from the measured ones.
 
     \b
     Example:

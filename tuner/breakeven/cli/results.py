@@ -88,7 +88,7 @@ class _FitArm(ArmKey):
     reason: str
     """Whether decisions may rest on the fit, and the reason word."""
     basis: str
-    """`arm` (the law) or `points` (the law bends: interpolation inside the measured range)."""
+    """`points` if the line through the rows bends (reason `LawBends`), else `arm`."""
     tokens_per_step: float | None
     """E as measured, bonus token included."""
 
@@ -99,10 +99,10 @@ class _FitMethod(JsonResult):
     coefficients: dict[str, float | None] = Field(validation_alias="known_coefficients")
     mape: float
     unidentified: tuple[str, ...]
-    """Its eight coefficients in seconds, mean error, and those that the points do not determine."""
+    """Its eight coefficients in seconds, the mean error of the law of steps, and the coefficients that the points do not determine."""
     points: int
     draft_lengths: tuple[int, ...]
-    """Points used, and the draft lengths behind the form."""
+    """Points and draft lengths behind it."""
 
 
 class _StepCost(JsonResult):
@@ -119,7 +119,7 @@ class FitResult(JsonResult):
     arms: tuple[_FitArm, ...]
     """One entry per arm."""
     pooled: tuple[_FitMethod, ...]
-    """One speculation-aware form per method."""
+    """The paper's form of each method, nearest to the law of steps."""
     step_costs: tuple[_StepCost, ...] = Field(default=(), exclude_if=not_)
     """The law of steps: what each cost is, with bounds."""
     warnings: Warnings
@@ -157,7 +157,7 @@ class PredictResult(JsonResult):
     extrapolated: bool
     """Beyond utilisation 0.75 or the measured range."""
     basis: str
-    """Basis of the figure: `points`, `arm`, `pooled` or `step`."""
+    """Basis of the figure: `points`, `arm` or `pooled`."""
 
 
 class _QuantileFigures(JsonResult):
@@ -293,7 +293,7 @@ class ScheduleResult(JsonResult):
     tpot_s: tuple[float, ...]
     """Time per output token at the upper end of each range."""
     basis: str
-    """Basis of the step times: `pooled` or `arms`."""
+    """Basis of the step times: always `pooled`, the law of steps of all arms."""
     warnings: Warnings
     confidence: OfProfile
 

@@ -1,4 +1,4 @@
-"""Fit one arm: its rows in, its law with bounds and diagnostics out."""
+"""Fit one arm: its rows in, the line through them with bounds and diagnostics out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     Args:
         arm: the arm.
         points: its rows, at least one.
-        ramp_share: rho of short closed-loop runs, from `loads.ramp_share_of`.
+        ramp_share: rho of short closed-loop runs, from `observations.ramp_share_of`.
         confidence: two-sided level of all bounds.
     """
     used, elsewhere, excluded, solution, fit, left_out, bend, believable, reason = _checked(
@@ -116,7 +116,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
 
 
 def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float) -> bool:
-    """Whether these rows have a line that is believed, as `fit_arm` says; its arguments."""
+    """Whether the line through these rows is believed; arguments as in `fit_arm`."""
     return _checked(arm, points, ramp_share).believable
 
 

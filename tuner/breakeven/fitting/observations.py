@@ -41,7 +41,7 @@ class Observation:
     """A usable row.
 
     Attributes:
-        point: the row; its latencies may have been carried to another acceptance (`even_acceptance`).
+        point: the row; its latencies may have been carried to the arm's mean acceptance.
         others: mean number of others that a request met, n.
         inflight: mean number in flight.
         rps: answered requests per second.

@@ -118,7 +118,7 @@ class _Scatter(NamedTuple):
 
 
 def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
-    """The law; None without rows. Lengths and acceptance that no row says are guesses, of which predictions there are free.
+    """The law; None without rows. Lengths and acceptance that no row says are guesses; predictions at the measured ones do not depend on them.
 
     Args:
         arms: usable rows of each arm.

@@ -345,8 +345,8 @@ def _arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
     if fit.bend is not None and fit.schedule is None:
         yield (
-            f"{fit.arm}: the law bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
-            "predictions inside the measured range use the points"
+            f"{fit.arm}: the line through its rows bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
+            "predictions follow the law of steps and the rows"
         )
     for reason in dict.fromkeys(row.reason for row in fit.excluded):
         yield f"{fit.arm}: {_places(fit, reason)} left out ({reason}): {_MEANING[reason]}"

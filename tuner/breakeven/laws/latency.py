@@ -1,4 +1,4 @@
-"""The base law: latency grows linearly with others in flight.
+"""The base law: latency grows linearly with the number of other requests in flight.
 
     L = C1 + n*C2
 

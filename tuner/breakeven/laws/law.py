@@ -61,5 +61,5 @@ def capacity_interval_rps(law: Law, limit_s: ArrayLike, t: ArrayLike) -> Interva
     limit = positive("limit_s", limit_s)
     v1, v2, v12 = law.variances()
     found = ratio_interval(limit - law.c1, limit * law.c2, v1, limit**2 * v2, cov=-limit * v12, t=t)
-    # No rate at all is left where even the lone request surely misses the limit.
+    # No rate at all is left if even the lone request significantly misses the limit.
     return Interval(np.nan_to_num(found.lower, nan=0.0), np.where(np.isnan(found.upper), 0.0, found.upper))

@@ -8,9 +8,9 @@ The two differ everywhere but at the break-even (0.77 at concurrency 128 in one 
 saturated): always say which one a number is. C2R > 1 means that the gain erodes with load, C2R < 1 that it grows;
 both occur on one model.
 
-`against` and `arm` are `Law`s, whose arrays broadcast with each other and with the load. Intervals are Fieller's:
-the set of values that a t test at this confidence does not reject. At equal rate the test statistic is chosen so
-that the loads at which the speedup's interval touches 1 are exactly the interval of the break-even.
+`against` and `arm` are `Law`s, whose arrays broadcast with each other and with the load. Intervals of break-evens are
+Fieller's: the set of values that a t test at this confidence does not reject. Speedups and ratios have none here: the
+bounds of a profile's comparison come from the law of steps (`breakeven.profile.comparisons`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ArmEvaluation:
 
     Attributes:
         arm: which.
-        measured: whether it was measured, rather than derived from the pooled form.
+        measured: whether it was measured; if not, the law of steps rests on rows of other arms.
         believable: whether decisions may rest on it.
         curve: its latency against load, under `conditions`.
         conditions: acceptance and lengths that it was predicted for.
@@ -195,7 +195,7 @@ def evaluate(
         conditions: acceptance and lengths to predict an arm for.
         slo: what is promised.
         running: the arm that the others are compared with, beside no speculation.
-        doubtful: evaluate also arms that no decision may rest on, and, by the pooled form, arms that were not measured.
+        doubtful: evaluate also arms that no decision may rest on, and arms that were not measured.
         rps_range: rates for which verdicts are meant; `None`: the measured range.
         confidence: level of the bounds; `None`: the profile's.
     """

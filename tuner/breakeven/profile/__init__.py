@@ -1,11 +1,13 @@
 """The fitted artefact: what was measured, the laws, and predictions from them; numpy only.
 
 fits          what a fit says about an arm or a method
-curves        latency against load: law, or points where the law bends
-conditions    other acceptance and lengths than measured
-pooling       arms that were not measured
-predictions   one arm at one load          comparisons   one arm against another
-document      the profile: JSON in and out, `predict`, `compare`
+step_fit      the law of steps as it was fitted         step_form     how far engines depart from it
+step_curves   an arm's curve, read off the law          curves        latency against load, with its doubt
+quantiles     p50, p95 and p99 beside the mean          student_t     the quantiles that bounds need
+predictions   one arm at one load                       comparisons   one arm against another
+credit        an arm that carries more than its law says
+operating_conditions   other acceptance, lengths and arrivals than measured
+document      the profile: JSON in and out, `predict`, `compare`; `document_checks` refuses impossible ones
 """
 
 from breakeven.laws.law import Law

@@ -45,7 +45,7 @@ class Comparison:
         break_even_ci_rps: its bounds.
         break_even_concurrency: the break-even as imposed closed-loop concurrency.
         break_even_beyond_range: a break-even exists in the law but lies beyond the measured range.
-        pays_rps: where curves surely cross more than once, the ranges of rates in which the arm is faster, within the
+        pays_rps: if curves significantly cross more than once, the ranges of rates in which the arm is faster, within the
             measured ones; empty otherwise: then verdict and break-even say all.
         saturated: whether the arm has no steady state at the load.
         against_saturated: whether `against` has none.
@@ -307,7 +307,7 @@ def _crossed(judged: Curve, other: Curve, between: Span, *, falling: bool) -> fl
 
 
 def _paying(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[Span, ...]:
-    """Ranges of rates in which an arm is faster; empty unless curves surely cross more than once.
+    """Ranges of rates in which an arm is faster; empty unless curves significantly cross more than once.
 
     A gain or a loss counts where the bounds exclude a speedup of 1; what lies between two that count on the same side is
     taken for noise.

@@ -23,9 +23,9 @@ _DISPROVED = 1.15
 def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, conditions: Conditions) -> Profile:
     """Give the profile of an arm that is saturated nowhere at or below a rate which that arm carries.
 
-    A measured ceiling below the rate rises above it, and one far below it falls away. A law whose 1/C2 lies below it becomes faster by one factor, so that it
-    predicts the measured latency at the measured rate. Below its saturation the profile is left as it is: this is no
-    correction of latencies. Other arms are never changed.
+    A measured ceiling below the rate rises above it, and one far below it falls away. If the law of steps is saturated at the
+    rate, the arm's steps become shorter by one factor, so that the law predicts the measured latency there. Below its
+    saturation the profile is left as it is: this is no correction of latencies. Other arms are never changed.
 
     Args:
         profile: of the service.
@@ -35,7 +35,7 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
         conditions: acceptance and lengths at that rate.
 
     Raises:
-        NotIdentifiedError: the arm has no law, or cannot be converted to the conditions.
+        NotIdentifiedError: the arm has no rows, or its acceptance or lengths were not measured.
         InputError: impossible conditions.
     """
     fit = profile.arm(arm)

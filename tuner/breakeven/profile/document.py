@@ -43,7 +43,7 @@ class Profile:
     Attributes:
         confidence: two-sided level of all bounds stored in it.
         arms: fit of every measured arm, no speculation first.
-        pooled: speculation-aware fits by method.
+        pooled: what each method's draft lengths accept, and the paper's form nearest to the law of steps.
         steps: the law of steps of all arms; None in a profile of an older version (`breakeven.fitting.with_law`).
         warnings: what a reader must know before believing the rest, a sentence each.
         provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
@@ -135,7 +135,7 @@ class Profile:
         """Predict one arm at one load.
 
         Args:
-            arm: measured or not; one that was not is predicted from the pooled form of its method.
+            arm: measured or not; one that was not needs a method of which another draft length was measured.
             rps: rate of an open loop (Poisson); this or `concurrency`.
             concurrency: imposed concurrency of a closed loop.
             tokens_per_step: E now; None: as measured.

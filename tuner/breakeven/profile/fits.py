@@ -191,7 +191,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class ArmFit:
-    """One arm's law, how well it holds and what it was fitted to.
+    """The line through one arm's rows, how well it holds and what it was fitted to.
 
     Attributes:
         method, k, candidate: the arm.
@@ -206,10 +206,9 @@ class ArmFit:
         measured_range: range of load.
         believable: whether decisions may rest on it.
         reason: the word that says why or why not.
-        basis: `arm` (the law) or `points` (interpolation inside the measured range).
-        bend: where the law bends, if it does.
-        experts: the law of a mixture of experts, where it explains the bend better than points do.
-        fit: the law with its covariance; None where there is none.
+        basis: `points` if the line through the rows bends, else `arm`.
+        bend: where the line bends; None if it does not.
+        fit: the line with its covariance; None if there is none.
         ttft, tpot: laws of the means of TTFT and TPOT where measured.
         quantiles: laws of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.

@@ -83,7 +83,7 @@ class Prediction:
         saturated: no steady state at this load.
         outside_measured: outside the measured loads or lengths, or saturated. How close to saturation a prediction may
             be believed is not the profile's to say: that is the policy's limit of `utilisation`.
-        basis: what it rests on: the arm's measured points, its own law, or the pooled form.
+        basis: the rows beside the law of steps: the arm's own (`points` if they bend, else `arm`) or those of other arms (`pooled`).
         means: names of those figures above that are means although a quantile was asked for: it was not measured.
     """
 
@@ -160,7 +160,7 @@ def at_quantile(
 ) -> Prediction:
     """Put a quantile in the place of each mean; what was not measured stays a mean and is named in `means`.
 
-    Other conditions, and points that lie off the law, move a quantile as they move the mean.
+    Other conditions, and points that lie off the line, move a quantile as they move the mean.
 
     Args:
         mean: the means at the load.
@@ -206,7 +206,7 @@ def at_quantile(
 
 
 def _moved(law: LawFit | None, mean_s: float | None, others: float) -> float:
-    """By how much a mean lies off what its law says of the measured conditions."""
+    """Mean over the figure of its line through the measured rows, among as many others."""
     return 1.0 if law is None or mean_s is None else mean_s / law.among(others)
 
 

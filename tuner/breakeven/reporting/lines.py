@@ -115,9 +115,9 @@ def arm_curves(profile: Profile, conditions: ConditionsOf = as_measured) -> list
 
 
 def measured_points(profile: Profile) -> list[Measured]:
-    """Every used point beside the law's prediction at the others in flight that it met.
+    """Every used point beside the line through its arm's rows, at the others in flight that it met.
 
-    A schedule follows its points, not a law.
+    Points of a schedule are left out, because they follow no line.
     """
     return [
         Measured(fit.arm, point.inflight, point.latency_s, fit.fit.c1_s + fit.fit.c2_s * point.others)
