@@ -164,7 +164,7 @@ MOVES = {
     "the load doubles": lambda world: world.load(6.0),
     "slower by a half": lambda world: setattr(world.prometheus.traffic, "latency_s", world.loaded_s * 1.5),
     "half the acceptance": lambda world: setattr(world.prometheus.traffic, "tokens_per_step", 1.2),
-    "long prompts": lambda world: setattr(world.prometheus.traffic, "prompt_tokens", 900.0),
+    "long prompts": lambda world: setattr(world.prometheus.traffic, "prompt_tokens", 700.0),
     "two thirds are answered": lambda world: setattr(world.prometheus.traffic, "answered_share", 0.66),
 }
 

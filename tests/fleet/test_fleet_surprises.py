@@ -55,6 +55,18 @@ async def test_an_arm_that_is_saturated_by_its_law_is_left(rps, result):
     assert world.registry.get_sample_value("breakeven_errors_total", {"reason": "InternalError"}) is None
 
 
+async def test_an_arm_near_its_saturation_is_left_and_the_gain_is_confirmed():
+    world = FleetWorld()
+    await speculating(world)
+    world.load(12.2)
+    await world.until(lambda: world.phase == "Confirming")
+    world.load(12.2)
+    await world.until(lambda: world.phase is None, cycles=150)
+    entry = world.status["history"][0]
+    assert (entry["fromArm"], entry["toArm"], entry["result"]) == ("eagle/3", "none", "Confirmed")
+    assert float(entry["measuredSpeedupLower"]) > 1.0 < float(entry["predictedSpeedupLower"])
+
+
 async def test_a_surprise_keeps_the_service_on_every_screen(struck, caplog):
     world = FleetWorld()
     await speculating(world)

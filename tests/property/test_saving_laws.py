@@ -511,7 +511,7 @@ def test_the_order_in_which_arms_are_listed_decides_nothing(order, c1, c2, share
     found = {one.arm: one for one in listed.options}
     for one in once.options:
         assert found[one.arm].surely_net == pytest.approx(one.surely_net, rel=1e-6, abs=1e-6)
-        assert found[one.arm].share_sd == pytest.approx(one.share_sd, rel=1e-6, abs=1e-9)
+        assert found[one.arm].taken_sd == pytest.approx(one.taken_sd, rel=1e-6, abs=1e-9)
 
 
 # Overload --------------------------------------------------------------------------------------------------

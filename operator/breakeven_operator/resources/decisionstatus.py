@@ -122,7 +122,7 @@ def _saving(facts: DecisionFacts) -> Estimate | None:
     one = facts.considered
     if one is None or facts.explained is None:
         return None
-    return Estimate.of(one.share, one.share_bounds(facts.explained.confidence)).times(100.0)
+    return one.percent(facts.explained.confidence)
 
 
 def _roll_cost(facts: DecisionFacts) -> float | None:

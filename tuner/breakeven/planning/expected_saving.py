@@ -21,6 +21,7 @@ from statistics import NormalDist
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.day_budget import Day, credible_rps
 from breakeven.planning.evaluation import ArmEvaluation
@@ -38,6 +39,8 @@ _STAYS = 1.2
 """By how much the account of the arm in place is larger: whoever is there has paid for the roll."""
 _SHORTER = 0.15
 """Share of what a standing queue waits by which a roll must shorten it: how long an overload lasts is a guess."""
+_UNBOUNDED = 10.0
+"""Times the request time of the arm in place, from which on a bound says nothing."""
 _LEAST = 1e-12
 
 
@@ -162,7 +165,7 @@ class ArmSaving:
     Attributes:
         arm: which.
         share: of the expected request time that the arm in place takes, what this one spares.
-        share_sd: standard deviation of that share.
+        taken_sd: standard deviation of the logarithm of what it takes over what the arm in place takes.
         gross: request-seconds saved over the horizon, and for the rest of a day where all loads seen bear it out.
         gross_now: requests in flight that it spares at the present load.
         least: request-seconds that must be saved, by the margin.
@@ -177,7 +180,7 @@ class ArmSaving:
 
     arm: Arm
     share: float
-    share_sd: float
+    taken_sd: float
     gross: float
     gross_now: float
     least: float
@@ -188,10 +191,14 @@ class ArmSaving:
     uncovered: float
     carries_rps: float
 
-    def share_bounds(self, confidence: float) -> tuple[float, float]:
-        """Two-sided bounds of `share`."""
-        half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * self.share_sd
-        return self.share - half, self.share + half
+    def percent(self, confidence: float) -> Estimate:
+        """`share` in percent with two-sided bounds: at most all is spared; open below where the arm may saturate, and may not."""
+        taken, factor = (
+            1.0 - self.share,
+            math.exp(NormalDist().inv_cdf(0.5 + confidence / 2.0) * self.taken_sd),
+        )
+        least = 1.0 - taken * factor if taken * factor < _UNBOUNDED else None
+        return Estimate(self.share, least, 1.0 - taken / factor).times(100.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +458,7 @@ class _View:
         entered = self.laws[b].prior.arm != NO_SPECULATION
         doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
-        ratios = taken[1] / np.maximum(taken[0], _LEAST)
+        ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
         # Of the means, as the saving is: the mean of ratios may have another sign.
         share = 1.0 - float(taken[1].mean()) / max(float(taken[0].mean()), _LEAST)
         return ArmSaving(

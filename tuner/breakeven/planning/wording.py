@@ -67,15 +67,15 @@ def sentence(explained: Explained) -> str:
 
 def saving_text(one: ArmSaving, decision: Decision, confidence: float) -> str:
     """`eagle/3 saves 30 % of request time over the next 4 h (90 %: 21 to 39)`, or how much more it takes."""
-    low, high = (100.0 * bound for bound in one.share_bounds(confidence))
-    share = 100.0 * one.share
-    verb = "saves" if share >= 0.0 else "takes"
-    more = "" if share >= 0.0 else " more"
+    saving = one.percent(confidence)
+    verb, more, share, low, high = "saves", "", 100.0 * one.share, saving.lower, saving.upper
     if share < 0.0:
-        share, low, high = -share, -high, -low
+        verb, more, share = "takes", " more", -share
+        low, high = (None if end is None else -end for end in (high, low))
+    bounds = f"at most {high:.0f}" if low is None else _range((low, high), ".0f")
     return (
         f"{one.arm} {verb} {share:.0f} %{more} of request time over the next {duration_text(decision.policy.horizon_s)} "
-        f"({100 * confidence:.0f} %: {low:.0f} to {high:.0f})"
+        f"({100 * confidence:.0f} %: {bounds})"
     )
 
 

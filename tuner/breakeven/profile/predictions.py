@@ -62,9 +62,7 @@ class LoadPoint:
         """Others in flight that a request meets: clients impose them; at a rate they are as uncertain as the latency."""
         if self.rps is None:
             return Estimate(others, others, others)
-        rps = self.rps
-        low, high = (None if end is None else rps * end for end in latency_ci_s or (None, None))
-        return Estimate(others, low, high)
+        return replace(Estimate.of(None, latency_ci_s).times(self.rps), value=others)
 
 
 @dataclass(frozen=True, slots=True)
