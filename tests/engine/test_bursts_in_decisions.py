@@ -12,21 +12,20 @@ import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.outlook import PastRates
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
-from breakeven_operator.reconcile.decide import Choice, RollCost, choose
+from breakeven_operator.reconcile.decide import Choice, choose
 from breakeven_operator.reconcile.fleet_query import arrivals_query
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import default_document
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet_arms import CostArms
 from fakes.arrivals import gamma_arrivals, scraped_arrivals
+from fakes.cases import a_case
 from fakes.fleet_world import SERVICE
 from fakes.held_series import SeriesStore
 from fakes.promql_evaluation import evaluate_range
@@ -86,9 +85,7 @@ def seen_by_scrapes(requests: list[Request]) -> Arrivals:
 def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Choice:
     figures = Window(300.0, rps=rps, total_rps=rps, requests=1000, arrivals=arrivals)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    return choose(
-        SPEC, profile, "p1", figures, NO_SPECULATION, MemoryStatus(), RollCost(60.0), now, PastRates()
-    )
+    return choose(a_case(SPEC, profile, figures, now))
 
 
 def against_none(choice: Choice) -> Comparison:

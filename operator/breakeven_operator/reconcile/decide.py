@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
-from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import ArmEvaluation, evaluate_live
 from breakeven.planning.expected_saving import fitted_law
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.known_speedup import known_speedup
 from breakeven.planning.learned_laws import Evidence
-from breakeven.planning.objective import Slo
-from breakeven.planning.observed_load import LiveAcceptance, Load
-from breakeven.planning.outlook import PastRates
-from breakeven.planning.policy import Policy
 from breakeven.planning.surprise import LargestRate
 from breakeven.planning.wording import Explained
-from breakeven.profile import Bounds, Comparison, Profile
-from breakeven.serving.counted_window import Window
-from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven.profile import Comparison
+from breakeven_operator.reconcile.case import Case
+from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
+from breakeven_operator.reconcile.verification import settled
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
-
-# Without any measured start of this engine.
-_UNKNOWN_ROLL_S = 600.0
-_SLO_QUANTILE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class RollCost:
-    """What a roll takes from the target.
-
-    Attributes:
-        seconds: a replica's start-up time; None when no start was ever measured.
-        away_share: share of the replicas that are away at a time; 0 where new ones come first.
-    """
-
-    seconds: float | None = None
-    away_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,127 +54,68 @@ class Choice:
         return self.explained.against_none if self.explained is not None else None
 
 
-def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = None) -> Load:
-    """The decision's view of the figures, and of the objectives as users see them."""
-    return Load(
-        rps=figures.rps,
-        window_s=figures.window_s,
-        requests=figures.requests,
-        inflight=figures.inflight,
-        latency_s=figures.latency_s,
-        tokens_per_step=figures.tokens_per_step,
-        prompt_tokens=figures.prompt_tokens,
-        output_tokens=figures.output_tokens,
-        ttft_s=figures.ttft_s,
-        tpot_s=figures.tpot_s,
-        survival=figures.survival,
-        dispersion=figures.arrivals.dispersion,
-        saturated=figures.saturated,
-        settled=settled,
-        strain=strain,
-    )
-
-
-def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
-    """What must be gained and may be risked, from the service's spec and the cost of a roll."""
-    policy, slo = spec.update_policy, spec.slo
-    return Policy(
-        min_gain=policy.min_gain_percent / 100,
-        risk=policy.risk_percent / 100,
-        day_risk=None if policy.day_risk_percent is None else policy.day_risk_percent / 100,
-        cooldown_s=policy.cooldown_seconds,
-        dwell_s=policy.stabilization_window_seconds,
-        horizon_s=policy.horizon_seconds,
-        lookback_s=policy.lookback_seconds,
-        roll_seconds=roll.seconds if roll.seconds is not None else _UNKNOWN_ROLL_S,
-        roll_away_share=roll.away_share,
-        slo=Slo(
-            tpot_s=_seconds(slo.tpot_p95_milliseconds),
-            ttft_s=_seconds(slo.ttft_p95_milliseconds),
-            e2e_s=_seconds(slo.e2e_p95_milliseconds),
-            quantile=_SLO_QUANTILE,
-        ),
-    )
-
-
-def choose(
-    spec: SpeculativeServiceSpec,
-    profile: Profile,
-    profile_name: str,
-    figures: Window,
-    running: Arm,
-    remembered: MemoryStatus,
-    roll: RollCost,
-    now: datetime,
-    past: PastRates,
-    fewest: FewestReplicas | None = None,
-    *,
-    replicas: int = 1,
-    scaled: bool = False,
-    settled: bool = True,
-    strain: Bounds | None = None,
-) -> Choice:
+def choose(case: Case) -> Choice:
     """Ask the library.
 
     Args:
-        spec: of the service.
-        profile: in force.
-        profile_name: its name; what was learned about another one does not count.
-        figures: usable ones.
-        running: the arm that runs.
-        remembered: from the status.
-        roll: the capacity that a change of arm costs the target.
-        now: time of the observation.
-        past: loads before now.
-        fewest: which arm needs fewest replicas, where an autoscaler scales the target.
-        replicas: of the target.
-        scaled: whether an autoscaler scales the target: a load comes to as many replicas as it came to before.
-        settled: whether the figures' latency is that of their load.
-        strain: bounds of the largest ratio of a measured quantile to its limit; None: not known.
+        case: with a profile, usable figures and a known arm.
+
+    Raises:
+        BreakevenError: the profile does not know this load, these lengths or this arm.
     """
-    arms = {arm.name: arm for arm in (*spec.candidates.arms(), running, NO_SPECULATION)}
-    candidate = arms.get(remembered.candidate_arm or "")
-    same = remembered.profile == profile_name
-    memory = DecisionMemory(
-        running=running,
-        last_switch_s=_epoch(remembered.last_switch_time),
-        candidate=candidate,
-        candidate_since_s=_epoch(remembered.candidate_since_time) if candidate is not None else None,
-        seen=seen_of(remembered, arms),
-        saved=remembered.saved_request_seconds / (replicas if remembered.largest_replicas else 1),
-        evidence={
-            arms[one.arm]: Evidence(
-                (one.precision_alone, one.precision_both, one.precision_company),
-                (one.pull_alone, one.pull_company),
-                one.time.timestamp(),
-                (one.alone_seconds, one.company_seconds)
-                if one.alone_seconds and one.company_seconds
-                else None,
-            )
-            for one in remembered.evidence
-            if same and one.arm in arms
-        },
-        largest=_largest(remembered, replicas, scaled=scaled),
-        decided_s=_epoch(remembered.decided_time),
-        backlog=Backlog(
-            remembered.queued_requests / replicas,
-            remembered.queued_without / replicas,
-            _epoch(remembered.queued_time),
-        ),
+    spec, profile, figures, running = case.spec, case.profile, case.live.figures, case.measured_arm
+    assert profile is not None and figures is not None and running is not None  # noqa: PT018, S101 - see above
+    replicas, now_s, policy = (
+        max(case.workload.desired, 1),
+        case.now.timestamp(),
+        policy_of(spec, case.roll_cost),
     )
-    past = past if scaled else past.on(replicas)
-    load, policy, now_s = (
-        load_of(figures, settled=settled, strain=strain),
-        policy_of(spec, roll),
-        now.timestamp(),
+    load = load_of(
+        figures,
+        settled=settled(case.context, spec.metrics_source.window_seconds),
+        strain=case.objectives.strain if case.objectives is not None else None,
     )
-    memory = with_acceptance(profile, memory, load, now_s)
+    memory = with_acceptance(profile, _remembered(case, running, replicas), load, now_s)
     evaluations = evaluate_live(profile, load, running, spec.candidates.arms(), memory.seen, policy.slo)
     laws = [fitted_law(one) for one in evaluations.arms]
+    past = case.live.past.rates if case.scaled else case.live.past.rates.on(replicas)
+    fewest = case.need.fewest if case.need is not None and case.scaled else None
     decision = decide(laws, load, past, memory, policy, now_s, fewest)
-    explained = Explained(decision, evaluations, profile.confidence)
-    speedup = known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, profile.confidence)
-    return Choice(explained, _remember(remembered, decision.memory, running, profile_name, replicas), speedup)
+    return Choice(
+        Explained(decision, evaluations, profile.confidence),
+        _kept(case, decision.memory, running, replicas),
+        known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, profile.confidence),
+    )
+
+
+def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
+    """The memory after a cycle in which the library was not asked: such a cycle ends a dwell."""
+    return remembered.replace(candidate_arm=None, candidate_since_time=None)
+
+
+def _remembered(case: Case, running: Arm, replicas: int) -> DecisionMemory:
+    """The library's memory from the status: loads of the fleet come per replica."""
+    memory = case.memory
+    arms = {arm.name: arm for arm in (*case.spec.candidates.arms(), running, NO_SPECULATION)}
+    candidate = arms.get(memory.candidate_arm or "")
+    # What was learned about another profile does not count.
+    evidence = memory.evidence if memory.profile == case.calibrated.profile_name else ()
+    return DecisionMemory(
+        running=running,
+        last_switch_s=_epoch(memory.last_switch_time),
+        candidate=candidate,
+        candidate_since_s=_epoch(memory.candidate_since_time) if candidate is not None else None,
+        seen=seen_of(memory, arms),
+        saved=memory.saved_request_seconds / (replicas if memory.largest_replicas else 1),
+        evidence={arms[one.arm]: _read(one) for one in evidence if one.arm in arms},
+        largest=_largest(memory, replicas, scaled=case.scaled),
+        decided_s=_epoch(memory.decided_time),
+        backlog=Backlog(
+            memory.queued_requests / replicas,
+            memory.queued_without / replicas,
+            _epoch(memory.queued_time),
+        ),
+    )
 
 
 def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> LargestRate:
@@ -209,28 +128,8 @@ def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> Larges
     return LargestRate(remembered.largest_rps / per, time.timestamp())
 
 
-def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptance, ...]:
-    """Live acceptance as the library takes it, of the arms that still are."""
-    return tuple(
-        LiveAcceptance(
-            arms[seen.arm],
-            seen.tokens_per_step,
-            seen.accept,
-            ((seen.relative_scatter or 0.0) * seen.tokens_per_step) ** 2,
-        )
-        for seen in memory.seen
-        if seen.arm in arms
-    )
-
-
-def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
-    """A dwell is interrupted by anything that keeps the decision from being asked: nothing counts as "still best"."""
-    return remembered.replace(candidate_arm=None, candidate_since_time=None)
-
-
-def _remember(
-    status: MemoryStatus, memory: DecisionMemory, running: Arm, profile_name: str, replicas: int
-) -> MemoryStatus:
+def _kept(case: Case, memory: DecisionMemory, running: Arm, replicas: int) -> MemoryStatus:
+    """The status' memory from the library's."""
     # Loads belong to the fleet: on other replicas tomorrow they are other loads of each.
     # A Switch clears the candidate; whether it is carried out is decided elsewhere, and until it is, the
     # wish stands: time and running arm in the status follow the target, not the wish.
@@ -243,13 +142,13 @@ def _remember(
             "candidate_since_time": _time(memory.candidate_since_s),
         }
     )
-    return status.replace(
+    return case.memory.replace(
         **kept,
         running_arm=running.name,
-        profile=profile_name,
+        profile=case.calibrated.profile_name,
         decided_time=_time(memory.decided_s),
         saved_request_seconds=memory.saved * replicas,
-        **_stored_largest(status, memory.largest, replicas),
+        **_stored_largest(case.memory, memory.largest, replicas),
         queued_requests=memory.backlog.here * replicas,
         queued_without=memory.backlog.without * replicas,
         queued_time=_time(memory.backlog.stood_s),
@@ -278,6 +177,16 @@ def _stored_largest(status: MemoryStatus, largest: LargestRate, replicas: int) -
     }
 
 
+def _read(stored: LiveEvidence) -> Evidence:
+    levels = (stored.alone_seconds, stored.company_seconds)
+    return Evidence(
+        (stored.precision_alone, stored.precision_both, stored.precision_company),
+        (stored.pull_alone, stored.pull_company),
+        stored.time.timestamp(),
+        (levels[0], levels[1]) if levels[0] and levels[1] else None,
+    )
+
+
 def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:
     alone, both, company = evidence.precision
     return LiveEvidence(
@@ -291,10 +200,6 @@ def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:
         alone_seconds=evidence.level_s[0] if evidence.level_s is not None else None,
         company_seconds=evidence.level_s[1] if evidence.level_s is not None else None,
     )
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return milliseconds / 1000 if milliseconds is not None else None
 
 
 def _epoch(time: datetime | None) -> float | None:

@@ -15,8 +15,9 @@ from breakeven.arm import Arm
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Doubt, ProfileEntry
+from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.conditions import ACCEPTANCE, LENGTHS, MODEL, Aspect
-from breakeven_operator.reconcile.decide import Choice, load_of, seen_of
+from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
@@ -29,6 +30,7 @@ from breakeven_operator.reconcile.model_account import (
     span_s,
     with_window,
 )
+from breakeven_operator.reconcile.questions import load_of, seen_of
 from breakeven_operator.reconcile.suspicion import suspected, suspicion_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
@@ -100,34 +102,18 @@ def findings_of(
     return AccountFindings(windows, lasting, said)
 
 
-def take_account(
-    memory: MemoryStatus,
-    spec: SpeculativeServiceSpec,
-    profile: Profile | None,
-    profile_name: str | None,
-    arm: Arm | None,
-    choice: Choice,
-    live: Live,
-    now: datetime,
-    *,
-    settled: bool,
-) -> MemoryStatus:
+def take_account(case: Case, choice: Choice, *, settled: bool) -> MemoryStatus:
     """The memory with the present window in the account, and with a suspicion where the account gives rise to one.
 
     Args:
-        memory: of this cycle.
-        spec: of the service.
-        profile: in force.
-        profile_name: its name.
-        arm: in place.
-        choice: the library's answer of this cycle.
-        live: its figures.
-        now: time of the observation.
+        case: of the service.
+        choice: the library's answer of this cycle, with the memory that it leaves.
         settled: whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
     """
-    rules = rules_of(spec)
+    memory, rules, arm = choice.memory, rules_of(case.spec), case.measured_arm
+    profile, profile_name = case.profile, case.calibrated.profile_name
     account = of_arm(memory.account, profile_name, arm) if settled else None
-    explained, figures = choice.explained, live.figures
+    explained, figures = choice.explained, case.live.figures
     running = explained.of(arm) if explained is not None else None
     # Those who stayed to the end had shorter answers, or better luck, than those who gave up.
     speaks = figures is not None and not figures.given_up
@@ -138,18 +124,18 @@ def take_account(
             running,
             explained.evaluations.none,
             figures,
-            lambda: _words(present_drift(memory, spec, profile, arm, live)),
+            lambda: _words(present_drift(memory, case.spec, profile, arm, case.live)),
             rules,
-            now,
+            case.now,
         )
     kept: dict[str, object] = {"account": account}
     if profile_name is not None and suspicion_of(memory, profile_name) is None:
         kept["suspicion"] = None
     memory = memory.replace(**kept)
-    said = findings_of(memory, profile_name, rules, now).disagreement
+    said = findings_of(memory, profile_name, rules, case.now).disagreement
     if said is None or profile_name is None:
         return memory
-    return suspected(memory, profile_name, ClusterReason.MODEL_DISAGREES, said, now)
+    return suspected(memory, profile_name, ClusterReason.MODEL_DISAGREES, said, case.now)
 
 
 def present_drift(

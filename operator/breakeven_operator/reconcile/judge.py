@@ -14,105 +14,69 @@ from breakeven.planning.decision import Action
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.barred_arms import refuse_barred
-from breakeven_operator.reconcile.decide import Choice, RollCost, choose, forget_candidate
+from breakeven_operator.reconcile.case import Case
+from breakeven_operator.reconcile.decide import Choice, choose, forget_candidate
 from breakeven_operator.reconcile.leaving import LEAVING, why_leave
-from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.objectives import Objectives
 from breakeven_operator.reconcile.preconditions import (
+    URGENT,
     refuse_capacity,
     refuse_now,
     refuse_suspect,
     scaled_time,
 )
 from breakeven_operator.reconcile.roll_failures import LaterReading
-from breakeven_operator.reconcile.scaling import FleetNeed
-from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
+from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
-from breakeven_operator.reconcile.verification import rolls_stopped, settled
+from breakeven_operator.reconcile.verification import rolls_stopped
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.workloads.running_arm import RunningArm
 
-# Measured need, whatever rolls before have brought: requests queue at every pod, or an objective is missed.
-_URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SATURATED, Reason.SLO_VIOLATED})
 # A person's choice is no profile's.
 _ORDERED = frozenset({ClusterReason.PINNED})
 
 
-def judge(
-    service: SpeculativeService,
-    context: RolloutContext,
-    state: Calibrated,
-    live: Live,
-    running: RunningArm,
-    step: RolloutStep,
-    need: FleetNeed | None = None,
-    objectives: Objectives | None = None,
-    later: LaterReading | None = None,
-) -> tuple[Verdict, Choice]:
-    """The verdict before anything that only forbids acting on it, and the figures behind it."""
-    idle = Choice(explained=None, memory=forget_candidate(context.memory))
+def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> tuple[Verdict, Choice]:
+    """The verdict before anything that only forbids acting on it, and the figures behind it.
+
+    Args:
+        case: of the service.
+        step: what is under way.
+        later: requests on the arm since its roll; None: Prometheus was not asked.
+    """
+    idle = Choice(explained=None, memory=forget_candidate(case.memory))
+    running, policy = case.running, case.spec.update_policy
     arm = running.arm
     if arm is None:
         problem = running.problem or "the running arm cannot be told"
         return Verdict(HOLD, None, ClusterReason.ENGINE_CONFIG_REFUSED, problem), idle
     if step.busy and step.reason is not None:
-        return Verdict(HOLD, _aim(service, step) or arm, step.reason, step.message), idle
-    policy = service.spec.update_policy
-    leave = why_leave(context, running, later)
+        return Verdict(HOLD, _aim(case.service, step) or arm, step.reason, step.message), idle
+    leave = why_leave(case.context, running, later)
     if leave is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), idle
-    profile = state.profile
     choice, doubt = idle, None
-    if profile is not None and live.usable and live.figures is not None:
+    if case.profile is not None and case.live.usable and case.live.figures is not None:
         try:
-            choice = choose(
-                service.spec,
-                profile,
-                state.profile_name or "",
-                live.figures,
-                running.measured_instead or arm,
-                context.memory,
-                roll_cost(context),
-                context.now,
-                live.past.rates,
-                need.fewest if need is not None and need.scaled_by is not None else None,
-                replicas=max(context.workload.desired, 1),
-                scaled=need is not None and need.scaled_by is not None,
-                settled=settled(context, service.spec.metrics_source.window_seconds),
-                strain=objectives.strain if objectives is not None else None,
-            )
+            choice = choose(case)
         except BreakevenError as error:
-            # What was measured does not tell about this load, these lengths or this arm.
             doubt = str(error)
-    if service.spec.update_policy.mode is Mode.DISABLED:
+    if policy.mode is Mode.DISABLED:
         message = f"mode Disabled decides nothing; {_keeping(arm)}"
         return Verdict(HOLD, arm, ClusterReason.DISABLED, message), choice
-    pinned = service.spec.update_policy.pinned_arm
-    if pinned is not None:
-        return _pinned(
-            pinned, service.spec.candidates.named(pinned), arm, state, paused=service.spec.paused
-        ), choice
-    return _unasked(service, state, running, live, doubt, choice) or _asked(choice, running), choice
+    if policy.pinned_arm is not None:
+        return _pinned(case, policy.pinned_arm, arm), choice
+    return _unasked(case, arm, choice, doubt) or _asked(choice, running), choice
 
 
-def _unasked(
-    service: SpeculativeService,
-    state: Calibrated,
-    running: RunningArm,
-    live: Live,
-    doubt: str | None,
-    choice: Choice,
-) -> Verdict | None:
+def _unasked(case: Case, arm: Arm, choice: Choice, doubt: str | None) -> Verdict | None:
     """The verdict where the library could not be asked, or had no law to answer from; None: it answered."""
-    arm = running.arm
-    assert arm is not None  # noqa: S101 - without one nothing is decided
+    state, running = case.calibrated, case.running
     if state.profile is None:
-        reason = ClusterReason.PAUSED if service.spec.paused else state.reason
+        reason = ClusterReason.PAUSED if case.spec.paused else state.reason
         return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}")
     if running.foreign_schedule and running.measured_instead is None:
         message = f"the target runs the schedule {running.schedule}, which nobody has measured"
@@ -120,7 +84,7 @@ def _unasked(
     if doubt is not None:
         return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {_keeping(arm)}")
     if choice.explained is None:
-        return Verdict(HOLD, arm, live.reason, f"{live.message}; {_keeping(arm)}")
+        return Verdict(HOLD, arm, case.live.reason, f"{case.live.message}; {_keeping(arm)}")
     return None
 
 
@@ -151,13 +115,13 @@ def _keeping(arm: Arm) -> str:
     return f"keeping {arm if arm.k else 'no speculation'}"
 
 
-def _pinned(name: str, wanted: Arm | None, running: Arm, state: Calibrated, *, paused: bool) -> Verdict:
+def _pinned(case: Case, name: str, running: Arm) -> Verdict:
     """A pinned arm is a person's choice of *which* arm; that it starts and serves must have been seen all the same."""
-    asks = f"pinnedArm asks for {name}"
+    asks, wanted, state = f"pinnedArm asks for {name}", case.spec.candidates.named(name), case.calibrated
     if wanted is not None and wanted == running:
         return Verdict(STAY, wanted, ClusterReason.PINNED, asks)
     if state.profile is None:
-        reason = ClusterReason.PAUSED if paused else state.reason
+        reason = ClusterReason.PAUSED if case.spec.paused else state.reason
         message = f"{asks}, which waits for an accepted profile: {state.message}; {_keeping(running)}"
         return Verdict(HOLD, wanted, reason, message)
     if wanted is None or wanted not in {fit.arm for fit in state.profile.arms}:
@@ -168,55 +132,49 @@ def _pinned(name: str, wanted: Arm | None, running: Arm, state: Calibrated, *, p
     return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)
 
 
-def blocked(
-    service: SpeculativeService,
-    context: RolloutContext,
-    state: Calibrated,
-    live: Live,
-    running: Arm,
-    verdict: Verdict,
-    cannot_roll: Refusal | None,
-    choice: Choice,
-) -> Verdict | None:
-    """The verdict in place of a change that is due and must not be made; None: make it."""
-    spec, workload = service.spec, context.workload
+def blocked(case: Case, verdict: Verdict, choice: Choice, cannot_roll: Refusal | None) -> Verdict | None:
+    """The verdict in place of a change that is due and must not be made; None: make it.
+
+    Args:
+        case: of the service.
+        verdict: the change.
+        choice: the figures behind it.
+        cannot_roll: why this target is not rolled, at any time.
+    """
+    spec, memory = case.spec, case.memory
     if verdict.reason in LEAVING:
         return _held_from_leaving(spec, cannot_roll, verdict)
-    name, profile = state.profile_name, state.profile
-    assert name is not None and profile is not None  # noqa: PT018, S101 - no verdict without one
-    suspect = refuse_suspect(
-        context.memory,
-        name,
-        choice.decision if verdict.reason != ClusterReason.PINNED else None,
-        verdict.arm or running,
-    )
-    if suspect is None and verdict.reason not in _ORDERED:
-        suspect = refuse_barred(context.memory, verdict.arm or running)
+    name, profile, running = case.calibrated.profile_name, case.profile, case.running.arm
+    assert name is not None and profile is not None and running is not None  # noqa: PT018, S101 - no verdict without
+    wanted, ordered = verdict.arm or running, verdict.reason in _ORDERED
+    suspect = refuse_suspect(memory, name, None if ordered else choice.decision, wanted)
+    if suspect is None and not ordered:
+        suspect = refuse_barred(memory, wanted)
     if spec.update_policy.mode is Mode.RECOMMEND and suspect is None:
         return replace(verdict, action=RECOMMEND)
-    urgent = verdict.reason in _URGENT
+    urgent = verdict.reason in URGENT
+    # The first that refuses is the one that is shown: a person's order, the profile, the target, rolls before, this moment.
     refusal = (
-        Refusal(ClusterReason.PAUSED, "spec.paused is set")
-        if spec.paused
-        else suspect
+        (Refusal(ClusterReason.PAUSED, "spec.paused is set") if spec.paused else None)
+        or suspect
         or cannot_roll
-        or (None if urgent or verdict.reason in _ORDERED else rolls_stopped(context.memory, name))
+        or (None if urgent or ordered else rolls_stopped(memory, name))
         or refuse_now(
-            workload,
+            case.workload,
             spec.update_policy,
-            scaled_time(workload, service.status.target, context.now),
-            context.memory,
-            context.now,
+            scaled_time(case.workload, case.service.status.target, case.now),
+            memory,
+            case.now,
             urgent=urgent,
         )
         or refuse_capacity(
             spec.update_policy,
-            workload,
+            case.workload,
             profile,
-            live.figures,
-            (running, verdict.arm or running),
+            case.live.figures,
+            (running, wanted),
             choice.explained.evaluations if choice.explained is not None else None,
-            context.now,
+            case.now,
         )
     )
     if refusal is None:
@@ -245,10 +203,3 @@ def _aim(service: SpeculativeService, step: RolloutStep) -> Arm | None:
     undoing = step.rollout.phase is RolloutPhase.UNDOING
     name = step.rollout.from_arm if undoing else step.rollout.to_arm
     return service.spec.candidates.named(name or "")
-
-
-def roll_cost(context: RolloutContext) -> RollCost:
-    """Each replica is away for one start-up, however many batches a roll has: more of them take fewer at a time."""
-    workload = context.workload
-    away = min(workload.max_unavailable / workload.desired, 1.0) if workload.desired else 0.0
-    return RollCost(context.startup_s, away)

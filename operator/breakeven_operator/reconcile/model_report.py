@@ -10,7 +10,7 @@ from breakeven.profile import Profile
 from breakeven.serving.causes import Finding, ModelSnapshot
 from breakeven.serving.diagnosis import diagnose
 from breakeven_operator.reconcile.active_profile import ProfileEntry
-from breakeven_operator.reconcile.decide import Choice, seen_of
+from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.drift import survival
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
@@ -21,6 +21,7 @@ from breakeven_operator.reconcile.model_account import (
     recent,
 )
 from breakeven_operator.reconcile.paying import pays_now
+from breakeven_operator.reconcile.questions import seen_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.memorystatus import MemoryStatus

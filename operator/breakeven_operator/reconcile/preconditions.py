@@ -19,8 +19,8 @@ from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from breakeven_operator.workloads.workload import Workload
 
-# What is measured asks for these at once, not a profile.
-_URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED})
+URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED})
+"""Reasons of a change that measurements ask for, not a profile: requests queue, or an objective is missed."""
 
 
 def refuse_suspect(
@@ -37,7 +37,7 @@ def refuse_suspect(
         wanted: the arm.
     """
     suspicion = suspicion_of(memory, profile_name)
-    if suspicion is None or decision is None or wanted == NO_SPECULATION or decision.reason in _URGENT:
+    if suspicion is None or decision is None or wanted == NO_SPECULATION or decision.reason in URGENT:
         return None
     if memory.profile == profile_name and wanted.name in {one.arm for one in memory.evidence}:
         return None

@@ -9,31 +9,25 @@ from typing import Any
 
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
-from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.active_profile import (
     Calibrated,
-    awaiting,
     calibrated,
-    with_measured_schedules,
 )
 from breakeven_operator.reconcile.annotation_owner import hand_back, note_writers, taken_over
-from breakeven_operator.reconcile.arrival_metrics import arrivals_of
-from breakeven_operator.reconcile.barred_arms import barred, still_barred
-from breakeven_operator.reconcile.carried import with_carried
+from breakeven_operator.reconcile.barred_arms import barred
+from breakeven_operator.reconcile.case import Case
+from breakeven_operator.reconcile.case_reading import context_of, lengths_of, read_case
 from breakeven_operator.reconcile.decide import Choice
-from breakeven_operator.reconcile.doubts import doubt_of, rules_of, take_account
+from breakeven_operator.reconcile.doubts import take_account
 from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.judge import blocked, judge
-from breakeven_operator.reconcile.latency_metrics import latencies_of
 from breakeven_operator.reconcile.leaving import LEAVING
-from breakeven_operator.reconcile.live_metrics import Live, read_service
-from breakeven_operator.reconcile.objectives import Objectives, measured
+from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
-from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, forget_target, watch
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.status_diff import Worth, worth_writing
@@ -42,13 +36,12 @@ from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep, ende
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
-from breakeven_operator.refused_writes import RefusedWrite, of_annotation, of_creation
+from breakeven_operator.refused_writes import RefusedWrite, of_annotation
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE, MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
 from breakeven_operator.resources.servicestatus import ServiceWorkings
-from breakeven_operator.resources.updatepolicy import Mode
-from breakeven_operator.workloads.running_arm import running_arm, same_value
+from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
 
 RESUME_ANNOTATION = "breakeven.dev/resume"
@@ -92,110 +85,85 @@ def reconcile(
     if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
         return _refused(service, observation, workload, refusal, limits, now)
 
-    state = calibrated(
-        service,
-        workload.proven_identity,
-        observation.profiles,
-        observation.runs,
-        workload.startup_s,
-        now,
-        lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
-        of_creation(observation.failures, RUNS, now),
-    )
-    state = awaiting(state, workload)
-    service = with_measured_schedules(service, state.entry, observation.profiles)
-    running = running_arm(workload, service.spec.candidates)
-    can = engine_limits(workload.engine.words, running.arm, service.spec.candidates.arms())
-    model_name = service.spec.metrics_source.served_model_name or workload.identity.served_model or ""
-    live = _live(service, observation, workload, model_name, can, now)
-    objectives = _objectives(service, observation, workload, model_name, live, now)
-    # A roll is measured with the laws as they were measured: what a saturated arm was seen to carry bends their slopes.
-    measured_entry = state.entry
-    state = with_carried(state, running.arm, live)
-    context = _context(service, workload, state.status.startup_seconds, now)
-    context = replace(context, memory=still_barred(context.memory, state.profile_name))
-    evidence = RollEvidence(
-        observation.roll.latencies if observation.roll is not None else None,
-        service.metadata.namespace,
-        model_name,
-        measured_entry,
-        _lengths(live),
-        service.spec.metrics_source.window_seconds,
-        observation.roll.failures if observation.roll is not None else None,
-    )
-    step = _go_on(service, context, evidence)
+    case, evidence = read_case(service, observation, workload, now)
+    step = _go_on(case.service, case.context, evidence)
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
-    context = replace(context, memory=step.memory, rollout=step.rollout)
-    cannot_roll = refuse_rolls(service.spec, workload, observation.claims)
-    need = fleet_need(service.spec, state.profile, workload, running, live, context.memory, can.running)
-    verdict, choice = judge(service, context, state, live, running, step, need, objectives, observation.later)
-    memory = take_account(
-        choice.memory,
-        service.spec,
-        state.profile,
-        state.profile_name,
-        running.measured_instead or running.arm,
-        choice,
-        live,
-        now,
-        settled=settled(context, service.spec.metrics_source.window_seconds),
+    case = _with_need(case.after(step))
+    cannot_roll = refuse_rolls(case.spec, workload, observation.claims)
+    verdict, choice = judge(case, step, observation.later)
+    window_s = case.spec.metrics_source.window_seconds
+    case = case.remembering(take_account(case, choice, settled=settled(case.context, window_s)))
+    step = replace(step, memory=case.memory)
+    if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
+        begun = _begun(case, step, evidence, verdict, choice)
+        held = blocked(case, verdict, choice, cannot_roll) or _held_outside(
+            verdict, verdict.arm, limits, of_annotation(observation.failures, now, begun.write)
+        )
+        step, verdict = (begun, verdict) if held is None else (step, held)
+    memory = note_writers(
+        _of_target(_with_tokens(step.memory, case.calibrated), workload),
+        workload,
+        writing=step.write is not None,
     )
-    context = replace(context, memory=memory)
-    if verdict.action == SWITCH and verdict.arm is not None and running.arm is not None:
-        value = service.spec.candidates.speculative_config(verdict.arm)
-        write = WriteAnnotation(workload.ref, value, workload.generation)
-        held = blocked(
-            service, context, state, live, running.arm, verdict, cannot_roll, choice
-        ) or _held_outside(verdict, verdict.arm, limits, of_annotation(observation.failures, now, write))
-        if held is None:
-            measured_so_far = so_far(context.rollout, evidence) if context.rollout is not None else None
-            started = begin(
-                replace(context, rollout=measured_so_far),
-                running.arm,
-                verdict.arm,
-                value,
-                str(verdict.reason),
-                _prediction(choice, live),
-                service.metadata.uid,
-            )
-            step = replace(_joined(step, started), otherwise=replace(step, memory=memory))
-            memory = started.memory
-            if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:
-                memory = barred(
-                    memory, running.arm.name, verdict.reason, verdict.message, state.profile_name, now
-                )
-        else:
-            verdict = held
     cycle = CycleFacts(
-        service=service,
+        service=case.service,
         workload=workload,
-        running=running,
-        calibrated=state,
-        live=live,
-        step=replace(
-            step,
-            memory=note_writers(
-                _of_target(_with_tokens(memory, state), workload),
-                workload,
-                writing=step.write is not None,
-            ),
-        ),
+        running=case.running,
+        calibrated=case.calibrated,
+        live=case.live,
+        step=replace(step, memory=memory),
         choice=choice,
         verdict=verdict,
         cannot_roll=cannot_roll,
         now=now,
-        need=need,
-        objectives=objectives,
-        failures=_still_wanted(observation.failures, step, state, now),
+        need=case.need,
+        objectives=case.objectives,
+        failures=_still_wanted(observation.failures, step, case.calibrated, now),
     )
     outcome = _outcome(cycle, observation.written, limits)
     if step.write is None:
         return outcome
     if step.otherwise is None:
         return replace(outcome, otherwise=outcome.status)
-    kept = replace(step.otherwise, memory=_with_tokens(step.otherwise.memory, state))
+    kept = replace(step.otherwise, memory=_with_tokens(step.otherwise.memory, case.calibrated))
     return replace(outcome, otherwise=report(replace(cycle, step=kept)))
+
+
+def _with_need(case: Case) -> Case:
+    """The case with the replicas that its load needs."""
+    need = fleet_need(
+        case.spec,
+        case.profile,
+        case.workload,
+        case.running,
+        case.live,
+        case.memory,
+        case.engine_limits.running,
+    )
+    return replace(case, need=need)
+
+
+def _begun(
+    case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict, choice: Choice
+) -> RolloutStep:
+    """The step that begins a change of arm."""
+    running, wanted, rollout = case.running.arm, verdict.arm, case.context.rollout
+    assert running is not None and wanted is not None  # noqa: PT018, S101 - no change without both
+    started = begin(
+        replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence)),
+        running,
+        wanted,
+        case.spec.candidates.speculative_config(wanted),
+        str(verdict.reason),
+        _prediction(choice, case.live),
+        case.service.metadata.uid,
+    )
+    memory = started.memory
+    if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:
+        name = case.calibrated.profile_name
+        memory = barred(memory, running.name, verdict.reason, verdict.message, name, case.now)
+    return replace(_joined(step, started), memory=memory, otherwise=step)
 
 
 def _held_outside(
@@ -230,7 +198,7 @@ def conflicted(
         now: time of the observation.
     """
     status = service.status
-    step = taken_over(_context(service, workload, None, now), ", ".join(managers), "owns the annotation")
+    step = taken_over(context_of(service, workload, None, now), ", ".join(managers), "owns the annotation")
     memory = step.memory.replace(written_value=workload.value)
     changed = shown.replace(
         workings=ServiceWorkings(memory=memory, display=shown.display),
@@ -269,71 +237,6 @@ def reference(service: SpeculativeService) -> Ref:
     """The service's own address."""
     meta = service.metadata
     return Ref(SERVICES, meta.namespace, meta.name, meta.uid)
-
-
-def _context(
-    service: SpeculativeService, workload: Workload, startup_s: float | None, now: datetime
-) -> RolloutContext:
-    return RolloutContext(
-        policy=service.spec.update_policy,
-        workload=workload,
-        memory=(service.status.memory or MemoryStatus()),
-        rollout=service.status.rollout,
-        may_write=service.spec.update_policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
-        startup_s=startup_s,
-        place_s=service.spec.place_deadline_seconds,
-        now=now,
-    )
-
-
-def _live(
-    service: SpeculativeService,
-    observation: ServiceObservation,
-    workload: Workload,
-    model_name: str,
-    can: EngineLimits,
-    now: datetime,
-) -> Live:
-    source, namespace = service.spec.metrics_source, service.metadata.namespace
-    live = read_service(
-        observation.fleet,
-        namespace,
-        workload.serving,
-        known_pods=observation.known_pods,
-        model_name=model_name,
-        window_s=source.window_seconds,
-        staleness_s=source.staleness_seconds,
-        min_requests=source.min_requests,
-        limits=can,
-        now=now,
-    )
-    figures = live.figures
-    if figures is not None:
-        pods = {pod.name for pod in workload.serving}
-        arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures.latency_s)
-        live = replace(live, figures=replace(figures, arrivals=arrivals))
-    key = LoadOwner(namespace, workload.ref.name, model_name)
-    past = past_of(observation.past, key, service.spec.update_policy)
-    if past.awaited and live.usable:
-        # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
-        # speaks for would be entered by every restart.
-        return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
-    return replace(live, past=past)
-
-
-def _objectives(
-    service: SpeculativeService,
-    observation: ServiceObservation,
-    workload: Workload,
-    model_name: str,
-    live: Live,
-    now: datetime,
-) -> Objectives | None:
-    source = service.spec.metrics_source
-    latencies = latencies_of(
-        observation.latencies, service.metadata.namespace, workload.serving, model_name, live
-    )
-    return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
 
 
 def _go_on(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
@@ -441,7 +344,7 @@ def _while_refused(
     unwritten = rollout.phase is RolloutPhase.INTENDED and not same_value(workload.value, rollout.value)
     if not same or unwritten or rollout.phase is RolloutPhase.CONFIRMING:
         return RolloutStep(rollout, memory)
-    return watch(_context(service, workload, None, now))
+    return watch(context_of(service, workload, None, now))
 
 
 def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:
@@ -472,14 +375,6 @@ def _outcome(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -
         plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status)),
         status=status,
         verdict=verdict,
-        lengths=_lengths(cycle.live),
+        lengths=lengths_of(cycle.live),
         unwritten=worth is Worth.LATER,
     )
-
-
-def _lengths(live: Live | None) -> MeanLengths | None:
-    """What a calibration without a workload of its own sends: lengths as the target sees them, from enough requests."""
-    figures = live.figures if live is not None and live.usable else None
-    if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
-        return None
-    return MeanLengths(figures.prompt_tokens, figures.output_tokens)

@@ -12,17 +12,16 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
-from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import sentence
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
 from breakeven.serving.counted_window import Window
 from breakeven_operator.calibration.measurements import points_csv, stored
-from breakeven_operator.reconcile.decide import RollCost, choose
+from breakeven_operator.reconcile.decide import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import CalibrationRun
-from breakeven_operator.resources.memorystatus import MemoryStatus
+from fakes.cases import a_case
 
 NONE, TWO, SEVEN = NO_SPECULATION, Arm("eagle3", 2, "eagle"), Arm("eagle3", 7, "eagle")
 # C1, C2 (s) of the mean; eagle/7 is fastest at low load and has the longest tail of TPOT.
@@ -96,10 +95,7 @@ def decision(profile: Profile, slo: dict[str, int], rps: float = 4.0):
     )  # fmt: skip
     figures = Window(300.0, rps=rps, total_rps=rps, requests=1000)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    cost = RollCost(60.0)
-    explained = choose(
-        spec, profile, "chat-p1", figures, SEVEN, MemoryStatus(), cost, now, PastRates()
-    ).explained
+    explained = choose(a_case(spec, profile, figures, now, running=SEVEN)).explained
     assert explained is not None
     return explained
 

@@ -26,6 +26,7 @@ from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.modelstatus import MOST_WINDOWS, ModelAccount
+from fakes.cases import a_case
 from fakes.fleet_world import SERVICE
 from fakes.lawmodel import ArmLaw, law_model
 
@@ -246,11 +247,9 @@ def test_an_account_is_of_one_arm_under_one_profile():
 
 def taken(memory, *, now=NOW, settled=True, arm=EAGLE, **figures):
     """The memory after one more look."""
-    live = Live(ClusterReason.METRICS_AVAILABLE, "", replace(FIGURES, **figures))
     explained = SimpleNamespace(of=EVALUATIONS.of, evaluations=EVALUATIONS)
-    return take_account(
-        memory, SPEC, PROFILE, "chat-p1", arm, Choice(explained, memory), live, now, settled=settled
-    )
+    case = a_case(SPEC, PROFILE, replace(FIGURES, **figures), now, running=arm)
+    return take_account(case, Choice(explained, memory), settled=settled)
 
 
 def test_windows_count_for_the_arm_in_place_and_while_nothing_is_rolled():

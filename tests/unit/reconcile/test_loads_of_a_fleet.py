@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from breakeven.arm import NO_SPECULATION
 from breakeven.planning.outlook import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.decide import RollCost, choose
+from breakeven_operator.reconcile.decide import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from fakes.cases import a_case
 from fakes.fleet_world import EAGLE, SERVICE, profile_json
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -28,17 +28,16 @@ STEPS = 864
 def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW):
     figures = Window(300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000)
     return choose(
-        SPEC,
-        Profile.from_json(profile_json()),
-        "chat-p1",
-        figures,
-        NO_SPECULATION,
-        memory or MemoryStatus(),
-        RollCost(60.0, 0.25),
-        now,
-        past or PastRates(),
-        replicas=replicas,
-        scaled=scaled,
+        a_case(
+            SPEC,
+            Profile.from_json(profile_json()),
+            figures,
+            now,
+            memory=memory,
+            past=past,
+            scaled=scaled,
+            unavailable=replicas // 4,
+        )
     )
 
 

@@ -15,9 +15,8 @@ from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PODS
-from breakeven_operator.reconcile.decide import RollCost, policy_of
-from breakeven_operator.reconcile.judge import roll_cost
 from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
+from breakeven_operator.reconcile.questions import RollCost, policy_of
 from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.verification import rolls_stopped
@@ -28,6 +27,7 @@ from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import observe
+from fakes.cases import a_case
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -218,13 +218,17 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
     ("desired", "unavailable", "share"), [(2, 0, 0.0), (2, 1, 0.5), (4, 1, 0.25), (1, 3, 1.0), (0, 1, 0.0)]
 )
 def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time(desired, unavailable, share):
-    deployment = dataclasses.replace(DEPLOYMENT, desired=desired, max_surge=1, max_unavailable=unavailable)
-    context = RolloutContext(UpdatePolicy(), deployment, MemoryStatus(), None, True, 20.0, now=NOW)
-    cost = roll_cost(context)
+    spec, few = (
+        SpeculativeService.read(SERVICE, "x").spec,
+        dataclasses.replace(figures(1.0), replicas=desired),
+    )
+    cost = a_case(
+        spec, Profile.from_json(profile_json()), few, NOW, startup_s=20.0, unavailable=unavailable
+    ).roll_cost
     assert cost == RollCost(20.0, share)
-    policy = policy_of(SpeculativeService.read(SERVICE, "x").spec, cost)
+    policy = policy_of(spec, cost)
     assert (policy.roll_seconds, policy.roll_away_share) == (20.0, share)
-    assert policy_of(SpeculativeService.read(SERVICE, "x").spec, RollCost()).roll_seconds == 600.0
+    assert policy_of(spec, RollCost()).roll_seconds == 600.0
 
 
 def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():

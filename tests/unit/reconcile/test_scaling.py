@@ -15,8 +15,8 @@ from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven.serving.plausibility import engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.decide import seen_of
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.questions import seen_of
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance

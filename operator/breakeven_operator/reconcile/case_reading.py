@@ -1,0 +1,144 @@
+"""From a service and what surrounds it to its case: the profile in force, the running arm, the present figures. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from breakeven.serving.plausibility import EngineLimits, engine_limits
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import RUNS
+from breakeven_operator.ports import MeanLengths
+from breakeven_operator.reconcile.active_profile import awaiting, calibrated, with_measured_schedules
+from breakeven_operator.reconcile.arrival_metrics import arrivals_of
+from breakeven_operator.reconcile.barred_arms import still_barred
+from breakeven_operator.reconcile.carried import with_carried
+from breakeven_operator.reconcile.case import Case
+from breakeven_operator.reconcile.doubts import doubt_of, rules_of
+from breakeven_operator.reconcile.latency_metrics import latencies_of
+from breakeven_operator.reconcile.live_metrics import Live, read_service
+from breakeven_operator.reconcile.objectives import Objectives, measured
+from breakeven_operator.reconcile.observation import ServiceObservation
+from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
+from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.verification import RollEvidence
+from breakeven_operator.refused_writes import of_creation
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.workloads.running_arm import running_arm
+from breakeven_operator.workloads.workload import Workload
+
+
+def read_case(
+    service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
+) -> tuple[Case, RollEvidence]:
+    """The case, and what its rolls are measured by."""
+    state = calibrated(
+        service,
+        workload.proven_identity,
+        observation.profiles,
+        observation.runs,
+        workload.startup_s,
+        now,
+        lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
+        of_creation(observation.failures, RUNS, now),
+    )
+    state = awaiting(state, workload)
+    service = with_measured_schedules(service, state.entry, observation.profiles)
+    spec, namespace = service.spec, service.metadata.namespace
+    engine, identity = workload.engine, workload.identity
+    running = running_arm(workload, spec.candidates)
+    can = engine_limits(engine.words if engine is not None else (), running.arm, spec.candidates.arms())
+    served = identity.served_model if identity is not None else None
+    model_name = spec.metrics_source.served_model_name or served or ""
+    live = _live(service, observation, workload, model_name, can, now)
+    context = context_of(service, workload, state.status.startup_seconds, now)
+    context = replace(context, memory=still_barred(context.memory, state.profile_name))
+    evidence = RollEvidence(
+        observation.roll.latencies if observation.roll is not None else None,
+        namespace,
+        model_name,
+        # As it was measured: what a saturated arm was seen to serve bends the slopes of the laws.
+        state.entry,
+        lengths_of(live),
+        spec.metrics_source.window_seconds,
+        observation.roll.failures if observation.roll is not None else None,
+    )
+    objectives = _objectives(service, observation, workload, model_name, live, now)
+    state = with_carried(state, running.arm, live)
+    return Case(service, context, state, running, live, can, objectives), evidence
+
+
+def context_of(
+    service: SpeculativeService, workload: Workload, startup_s: float | None, now: datetime
+) -> RolloutContext:
+    """The context of a change of arm before anything of this cycle has happened."""
+    return RolloutContext(
+        policy=service.spec.update_policy,
+        workload=workload,
+        memory=(service.status.memory or MemoryStatus()),
+        rollout=service.status.rollout,
+        may_write=service.spec.update_policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
+        startup_s=startup_s,
+        place_s=service.spec.place_deadline_seconds,
+        now=now,
+    )
+
+
+def _live(
+    service: SpeculativeService,
+    observation: ServiceObservation,
+    workload: Workload,
+    model_name: str,
+    can: EngineLimits,
+    now: datetime,
+) -> Live:
+    source, namespace = service.spec.metrics_source, service.metadata.namespace
+    live = read_service(
+        observation.fleet,
+        namespace,
+        workload.serving,
+        known_pods=observation.known_pods,
+        model_name=model_name,
+        window_s=source.window_seconds,
+        staleness_s=source.staleness_seconds,
+        min_requests=source.min_requests,
+        limits=can,
+        now=now,
+    )
+    figures = live.figures
+    if figures is not None:
+        pods = {pod.name for pod in workload.serving}
+        arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures.latency_s)
+        live = replace(live, figures=replace(figures, arrivals=arrivals))
+    key = LoadOwner(namespace, workload.ref.name, model_name)
+    past = past_of(observation.past, key, service.spec.update_policy)
+    if past.awaited and live.usable:
+        # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
+        # speaks for would be entered by every restart.
+        return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
+    return replace(live, past=past)
+
+
+def _objectives(
+    service: SpeculativeService,
+    observation: ServiceObservation,
+    workload: Workload,
+    model_name: str,
+    live: Live,
+    now: datetime,
+) -> Objectives | None:
+    source = service.spec.metrics_source
+    latencies = latencies_of(
+        observation.latencies, service.metadata.namespace, workload.serving, model_name, live
+    )
+    return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
+
+
+def lengths_of(live: Live | None) -> MeanLengths | None:
+    """What a calibration without a workload of its own sends: lengths as the target sees them, from enough requests."""
+    figures = live.figures if live is not None and live.usable else None
+    if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
+        return None
+    return MeanLengths(figures.prompt_tokens, figures.output_tokens)

@@ -1,0 +1,93 @@
+"""A service in the library's own types: its load, its policy, what a roll costs it and the acceptance that it was seen to have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from breakeven.arm import Arm
+from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.policy import Policy
+from breakeven.profile import Bounds
+from breakeven.serving.counted_window import Window
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.memorystatus import MemoryStatus
+
+# Without any measured start of this engine.
+_UNKNOWN_ROLL_S = 600.0
+_SLO_QUANTILE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class RollCost:
+    """What a roll takes from the target.
+
+    Attributes:
+        seconds: a replica's start-up time; None when no start was ever measured.
+        away_share: share of the replicas that are away at a time; 0 where new ones come first.
+    """
+
+    seconds: float | None = None
+    away_share: float = 0.0
+
+
+def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = None) -> Load:
+    """The decision's view of the figures, and of the objectives as users see them."""
+    return Load(
+        rps=figures.rps,
+        window_s=figures.window_s,
+        requests=figures.requests,
+        inflight=figures.inflight,
+        latency_s=figures.latency_s,
+        tokens_per_step=figures.tokens_per_step,
+        prompt_tokens=figures.prompt_tokens,
+        output_tokens=figures.output_tokens,
+        ttft_s=figures.ttft_s,
+        tpot_s=figures.tpot_s,
+        survival=figures.survival,
+        dispersion=figures.arrivals.dispersion,
+        saturated=figures.saturated,
+        settled=settled,
+        strain=strain,
+    )
+
+
+def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
+    """What must be gained and may be risked, from the service's spec and the cost of a roll."""
+    policy, slo = spec.update_policy, spec.slo
+    return Policy(
+        min_gain=policy.min_gain_percent / 100,
+        risk=policy.risk_percent / 100,
+        day_risk=None if policy.day_risk_percent is None else policy.day_risk_percent / 100,
+        cooldown_s=policy.cooldown_seconds,
+        dwell_s=policy.stabilization_window_seconds,
+        horizon_s=policy.horizon_seconds,
+        lookback_s=policy.lookback_seconds,
+        roll_seconds=roll.seconds if roll.seconds is not None else _UNKNOWN_ROLL_S,
+        roll_away_share=roll.away_share,
+        slo=Slo(
+            tpot_s=_seconds(slo.tpot_p95_milliseconds),
+            ttft_s=_seconds(slo.ttft_p95_milliseconds),
+            e2e_s=_seconds(slo.e2e_p95_milliseconds),
+            quantile=_SLO_QUANTILE,
+        ),
+    )
+
+
+def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptance, ...]:
+    """Live acceptance as the library takes it, of the arms that still are."""
+    return tuple(
+        LiveAcceptance(
+            arms[seen.arm],
+            seen.tokens_per_step,
+            seen.accept,
+            ((seen.relative_scatter or 0.0) * seen.tokens_per_step) ** 2,
+        )
+        for seen in memory.seen
+        if seen.arm in arms
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return milliseconds / 1000 if milliseconds is not None else None

@@ -1,0 +1,57 @@
+"""Cases of one service, made of what a test wants to say and the usual rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.planning.outlook import PastRates
+from breakeven.profile import Profile
+from breakeven.serving.counted_window import Window
+from breakeven.serving.plausibility import EngineLimits
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.active_profile import Calibrated, ProfileEntry
+from breakeven_operator.reconcile.case import Case
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.past_metrics import PastLoads
+from breakeven_operator.reconcile.scaling import FleetNeed
+from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.workloads.running_arm import RunningArm
+from fakes.fleet_world import GPU, SERVICE, FleetWorld
+
+TARGET = FleetWorld().target
+"""A settled target of two replicas."""
+
+
+def a_case(
+    spec: SpeculativeServiceSpec,
+    profile: Profile,
+    figures: Window,
+    now: datetime,
+    *,
+    running: Arm = NO_SPECULATION,
+    memory: MemoryStatus | None = None,
+    past: PastRates | None = None,
+    scaled: bool = False,
+    startup_s: float = 60.0,
+    unavailable: int = 0,
+) -> Case:
+    """A case of profile `chat-p1` in force, with figures of as many replicas as they say."""
+    service = SpeculativeService.read(SERVICE, "service").replace(spec=spec)
+    workload = replace(TARGET, desired=figures.replicas, max_unavailable=unavailable)
+    entry = ProfileEntry("chat-p1", "u", "chat", "f", GPU, now, frozenset(), profile)
+    return Case(
+        service,
+        RolloutContext(
+            spec.update_policy, workload, memory or MemoryStatus(), None, True, startup_s, now=now
+        ),
+        Calibrated(entry, ClusterReason.PROFILE_IN_FORCE, "", None, None, None, CalibrationStatus(), None),
+        RunningArm(running, "Annotation"),
+        Live(ClusterReason.METRICS_AVAILABLE, "", figures, past=PastLoads(past or PastRates())),
+        EngineLimits(),
+        need=FleetNeed((), None, None, "keda-operator", None) if scaled else None,
+    )
