@@ -99,6 +99,7 @@ def command(
     )
     step_s = view.step_s.copy()
     step_s[:, 0] *= 1.0 + zero_draft_tax_percent / 100.0
+    step_s += view.prompts_s
     found = schedule(
         step_s, view.tokens_per_step, view.draft_lengths, tpot_limit_s=tpot_slo_s, worst_case=tpot_worst_case
     )
@@ -131,7 +132,8 @@ def _result(
     ranges = found.ranges(len(view.step_s))
     # At the upper end of a range a request's tokens take longest.
     tpot = [
-        float(view.step_s[high - 1, view.draft_lengths.index(k)]) / (1.0 if worst_case else e[k])
+        float((view.step_s + view.prompts_s)[high - 1, view.draft_lengths.index(k)])
+        / (1.0 if worst_case else e[k])
         for _, high, k in ranges
     ]
     if tpot_slo_s is not None and (

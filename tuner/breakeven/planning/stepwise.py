@@ -11,8 +11,9 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.laws.arrays import FloatArray
-from breakeven.laws.step_law import Tier, step_s
+from breakeven.laws.step_law import Demand, Tier, reading, step_s
 from breakeven.profile import ArmFit, Conditions, PooledFit, Profile
+from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS
 from breakeven.profile.step_form import Whereabouts
 
 
@@ -22,7 +23,8 @@ class StepView:
 
     Attributes:
         draft_lengths: ascending, 0 first.
-        step_s: duration (s) at batch sizes 1..N, shape (N, K).
+        step_s: duration (s) at batch sizes 1..N without a prompt, shape (N, K).
+        prompts_s: reading of prompts in a step (s), on average over steps, shape (N, K).
         tokens_per_step: E, shape (K,).
         basis: `pooled`: from the law of steps of all draft lengths.
         warnings: what a reader must know, a sentence each.
@@ -30,6 +32,7 @@ class StepView:
 
     draft_lengths: tuple[int, ...]
     step_s: FloatArray
+    prompts_s: FloatArray
     tokens_per_step: FloatArray
     basis: str
     warnings: tuple[str, ...]
@@ -89,25 +92,37 @@ def step_view(
     conditions = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     lengths = conditions.lengths(pooled.lengths)
     sizes = np.arange(1.0, batches + 1.0)
-    context = np.asarray(lengths.context_tokens)
+    context, prompt, output = map(
+        np.asarray,
+        (
+            lengths.context_tokens,
+            lengths.prompt_tokens or 1.0,
+            lengths.output_tokens or NOMINAL_OUTPUT_TOKENS,
+        ),
+    )
     of_any = next(iter(measured.values())).arm
-    steps = []
-    for k in wanted:
-        arm = replace(of_any, k=k) if k else NO_SPECULATION
-        tier = Tier(1, np.asarray(pooled.drafts(k) if k else 0.0), np.ones(()))
-        by_law = step_s(profile.steps.costs(arm), tier, context, sizes)
-        places = Whereabouts.of(
-            arm,
-            sizes - 1.0,
-            np.asarray(lengths.prompt_tokens or 1.0),
-            np.asarray(lengths.output_tokens or 1.0),
-        )
-        steps.append(by_law * np.exp(profile.steps.departures(arm, places).mean))
-    warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
     e = _tokens_per_step(measured, pooled, wanted, acceptance)
-    # A longer draft never makes a step shorter, whatever noise makes of two arms.
+    steps, prompts = [], []
+    for k, yielded in zip(wanted, e, strict=True):
+        arm = replace(of_any, k=k) if k else NO_SPECULATION
+        tier = Tier(1, np.asarray(pooled.drafts(k) if k else 0.0), np.asarray(yielded))
+        costs = profile.steps.costs(arm)
+        departed = np.exp(
+            profile.steps.departures(arm, Whereabouts.of(arm, sizes - 1.0, prompt, output)).mean
+        )
+        steps.append(step_s(costs, tier, context, sizes) * departed)
+        # A request is followed by another one after output/E steps, and a step of all reads the prompt of that one.
+        read_s = reading(costs, Demand((tier,), prompt, output, context), sizes).prompt_s
+        prompts.append(read_s * departed * sizes * yielded / output)
+    warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
     return StepView(
-        wanted, np.maximum.accumulate(np.stack(steps, axis=-1), axis=-1), e, "pooled", tuple(warnings)
+        wanted,
+        # A longer draft never makes a step shorter, whatever noise makes of two arms.
+        np.maximum.accumulate(np.stack(steps, axis=-1), axis=-1),
+        np.stack(prompts, axis=-1),
+        e,
+        "pooled",
+        tuple(warnings),
     )
 
 
