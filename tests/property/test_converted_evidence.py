@@ -18,7 +18,7 @@ from breakeven.planning.observed_load import Load
 from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from draws import draws
-from fakes.deciding import decided
+from fakes.decided import decided
 from fakes.lawful_profile import lawful_profile_json
 
 EAGLE = Arm("eagle3", 3, "eagle")

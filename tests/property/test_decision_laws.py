@@ -14,7 +14,7 @@ from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence
 from draws import draws
-from fakes.deciding import decided
+from fakes.decided import decided
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, law_model
 
 NOW = 1_000_000.0

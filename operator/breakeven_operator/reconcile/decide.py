@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.deciding import Decision, DecisionMemory, Decisions, Explained
 from breakeven.estimate import Estimate
-from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
-from breakeven.planning.evaluation import ArmEvaluation, evaluate_live
-from breakeven.planning.expected_saving import fitted_law
+from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import Backlog
-from breakeven.planning.known_speedup import known_speedup
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
-from breakeven.planning.wording import Explained
 from breakeven.profile import Comparison
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
@@ -30,13 +27,15 @@ class Choice:
     Attributes:
         explained: the decision beside every arm's figures; None when it was not asked (no profile, no usable figures).
         memory: for the status.
-        speedup: of the arm in place at the present load, by the profile and what live latency has said about it; None
-            where it has none.
     """
 
     explained: Explained | None
     memory: MemoryStatus
-    speedup: Estimate | None = None
+
+    @property
+    def speedup(self) -> Estimate | None:
+        """Speedup of the running arm at the present load, as live latency has corrected it."""
+        return self.explained.speedup if self.explained is not None else None
 
     @property
     def decision(self) -> Decision | None:
@@ -63,29 +62,22 @@ def choose(case: Case) -> Choice:
     Raises:
         BreakevenError: the profile does not know this load, these lengths or this arm.
     """
-    spec, profile, figures, running = case.spec, case.profile, case.live.figures, case.measured_arm
+    profile, figures, running = case.profile, case.live.figures, case.measured_arm
     assert profile is not None and figures is not None and running is not None  # noqa: PT018, S101 - see above
-    replicas, now_s, policy = (
-        max(case.workload.desired, 1),
-        case.now.timestamp(),
-        policy_of(spec, case.roll_cost),
-    )
+    replicas = max(case.workload.desired, 1)
     load = load_of(
         figures,
-        settled=settled(case.context, spec.metrics_source.window_seconds),
+        settled=settled(case.context, case.spec.metrics_source.window_seconds),
         strain=case.objectives.strain if case.objectives is not None else None,
     )
-    memory = with_acceptance(profile, _remembered(case, running, replicas), load, now_s)
-    evaluations = evaluate_live(profile, load, running, spec.candidates.arms(), memory.seen, policy.slo)
-    laws = [fitted_law(one) for one in evaluations.arms]
-    past = case.live.past.rates if case.scaled else case.live.past.rates.on(replicas)
-    fewest = case.need.fewest if case.need is not None and case.scaled else None
-    decision = decide(laws, load, past, memory, policy, now_s, fewest)
-    return Choice(
-        Explained(decision, evaluations, profile.confidence),
-        _kept(case, decision.memory, running, replicas),
-        known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, profile.confidence),
+    explained = Decisions(profile, case.spec.candidates.arms(), policy_of(case.spec, case.roll_cost)).at(
+        load,
+        _remembered(case, running, replicas),
+        case.now.timestamp(),
+        case.live.past.rates if case.scaled else case.live.past.rates.on(replicas),
+        case.need.fewest if case.need is not None and case.scaled else None,
     )
+    return Choice(explained, _kept(case, explained.decision.memory, running, replicas))
 
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:

@@ -21,7 +21,7 @@ from breakeven.planning.policy import Policy
 from breakeven.planning.surprise import LargestRate
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
-from fakes.deciding import decided
+from fakes.decided import decided
 from fakes.lawmodel import EAGLE, EAGLE_2, ArmLaw, chat, law_model
 
 NOW = 1_000_000.0

@@ -15,6 +15,9 @@ from breakeven.planning.expected_saving import FittedLaw
 from breakeven.planning.inflight import FULL
 from breakeven.planning.learned_laws import Evidence, learned
 
+_LEAST_RPS = 1e-9
+"""Rate below which a request is alone: the numbers in flight of a smaller one are 0, and have no ratio."""
+
 
 def known_speedup(
     laws: Sequence[FittedLaw],
@@ -45,7 +48,10 @@ def known_speedup(
 
     def logarithm(factors: FloatArray) -> FloatArray:
         # At equal rates the ratio of latencies is that of requests in flight.
-        none, other = (np.log(laws[i].table.at(np.array([rps]), factors[:, i], 0.0)[:, 0]) for i in places)
+        none, other = (
+            np.log(laws[i].table.at(np.array([max(rps, _LEAST_RPS)]), factors[:, i], 0.0)[:, 0])
+            for i in places
+        )
         return np.asarray(none - other)
 
     value = float(logarithm(likely)[0])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.laws.latency import BURSTY
 from breakeven.planning.decision import Decision
@@ -25,11 +26,14 @@ class Explained:
         decision: what is to be done.
         evaluations: every arm's figures.
         confidence: of every bound, two-sided.
+        speedup: of the running arm at the present load, by the profile and what live latency has said about it; None
+            where it has none.
     """
 
     decision: Decision
     evaluations: Evaluations
     confidence: float
+    speedup: Estimate | None = None
 
     @property
     def running(self) -> ArmEvaluation | None:

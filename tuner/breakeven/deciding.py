@@ -1,0 +1,81 @@
+"""The door to decisions with a memory: the arm that a fleet should run now, and the reason in one sentence.
+
+The operator asks here; anybody who runs vLLM without Kubernetes may do the same. `breakeven plan` answers without a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from breakeven.arm import Arm
+from breakeven.planning.capacity import FewestReplicas
+from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
+from breakeven.planning.evaluation import evaluate_live
+from breakeven.planning.expected_saving import fitted_law
+from breakeven.planning.known_speedup import known_speedup
+from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.outlook import PastRates
+from breakeven.planning.policy import Policy
+from breakeven.planning.wording import Explained, sentence
+from breakeven.profile import Profile
+
+__all__ = [
+    "Decision",
+    "DecisionMemory",
+    "Decisions",
+    "Explained",
+    "FewestReplicas",
+    "LiveAcceptance",
+    "Load",
+    "PastRates",
+    "Policy",
+    "Slo",
+    "sentence",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Decisions about one fleet.
+
+    Attributes:
+        profile: of its arms, in force.
+        candidates: arms that it may run.
+        policy: gain, risk and times of its changes.
+    """
+
+    profile: Profile
+    candidates: Sequence[Arm]
+    policy: Policy
+
+    def at(
+        self,
+        load: Load,
+        memory: DecisionMemory,
+        now_s: float,
+        past: PastRates | None = None,
+        fewest: FewestReplicas | None = None,
+    ) -> Explained:
+        """Decide at a load. Pure: equal arguments give equal answers.
+
+        Args:
+            load: of one window, per replica.
+            memory: `decision.memory` of the last answer, or a new one with the running arm.
+            now_s: time (s), on the clock of the memory and the past.
+            past: earlier rates, which are expected again; None: only the present one is.
+            fewest: the arm that needs fewest replicas, for a fleet that an autoscaler scales.
+
+        Raises:
+            BreakevenError: the profile does not determine the laws of this load, these lengths or the running arm.
+        """
+        memory, running = with_acceptance(self.profile, memory, load, now_s), memory.running
+        evaluations = evaluate_live(
+            self.profile, load, running, self.candidates, memory.seen, self.policy.slo
+        )
+        laws = [fitted_law(one) for one in evaluations.arms]
+        decision = decide(laws, load, past or PastRates(), memory, self.policy, now_s, fewest)
+        level = self.profile.confidence
+        known = known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, level)
+        return Explained(decision, evaluations, level, known)
