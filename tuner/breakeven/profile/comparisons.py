@@ -21,8 +21,8 @@ RANGE_TOLERANCE = 1.1
 """A break-even up to a tenth beyond the highest measured rate is still reported as a figure."""
 
 _GRID = 128
-_ROUNDS = 9
-"""Of a search by grids within grids, after which a crossing is known to rounding."""
+_FINER, _ROUNDS = 64, 5
+"""Places and rounds of a search by grids within grids, after which a crossing is known to 1e-9 of a grid's step."""
 _SAME = 0.005
 """Ratios of coefficients this close to 1 are 1: no engine is known so well."""
 
@@ -286,12 +286,13 @@ def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measu
     at = int(changes[-1])
     falling = bool(gain[at] > 1.0)
     rps = _crossed(judged, other, (float(grid[at]), float(grid[at + 1])), falling=falling)
+    band = _band(judged, other, grid, t)
     return _Crossing(
         PaysWhere.BELOW if falling else PaysWhere.ABOVE,
         rps,
-        _touching(judged, other, grid, t),
+        _touching(grid, *band),
         rps * judged.at_rps(rps).latency_s + 1.0,
-        pays_rps=_paying(judged, other, grid, t),
+        pays_rps=_paying(judged, other, grid, *band),
     )
 
 
@@ -299,20 +300,21 @@ def _crossed(judged: Curve, other: Curve, between: Span, *, falling: bool) -> fl
     """The rate between two others at which the speedup passes 1."""
     low, high = between
     for _ in range(_ROUNDS):
-        finer = np.linspace(low, high, _GRID)
+        finer = np.linspace(low, high, _FINER)
         beyond = (_ratios(judged, other, finer[1:]) > 1.0) != falling
         first = int(np.argmax(beyond)) if beyond.any() else beyond.size - 1
         low, high = float(finer[first]), float(finer[first + 1])
     return 0.5 * (low + high)
 
 
-def _paying(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[Span, ...]:
+def _paying(
+    judged: Curve, other: Curve, grid: FloatArray, lower: FloatArray, upper: FloatArray
+) -> tuple[Span, ...]:
     """Ranges of rates in which an arm is faster; empty unless curves significantly cross more than once.
 
     A gain or a loss counts where the bounds exclude a speedup of 1; what lies between two that count on the same side is
     taken for noise.
     """
-    lower, upper = _band(judged, other, grid, t)
     sure = np.nonzero((lower > 1.0) | (upper < 1.0))[0]
     pays = lower[sure] > 1.0
     turns = np.nonzero(pays[1:] != pays[:-1])[0]
@@ -326,9 +328,8 @@ def _paying(judged: Curve, other: Curve, grid: FloatArray, t: float) -> tuple[Sp
     return tuple(span for i, span in enumerate(itertools.pairwise(ends)) if bool(pays[0]) == (i % 2 == 0))
 
 
-def _touching(judged: Curve, other: Curve, grid: FloatArray, t: float) -> Bounds | None:
+def _touching(grid: FloatArray, lower: FloatArray, upper: FloatArray) -> Bounds | None:
     """Range of rates at which a speedup of 1 lies within the bounds; open where that reaches the grid's end."""
-    lower, upper = _band(judged, other, grid, t)
     inside = np.nonzero(~(lower > 1.0) & ~(upper < 1.0))[0]
     if not inside.size:
         return None
