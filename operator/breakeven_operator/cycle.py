@@ -369,7 +369,7 @@ class Reconciler:
             self._written.add(service.metadata.uid)
         if result.conflict and observation.workload is not None:
             yielded = await self._writer.carry_out(
-                conflicted(service, outcome.status, observation.workload, result.conflict, self._clock.now())
+                conflicted(service, outcome, observation.workload, result.conflict, self._clock.now())
             )
             self._note(yielded, report)
         self._note(result, report)
