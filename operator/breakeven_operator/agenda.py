@@ -51,7 +51,7 @@ _UNTIL_OVER = frozenset({Reason.DWELLING, ClusterReason.METRICS_IMPOSSIBLE})
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What a decision about one service rests on, cheap enough to be made of every service in every cycle.
+    """Grounds of a decision about one service, cheap enough to be made for every service in every cycle.
 
     Attributes:
         state: versions of the objects, and what has no size: which pods report, how fresh they are, what went wrong.
@@ -159,7 +159,7 @@ def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
 
 
 def _until_its_moment_s(uid: str, now: datetime) -> float:
-    """Time (s) to the moment of a service in each five minutes, told by its uid: after a start all were decided about at once."""
+    """Time (s) to the moment of a service in each five minutes, by its uid: after a start all services were decided about at once."""
     moment_s = zlib.crc32(uid.encode()) / 2.0**32 * _LONGEST_REST_S
     return _LONGEST_REST_S - (now.timestamp() - moment_s) % _LONGEST_REST_S
 
@@ -196,7 +196,7 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
 
 
 def survey(world: Snapshot, observer: Observer, gpu_label: str, now: datetime) -> dict[str, Grounds]:
-    """What each service's decision would rest on now, by uid, in the order of their names.
+    """Grounds of each service's decision now, by uid, in the order of the services' names.
 
     Args: see _Surveyor.
     """

@@ -69,10 +69,10 @@ _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.U
 
 @dataclass(frozen=True, slots=True)
 class CycleSettings:
-    """What the loop needs of the operator's settings.
+    """Settings of the operator that the loop needs.
 
     Attributes:
-        deciding_s: longest time of deciding in one cycle; who is left waits for the next one, which begins at once.
+        deciding_s: longest time of deciding in one cycle; the services left wait for the next cycle, which begins at once.
     """
 
     trial: TrialSettings
@@ -85,7 +85,7 @@ class CycleSettings:
 
 @dataclass(slots=True)
 class CycleReport:
-    """What a cycle did, for the health probe, the log and the tests.
+    """Outcome of a cycle, for the health probe, the log and the tests.
 
     Attributes:
         services: seen. errors: plans that were not carried out to their end.
@@ -134,7 +134,7 @@ class Reconciler:
         self._unwritten: dict[str, UnwrittenMemory] = {}
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
-        # What a person may change so that refused writes are tried again at once.
+        # Generation and resume token: if a person changes them, refused writes are tried again at once.
         self._asked: dict[str, tuple[int, str]] = {}
 
     def age_s(self) -> float:
@@ -215,7 +215,7 @@ class Reconciler:
         grounds = self._grounds(world, now)
         due = self._agenda.due(grounds, self._clock.monotonic())
         for uid in grounds.keys() - set(due):
-            # A decision that stands counts as if it were made anew.
+            # A decision that stands counts as if it were made again.
             action, _, reason = self._verdicts[uid]
             self._telemetry.decided(services[uid], action, reason)
         return [services[uid] for uid in due], grounds
@@ -279,7 +279,7 @@ class Reconciler:
             self._writer.failures.hurry(meta.uid, now)
 
     def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
-        """What decisions would rest on; where a defect hides that, each service has new grounds and is decided about."""
+        """Grounds of decisions, by uid; if a defect hides them, each service has new grounds and is decided about."""
         try:
             return survey(world, self._observer, self._settings.trial.gpu_label, now)
         except Exception:  # noqa: BLE001 - reported in full, and every service is decided about
@@ -300,7 +300,7 @@ class Reconciler:
         present = {*world.manifests, *(run["metadata"]["uid"] for run in world.runs)}
         valid = {service.metadata.uid for service in world.services}
         self._shown = {uid: service for uid, service in self._shown.items() if uid in valid}
-        # What stands in the cluster is in memory already: two of each status would be a quarter of this process.
+        # A status of the cluster is in memory already: two of each would be a quarter of this process.
         self._shown |= {s.metadata.uid: s for s in world.services if s.metadata.uid in self._written}
         self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
         self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
@@ -499,7 +499,7 @@ class Reconciler:
         if result.failed is not None and result.failed.refused:
             await self._say_refused(view, result.failed, now, report)
         for done in result.fits:
-            # What was written before the fit, the last arm's end among it, is part of what comes after it.
+            # The run is read again, because the end of its last arm was written before the fit.
             run = await self._cluster.get(RUNS, ref.namespace, ref.name)
             if run is None or run["metadata"].get("uid") != ref.uid:
                 return

@@ -56,7 +56,7 @@ class Runs(Protocol):
     """The part of the cluster that a trial uses."""
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
-        """One object, None when there is none."""
+        """One object, None if there is none."""
         ...
 
     async def apply(
@@ -73,7 +73,7 @@ class TrialEnvironment:
     Attributes:
         namespace, run: the CalibrationRun.
         arm_name: the arm as the run calls it.
-        schedule: the draft length per batch size that the engine runs; None where it drafts by one length.
+        schedule: the draft length per batch size that the engine runs; None if it drafts by one length.
         sweep: what to measure.
         endpoint: the engine.
     """

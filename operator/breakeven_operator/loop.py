@@ -114,7 +114,7 @@ class Loop:
             await self._lease.release()
 
     async def once(self) -> CycleReport | None:
-        """One cycle; None when the world could not be read."""
+        """One cycle; None if the world could not be read."""
         started = self._clock.monotonic()
         try:
             report = await self._fleet.cycle()

@@ -123,7 +123,7 @@ class ClusterReader(Protocol):
         ...
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
-        """One object, None when there is none."""
+        """One object, None if there is none."""
         ...
 
 
@@ -176,7 +176,7 @@ class Cluster(ClusterReader, Protocol):
         """Delete with dependents in the background; an absent object is fine.
 
         Returns:
-            The object, where finalizers still hold it; None when it is gone.
+            The object, where finalizers still hold it; None if it is gone.
         """
         ...
 

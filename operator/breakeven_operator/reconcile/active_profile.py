@@ -1,4 +1,4 @@
-"""Which profile is in force for a service, and whether its arms must be measured (anew)."""
+"""The profile in force for a service, and whether its arms must be measured (again)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}
 # A run that ended for these has not answered what it was asked.
 _OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
-# What a calibration's pod waits for, and a person may mend.
+# Reasons why a calibration's pod waits, which a person may mend.
 _STUCK = frozenset(
     str(reason)
     for reason in (
@@ -42,7 +42,7 @@ _STUCK = frozenset(
         ClusterReason.ADMISSION_DENIED,
     )
 )
-# What live traffic says against a profile that is in force.
+# Triggers by which live traffic contradicts the profile in force.
 _DOUBTS = frozenset(
     {
         Trigger.MODEL_DISAGREES,
@@ -51,7 +51,7 @@ _DOUBTS = frozenset(
         Trigger.LENGTHS_DRIFTED,
     }
 )
-# What mode Disabled still measures.
+# Triggers that mode Disabled still follows.
 _ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
 
@@ -69,7 +69,7 @@ class ProfileEntry:
     Attributes:
         arms: names of the arms that were measured, or tried in vain.
         failed: (name, reason word) of those that were tried in vain.
-        profile: None when it cannot be read; `problem` says why.
+        profile: None if it cannot be read; `problem` says why.
     """
 
     name: str
@@ -86,7 +86,7 @@ class ProfileEntry:
 
 
 class Doubt(NamedTuple):
-    """What live traffic says against a profile: what to measure anew for; `dispelled`: it was tested, and nothing does."""
+    """Reason to measure a profile again, by live traffic; `dispelled`: the profile was tested, and there is no such reason."""
 
     trigger: Trigger | None = None
     dispelled: bool = False
@@ -99,7 +99,7 @@ class Calibrated:
     Attributes:
         entry: the profile in force; None without one that may be used.
         reason, message: of the condition Calibrated.
-        run: the unfinished run, None when none is.
+        run: the unfinished run, None if none is.
         create: a run to create.
         trigger: why.
         status: for the service's status.
@@ -146,7 +146,7 @@ def calibrated(
         runs: of this service, unfinished or not yet accounted for.
         startup_s: longest start of the target's own pods.
         now: time of the observation.
-        doubt: says what live traffic says against a profile.
+        doubt: gives the reason of live traffic to measure a profile again.
         refused: the last attempt to create a run; None: it may be tried.
     """
     status, ended = _account(service, runs)
@@ -293,7 +293,7 @@ def _in_force(
             Trigger.CANDIDATES_CHANGED,
         )
     doubted = doubt(entry) if doubt is not None else Doubt()
-    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured anew ({doubted.trigger})' if doubted.trigger else ''}"
+    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
     return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
 
 
@@ -408,7 +408,7 @@ def _account(
 
 
 def _failure(status: CalibrationStatus) -> ClusterReason | None:
-    """The word for which the last run failed; None when it did not."""
+    """The word for which the last run failed; None if it did not."""
     if not status.failures:
         return None
     return _WORDS.get(status.last_reason or "", ClusterReason.CALIBRATION_FAILED)
@@ -456,7 +456,7 @@ def _phase_words(run: CalibrationRun) -> str:
 
 
 def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
-    """Schedules that a profile in force lacks: no reason to measure all anew, as its other arms stand."""
+    """Schedules that the profile in force lacks; because its other arms stand, they are not measured again."""
     wanted = [arm.name for arm in service.spec.candidates.measurable_arms() if arm.scheduled]
     missing = [name for name in wanted if name not in entry.arms]
     return f"; {', '.join(missing)} is measured with the next calibration" if missing else ""

@@ -59,7 +59,7 @@ def read_case(
         observation.roll.latencies if observation.roll is not None else None,
         namespace,
         model_name,
-        # As it was measured: what a saturated arm was seen to serve bends the slopes of the laws.
+        # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
         state.entry,
         lengths_of(live),
         spec.metrics_source.window_seconds,
@@ -137,7 +137,7 @@ def _objectives(
 
 
 def lengths_of(live: Live | None) -> MeanLengths | None:
-    """What a calibration without a workload of its own sends: lengths as the target sees them, from enough requests."""
+    """Mean lengths of the target's requests, if enough were seen; a calibration without a workload of its own sends these lengths."""
     figures = live.figures if live is not None and live.usable else None
     if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
         return None

@@ -98,7 +98,7 @@ def fleet_query(
         window_s: over which increases and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
             "old" and "none" stay different.
-        workloads: names; with any, pods of others are left out, but for those whose names begin alike.
+        workloads: names; with any, pods of others are left out, but for those whose names begin in the same way.
         anywhere: ask also whose series there are outside of these namespaces.
         prefix: of the names of all series.
 
@@ -138,9 +138,9 @@ def sums_query(
     *,
     prefix: str = PREFIX,
 ) -> str:
-    """What the operator watches, summed over the pods of each ReplicaSet, whose names differ in their last five letters.
+    """Everything the operator watches, summed over the pods of each ReplicaSet, whose names differ in their last five letters.
 
-    The answer grows with services, not with pods. It tells whether anything has moved, not what a decision rests on.
+    The answer grows with services, not with pods, and shows only whether anything has moved.
 
     Args: see fleet_query.
 
@@ -173,7 +173,7 @@ def series_name(stat: str) -> str:
 
 
 def siblings_of(pod_name: str) -> str:
-    """What the names of a ReplicaSet's pods have in common."""
+    """Common beginning of the names of a ReplicaSet's pods."""
     return pod_name[:-_LETTERS_OF_POD]
 
 
@@ -249,7 +249,7 @@ def of_workloads(workloads: Iterable[tuple[str, str]]) -> tuple[Matcher, ...]:
 
 
 def _of_names(workloads: Iterable[str]) -> tuple[Matcher, ...]:
-    """Pods of these workloads, and others whose names begin alike; of all where there is no name."""
+    """Matches pods of these workloads, and others whose names begin in the same way; all pods if there is no name."""
     names = {name[:_KEPT_OF_NAME] for name in workloads}
     return (Matcher("pod", "=~", f"({any_of(names)}).*"),) if names else ()
 
@@ -331,7 +331,7 @@ def roll_query(
     the same blocks, however often it asks.
 
     Args:
-        workloads: namespace and name of those that are rolled; pods of others whose names begin alike come along.
+        workloads: namespace and name of those that are rolled; pods of others whose names begin in the same way come along.
         extra: further matchers on every series.
         span_s: how far back.
         step_s: length of a block.
@@ -368,7 +368,7 @@ def arrivals_query(
     Beside them stands the time of the newest scrape, because a step may see none or two.
 
     Args:
-        workloads: namespace and name; pods of others whose names begin alike come along.
+        workloads: namespace and name; pods of others whose names begin in the same way come along.
         extra: further matchers on every series.
         window_s: of the figures. Six of them are asked for, in steps of a twentieth.
         prefix: of the names of all series.

@@ -1,4 +1,4 @@
-"""What users wait: vLLM's own histograms of the pods that count, or the one reason why there are none.
+"""Latencies of users: vLLM's own histograms of the pods that count, or the one reason why there are none.
 
 They have a query of their own. Sixty-five buckets per pod would be more than everything else that is asked about a fleet, and an
 answer that grows too large must not take the load away from the decisions. So only services with objectives are asked about,
@@ -209,7 +209,7 @@ def latencies_of(
 
 
 def _wrong(counts: Mapping[float, float]) -> tuple[ClusterReason, str] | None:
-    """What keeps the buckets of one histogram from being one."""
+    """Why buckets make no histogram; None if they do."""
     before_s, before = 0.0, 0.0
     for edge_s, count in sorted(counts.items()):
         if not math.isfinite(count):

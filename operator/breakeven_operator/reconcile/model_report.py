@@ -75,9 +75,9 @@ def model_status(
 
 
 def _first_cause(profile: Profile, arm: Arm | None, choice: Choice, live: Live | None) -> Finding | None:
-    """Why the arm in place does not surely pay, the cause that the others follow from; None where it does, or none is known.
+    """First cause why the arm in place does not pay significantly; None if the arm pays, or no cause is known.
 
-    What `breakeven doctor` reads of the KV pool and of inter-token latency the operator does not.
+    The operator does not read the KV pool and inter-token latency, which `breakeven doctor` reads.
     """
     figures = live.figures if live is not None and live.usable else None
     if arm is None or arm.k == 0 or figures is None or choice.explained is None or pays_now(choice):

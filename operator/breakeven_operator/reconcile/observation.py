@@ -23,7 +23,7 @@ class ServiceObservation:
     """One service's surroundings.
 
     Attributes:
-        workload: the target; None when there is none.
+        workload: the target; None if there is none.
         managed_by: an older SpeculativeService on the same target.
         fleet: answer of the Prometheus this service is watched with.
         past: what it says about the past; None: it was not asked.

@@ -1,4 +1,4 @@
-"""What forbids a roll right now although the figures ask for it: the last look before the one write."""
+"""Reasons to refuse a roll now although the figures ask for it: the last check before the one write."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refuse_now(
     *,
     urgent: bool = False,
 ) -> Refusal | None:
-    """Why no roll of this workload may begin at this moment; None when nothing forbids it.
+    """Why no roll of this workload may begin at this moment; None if nothing forbids it.
 
     An autoscaler moves in steps: between two of them the target looks settled although the next one is due, so the
     time since the last change counts. That asks nothing of the autoscaler, whatever kind it is.
@@ -147,10 +147,10 @@ def refuse_capacity(
         policy: of the service.
         workload: the target.
         profile: in force.
-        figures: live; None when the load is not known (a pinned arm): then any lost replica is too much.
+        figures: live; None if the load is not known (a pinned arm): then any lost replica is too much.
         arms: from and to; during the roll some pods run each.
         evaluations: of the arms at the present lengths and acceptance, which move a saturation by more than the limit's
-            room; None when nothing was evaluated: saturations are those of the profile.
+            room; None if nothing was evaluated: saturations are those of the profile.
         now: time of the observation; within a window of the policy nothing is held back.
     """
     if workload.max_unavailable == 0:
@@ -186,7 +186,7 @@ def refuse_capacity(
 
 
 def _saturation_rps(arm: Arm, profile: Profile, evaluations: Evaluations | None) -> float | None:
-    """Rate at which an arm saturates now, else when it was measured; None where it is not known."""
+    """Rate at which an arm saturates now, else when it was measured; None if it is not known."""
     live = evaluations.of(arm) if evaluations is not None else None
     if live is not None:
         return live.saturation_rps

@@ -3,7 +3,7 @@ r"""A change of arm from its intent to its end: written down first, watched, und
     Intended -> Rolling -> Confirming -> (ended)
                        \-> Undoing -> (ended)
 
-The phase is in the service's status before the target is written, so that an operator that starts anew finds its own
+The phase is in the service's status before the target is written, so that an operator that starts again finds its own
 unfinished work and neither repeats nor forgets it. Everything here is a pure function of status, target and time.
 """
 

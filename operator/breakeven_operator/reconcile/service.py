@@ -55,7 +55,7 @@ class ServiceOutcome:
         plan: what to do.
         status: as published to metrics.
         verdict: of this cycle.
-        lengths: mean prompt and output tokens of the target's recent requests; None when not known.
+        lengths: mean prompt and output tokens of the target's recent requests; None if not known.
         unwritten: whether the status has moved, and waits for the written one to be old enough.
         otherwise: the status to go on from if the API server refuses the annotation that the plan writes; None: it writes
             none.

@@ -99,7 +99,7 @@ def _since_s(before: object, after: object) -> float:
 
 
 def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """What differs, leaf by leaf: its path without the places in lists, and both values; None: absent."""
+    """Differences, leaf by leaf: the path without places in lists, and both values; None: absent."""
     # Most of a status is as it was, and equal parts need no look at their leaves.
     if old == new:
         return

@@ -266,7 +266,7 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
 
 
 def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
-    """What live traffic says against the profile in force."""
+    """Doubts of live traffic about the profile in force."""
     spec, calibrated, live = cycle.service.spec, cycle.calibrated, cycle.live
     running = cycle.running.arm if cycle.running is not None else None
     memory = cycle.step.memory

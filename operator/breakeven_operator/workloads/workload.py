@@ -40,8 +40,8 @@ class PodState:
         ready_since: when it became Ready; None while it is not.
         startup_s: seconds from being scheduled to the first Ready; None while it is not.
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
-        value: the arm's annotation on the pod; None when absent.
-        trouble: why it is not Ready, in the cluster's words; None where it is, or is on its way.
+        value: the arm's annotation on the pod; None if absent.
+        trouble: why it is not Ready, in the cluster's words; None if it is, or is on its way.
         replica_set: name of the object that made it.
         created: when it was made.
         crashes: how often its engine ended by itself and was started again. crashed: when it last did.
@@ -80,18 +80,18 @@ class Workload:
     Attributes:
         kind: the facts of its kind.
         manifest: the object as the API server returned it.
-        template: its pod template. engine: the container that runs vLLM; None when none can be singled out.
+        template: its pod template. engine: the container that runs vLLM; None if none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
-        value: the arm's annotation in the pod template; None when absent.
+        value: the arm's annotation in the pod template; None if absent.
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
-        last_write_time: when that was, by the API server's clock; None when managedFields names nobody else.
-        scaled_by: field manager of the autoscaler that last set the number of replicas; None when none has.
-        owner: kind and name of a controller that owns it; None when nobody does.
+        last_write_time: when that was, by the API server's clock; None if managedFields names nobody else.
+        scaled_by: field manager of the autoscaler that last set the number of replicas; None if none has.
+        owner: kind and name of a controller that owns it; None if nobody does.
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
-        gpu_hint: GPU class that the pod template's nodeSelector names; None when it names none.
+        gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """
 
     kind: WorkloadKind
