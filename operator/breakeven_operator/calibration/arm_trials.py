@@ -319,19 +319,9 @@ class Trials:
                 *self._write("waits for the arm before it to stop", planned),
                 *self._delete_jobs(keep=None),
             )
-        view, limits = self._view, self._limits(index)
-        assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
+        limits = self._limits(index)
         try:
-            job = build_job(
-                view.run,
-                self.plan,
-                planned,
-                view.target,
-                view.selectors,
-                view.settings,
-                limits,
-                view.network_policies,
-            )
+            job = build_job(self._view, self.plan, planned, limits)
         except podcopy.NotCopyableError as refusal:
             return self.transition.finish(RunPhase.FAILED, refusal.reason, refusal.message, self._counts())
         name = job["metadata"]["name"]
