@@ -52,7 +52,7 @@ from breakeven_operator.resources.sharing import sharing
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.workloads.known import kind_of, target_of
-from breakeven_operator.workloads.workload import Workload, observe
+from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from breakeven_operator.writer import Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
@@ -349,14 +349,16 @@ class Reconciler:
         return observe(
             kind_of(service),
             manifest,
-            world.makers_of(service),
-            world.target_pods(service),
-            world.node_labels,
+            NearbyObjects(
+                world.makers_of(service),
+                world.target_pods(service),
+                world.node_labels,
+                world.lost_nodes,
+                world.warnings,
+            ),
             container_name=service.spec.target_ref.container_name,
             gpu_label=self._settings.trial.gpu_label,
             now=now,
-            lost_nodes=world.lost_nodes,
-            warnings=world.warnings,
         )
 
     async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:

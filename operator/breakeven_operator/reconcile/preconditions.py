@@ -72,20 +72,9 @@ def refuse_now(
         urgent: whether requests queue, or an objective is missed; a roll that was measured to lose then holds up no other.
             One whose pods did not come up still does.
     """
-    measured = memory.backoff_reason == ClusterReason.ROLL_DISPROVED
-    until = None if urgent and measured else memory.backoff_until_time
-    if until is not None and now < until:
-        left_s = (until - now).total_seconds()
-        undone = (
-            f"the last {memory.failures} rolls were undone"
-            if memory.failures > 1
-            else "the last roll was undone"
-        )
-        return Refusal(
-            ClusterReason.BACKING_OFF,
-            f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
-            "the SpeculativeService gets a new value",
-        )
+    waits = _backing_off(memory, now, urgent=urgent)
+    if waits is not None:
+        return waits
     if workload.observed_generation < workload.generation or workload.updated < min(
         workload.desired, workload.total
     ):
@@ -114,6 +103,23 @@ def refuse_now(
     if workload.desired == 0:
         return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")
     return None
+
+
+def _backing_off(memory: MemoryStatus, now: datetime, *, urgent: bool) -> Refusal | None:
+    """Whether the pause after undone rolls lasts."""
+    measured = memory.backoff_reason == ClusterReason.ROLL_DISPROVED
+    until = None if urgent and measured else memory.backoff_until_time
+    if until is None or now >= until:
+        return None
+    left_s = (until - now).total_seconds()
+    undone = (
+        f"the last {memory.failures} rolls were undone" if memory.failures > 1 else "the last roll was undone"
+    )
+    return Refusal(
+        ClusterReason.BACKING_OFF,
+        f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
+        "the SpeculativeService gets a new value",
+    )
 
 
 def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datetime | None:

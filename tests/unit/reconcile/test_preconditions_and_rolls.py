@@ -26,7 +26,7 @@ from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntr
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
-from breakeven_operator.workloads.workload import observe
+from breakeven_operator.workloads.workload import NearbyObjects, observe
 from fakes.cases import a_case
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 
@@ -187,7 +187,7 @@ def test_the_strategy_is_resolved_as_the_controller_does(surge, unavailable, rep
             "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
         },
     }
-    found = observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
+    found = observe(KIND, manifest, NearbyObjects(), container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == expected
 
 
@@ -197,7 +197,7 @@ def test_recreate_takes_every_pod_away():
         "metadata": {**TARGET["metadata"], "uid": "u"},
         "spec": {**TARGET["spec"], "replicas": 3, "strategy": {"type": "Recreate"}},
     }
-    found = observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
+    found = observe(KIND, manifest, NearbyObjects(), container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == (0, 3)
 
 
