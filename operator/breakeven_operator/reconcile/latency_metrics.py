@@ -27,8 +27,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
-from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.workloads.workload import PodState
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
 _HISTOGRAMS = {
@@ -167,16 +166,12 @@ def _up_to_edges(element: InstantSample) -> dict[float, float]:
     return {**found, math.inf: before if math.isclose(before, element.value) else element.value}
 
 
-def latencies_of(
-    reading: LatencyReading | None, namespace: str, pods: Sequence[PodState], model_name: str, live: Live
-) -> Latencies | None:
+def latencies_of(reading: LatencyReading | None, watched: WatchedPods, live: Live) -> Latencies | None:
     """The latencies of one service's requests; None: nobody asked for them.
 
     Args:
         reading: of its Prometheus; None: not asked.
-        namespace: of the service.
-        pods: the pods that count: Ready, of the newest ReplicaSet.
-        model_name: vLLM's `model_name` of this service.
+        watched: the pods that count.
         live: its figures: what is wrong with them is wrong here, too, but for few requests, which widen the bounds by themselves.
     """
     if reading is None:
@@ -186,8 +181,8 @@ def latencies_of(
     if reading.error is not None:
         return Latencies(ClusterReason.METRICS_MISSING, f"Prometheus gives no latencies: {reading.error}")
     found: list[_ByFigure] = []
-    for siblings in sorted({siblings_of(pod.name) for pod in pods}):
-        of_siblings = reading.counts.get(LatencyOwner(namespace, siblings, model_name), {})
+    for siblings in sorted({siblings_of(pod.name) for pod in watched.serving}):
+        of_siblings = reading.counts.get(LatencyOwner(watched.namespace, siblings, watched.model_name), {})
         for figure, counts in of_siblings.items():
             wrong = _wrong(counts)
             if wrong is not None:
