@@ -156,49 +156,66 @@ def calibrated(
     again = _to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    entry, reason, message, trigger, dispelled = _in_force(
-        service, identity, profiles, status.failures, now, doubt
-    )
+    found = _in_force(service, identity, profiles, status.failures, now, doubt)
+    entry, trigger = found.entry, found.trigger
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
         trigger = None
-    progress = _failure_words(status)
-    create: Create | None = None
+    due = _Due()
     if run is not None:
-        progress += f"; {run.metadata.name} is {_phase_words(run)}"
-        reason = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING] if entry is None else reason
-        trigger = None
+        word = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING]
+        due = _Due(said=f"; {run.metadata.name} is {_phase_words(run)}", reason=word)
     elif again is not None:
-        trigger = again.spec.trigger
-        create = _once_more(service, again)
+        due = _Due(_once_more(service, again), again.spec.trigger).announced(refused)
     elif trigger is not None:
         held = _held_back(service, status, trigger, identity, entry, now)
         if held is None:
             known = frozenset(one.uid for one in profiles)
             create = replace(_create(service, trigger, identity, asked, status), known_profiles=known)
+            due = _Due(create, trigger).announced(refused)
         else:
-            reason = reason if entry is not None else _failure(status) or reason
-            progress += f"; {held}"
-            trigger = None
-    if create is not None:
-        word = ClusterReason.WRITE_REFUSED if refused is not None else ClusterReason.CALIBRATION_REQUESTED
-        name = create.body["metadata"]["name"]
-        reason = word if entry is None else reason
-        progress += f"; {refused.sentence if refused is not None else f'run {name} is created'}"
-        create, trigger = (create, trigger) if refused is None else (None, None)
+            due = _Due(said=f"; {held}", reason=_failure(status))
+    reason = found.reason if entry is not None else due.reason or found.reason
+    message = f"{found.message}{_failure_words(status)}{due.said}"
+    doubted = due.trigger in _DOUBTS
     status = status.replace(
-        run=run.metadata.name if run else (create.body["metadata"]["name"] if create else status.run),
+        run=run.metadata.name if run else due.name or status.run,
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
-        doubts=0 if dispelled else status.doubts + (create is not None and trigger in _DOUBTS),
+        doubts=0 if found.dispelled else status.doubts + doubted,
         **_progress(run),
     )
-    handled = asked if (create is not None and trigger is Trigger.REQUESTED) else seen
-    if run is not None and asked and asked != seen:
-        handled = asked  # a run that is under way answers the request
-    return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
+    # A run that is under way answers the request.
+    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
+    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
+
+
+class _Due(NamedTuple):
+    """The run to create, if any, and what is said about runs.
+
+    Attributes:
+        create, trigger: both or neither.
+        said: the end of the condition's message.
+        reason: of the condition if no profile is in force; None: that of the search for one.
+    """
+
+    create: Create | None = None
+    trigger: Trigger | None = None
+    said: str = ""
+    reason: ClusterReason | None = None
+
+    @property
+    def name(self) -> str | None:
+        """Name of the run to create."""
+        return str(self.create.body["metadata"]["name"]) if self.create is not None else None
+
+    def announced(self, refused: RefusedWrite | None) -> _Due:
+        """The same with its announcement; no run if the API server has refused the last attempt."""
+        if refused is not None:
+            return _Due(said=f"; {refused.sentence}", reason=ClusterReason.WRITE_REFUSED)
+        return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_REQUESTED)
 
 
 def awaiting(state: Calibrated, workload: Workload) -> Calibrated:
