@@ -112,16 +112,11 @@ async def _parts(
     def wake() -> None:
         loop.wake()
 
+    namespaces = settings.watch_namespaces
     objects: ClusterObjects = (
-        ListedObjects(cluster, settings.watch_namespaces)
+        ListedObjects(cluster, namespaces)
         if once
-        else WatchedObjects(
-            cluster,
-            clock,
-            namespaces=settings.watch_namespaces,
-            relist_s=settings.relist_s,
-            wake=wake,
-        )
+        else WatchedObjects(cluster, clock, namespaces=namespaces, relist_s=settings.relist_s, wake=wake)
     )
     observer = Observer(
         cluster,

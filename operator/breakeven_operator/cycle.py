@@ -156,9 +156,7 @@ class Reconciler:
         world = await self._observer.observe(soon=self._left > 0)
         passed(CycleStage.READING)
         now = self._clock.now()
-        report = CycleReport(
-            services=len(world.services) + len(world.invalid),
-        )
+        report = CycleReport(services=len(world.services) + len(world.invalid))
         self._forget(world)
         due, grounds = self._due(world, now)
         passed(CycleStage.COMPARING)
@@ -168,32 +166,9 @@ class Reconciler:
         outcomes, failures = self._decide(legible, grounds, now, report)
         passed(CycleStage.DECIDING)
         report.left += len(due) - len(legible.ready) - len(legible.awaited)
-        gate = asyncio.Semaphore(_WRITERS)
-
-        async def handle(place: int) -> None:
-            item = outcomes[place]
-            async with gate:
-                try:
-                    outcomes[place] = await self._handle(world, item, report)
-                except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
-                    # The status of this cycle may be written already: what comes after it starts from it.
-                    announced = item.service.with_status(item.outcome.status)
-                    self._report_surprise(announced, error, report)
-                    failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
-
-        await asyncio.gather(*map(handle, range(len(outcomes))))
+        await self._handle_all(world, outcomes, failures, now, report)
         passed(CycleStage.WRITING)
-        for failure in failures:
-            self._note(await self._writer.carry_out(failure.plan), report)
-        for manifest, problem in world.invalid:
-            try:
-                await self._say_invalid(manifest, problem, now, report)
-            except Exception:  # noqa: BLE001 - reported in full, and the other services go on
-                _LOG.exception("saying that %s is invalid failed", NamespacedName.of(manifest))
-                self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
-        names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
-        for action in housekeeping.abandoned(world.profiles, names, now):
-            self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
+        await self._say_unhandled(world, failures, now, report)
         passed(CycleStage.REPORTING)
         self._fits_left = _FITS_PER_CYCLE
         self._bytes_left = _FILES_PER_CYCLE
@@ -208,6 +183,46 @@ class Reconciler:
         self._left = report.left
         passed(CycleStage.PUBLISHING)
         return report
+
+    async def _handle_all(
+        self,
+        world: Snapshot,
+        outcomes: list[Decided],
+        failures: list[Failed],
+        now: datetime,
+        report: CycleReport,
+    ) -> None:
+        """Carry all plans out, a few at a time; outcomes become the last ones, and surprises are added to the failures."""
+        gate = asyncio.Semaphore(_WRITERS)
+
+        async def handle(place: int) -> None:
+            item = outcomes[place]
+            async with gate:
+                try:
+                    outcomes[place] = await self._handle(world, item, report)
+                except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
+                    # The status of this cycle may be written already: what comes after it starts from it.
+                    announced = item.service.with_status(item.outcome.status)
+                    self._report_surprise(announced, error, report)
+                    failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
+
+        await asyncio.gather(*map(handle, range(len(outcomes))))
+
+    async def _say_unhandled(
+        self, world: Snapshot, failures: Sequence[Failed], now: datetime, report: CycleReport
+    ) -> None:
+        """Report services without a decision and those that break a rule; tidy up profiles without a service."""
+        for failure in failures:
+            self._note(await self._writer.carry_out(failure.plan), report)
+        for manifest, problem in world.invalid:
+            try:
+                await self._say_invalid(manifest, problem, now, report)
+            except Exception:  # noqa: BLE001 - reported in full, and the other services go on
+                _LOG.exception("saying that %s is invalid failed", NamespacedName.of(manifest))
+                self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+        names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
+        for action in housekeeping.abandoned(world.profiles, names, now):
+            self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
 
     def _due(self, world: Snapshot, now: datetime) -> tuple[list[SpeculativeService], Mapping[str, Grounds]]:
         """The services to decide about, those first that have waited longest, and what decisions would rest on, by uid."""
