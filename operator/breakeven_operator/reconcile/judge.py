@@ -144,8 +144,8 @@ def blocked(case: Case, verdict: Verdict, choice: Choice, cannot_roll: Refusal |
     spec, memory = case.spec, case.memory
     if verdict.reason in LEAVING:
         return _held_from_leaving(spec, cannot_roll, verdict)
-    name, profile, running = case.calibrated.profile_name, case.profile, case.running.arm
-    assert name is not None and profile is not None and running is not None  # noqa: PT018, S101 - no verdict without
+    name, running = case.calibrated.profile_name, case.running.arm
+    assert name is not None and running is not None  # noqa: PT018, S101 - no verdict without
     wanted, ordered = verdict.arm or running, verdict.reason in _ORDERED
     suspect = refuse_suspect(memory, name, None if ordered else choice.decision, wanted)
     if suspect is None and not ordered:
@@ -168,13 +168,9 @@ def blocked(case: Case, verdict: Verdict, choice: Choice, cannot_roll: Refusal |
             urgent=urgent,
         )
         or refuse_capacity(
-            spec.update_policy,
-            case.workload,
-            profile,
-            case.live.figures,
+            case,
             (running, wanted),
             choice.explained.evaluations if choice.explained is not None else None,
-            case.now,
         )
     )
     if refusal is None:
