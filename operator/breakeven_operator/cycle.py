@@ -127,8 +127,8 @@ class Reconciler:
         self._left = 0
         self._fits_left = 0
         self._bytes_left = 0
-        # By uid of the service: as /metrics shows it since its last decision, whose status was written just like that, what
-        # decisions have learned that none was written for, and what was last logged.
+        # By uid of the service: the service as /metrics shows it; whether that status was written; lessons of decisions
+        # without a write; the verdict that was last logged.
         self._shown: dict[str, SpeculativeService] = {}
         self._written: set[str] = set()
         self._unwritten: dict[str, UnwrittenMemory] = {}

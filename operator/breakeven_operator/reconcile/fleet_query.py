@@ -269,10 +269,10 @@ def past_query(
 ) -> str:
     """Request rates per replica of all workloads of some namespaces, and their replicas, one for each step of the past.
 
-    The rate is the one that is decided on (`Growths.offered`): requests that began, and what the queue grew by. Of
-    completions alone the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
-    their names say which workload they belong to; and what all of them served is divided by the replicas there were, for a
-    mean over pods would count a replica twice while a roll replaces it.
+    The rate is the one that is decided on (`Growths.offered`): requests that began, and what the queue grew by. By
+    completions alone an hour of saturation would show the capacity of the arm of that time. Pods of the past are gone from the
+    cluster, so that their names show to which workload they belong. The rate of all pods is divided by the replicas of that
+    time, because a mean over pods would count a replica twice while a roll replaces it.
 
     Args:
         namespaces: of the services.

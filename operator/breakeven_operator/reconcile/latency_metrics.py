@@ -1,15 +1,15 @@
 """Latencies of users: vLLM's own histograms of the pods that count, or the one reason why there are none.
 
-They have a query of their own. Sixty-five buckets per pod would be more than everything else that is asked about a fleet, and an
-answer that grows too large must not take the load away from the decisions. So only services with objectives are asked about,
-and Prometheus adds the buckets up over the pods of a ReplicaSet, whose names differ in their last five letters: the answer
+Latencies have a query of their own: 65 buckets per pod are more than everything else that is asked about a fleet. An answer
+that grows too large must not take the load away from the decisions. So the query is about services with objectives only.
+Prometheus adds the buckets up over the pods of a ReplicaSet, whose names differ in their last five letters: the answer
 grows with services, not with pods, and still leaves out pods of an arm that is being replaced.
 
 Of vLLM's times between tokens only the one per request is a time per output token. `inter_token_latency_seconds` counts steps,
 which speculation makes longer while it makes requests faster.
 
-A histogram that Prometheus stores as one series (a native one) answers with its own buckets, and an engine whose histogram is
-stored in both forms is asked for the classic one alone.
+A histogram that Prometheus stores as one series (a native one) answers with its own buckets. If an engine's histogram is
+stored in both forms, the query takes the classic form.
 """
 
 from __future__ import annotations

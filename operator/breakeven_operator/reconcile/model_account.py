@@ -1,8 +1,8 @@
 """The account of a profile's predictions: measured over predicted latency of the arm in place, window by window.
 
-One window is noise, and a mean over windows is moved by the one that met a backlog; so the account's figure is the median
-of windows that do not overlap, bounded by how they differ and at least by the number of requests in them. It is about one
-arm under one profile, and begins again with either, and after a roll.
+One window is noise, and a window with a backlog moves a mean. So the account's figure is the median of windows that do not
+overlap; its bounds follow from the spread of the windows, and at least from the number of their requests. An account is
+about one arm under one profile, and begins again with either, and after a roll.
 
 Windows of one half hour err in the same way, and an account keeps few. So a lasting account takes one window per half hour.
 If a window disagrees with the profile, or with the windows before, the account takes all windows until none has disagreed

@@ -1,10 +1,10 @@
-r"""A change of arm from its intent to its end: written down first, watched, undone when it does not come up.
+r"""A change of arm from its intent to its end: written down first, watched, undone if it does not come up.
 
     Intended -> Rolling -> Confirming -> (ended)
                        \-> Undoing -> (ended)
 
-The phase is in the service's status before the target is written, so that an operator that starts again finds its own
-unfinished work and neither repeats nor forgets it. Everything here is a pure function of status, target and time.
+The phase is in the service's status before the target is written: an operator that starts again finds its unfinished work,
+and neither repeats nor forgets it. Everything here is a pure function of status, target and time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether a status is worth a write: state at once, figures and sentences now and then, noise never.
 
-A status that is written every cycle because a load moved from 3.1 to 3.2 would be the operator's largest load on the
-API server, and would wake every watcher of it. A sentence is news when its words change; the figures and ages in it
-move in every cycle, and stand in fields of their own where they matter.
+A write in every cycle, because a load moved from 3.1 to 3.2, would be the operator's largest load on the API server, and
+would wake every watcher. A sentence is news if its words change; its figures and ages move in every cycle, and those that
+matter have fields of their own.
 """
 
 from __future__ import annotations

@@ -103,7 +103,6 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
             cycle.choice,
             cycle.live,
             memory,
-            rules_of(service.spec),
             cycle.now,
         ),
         objectives=with_predictions(cycle.objectives, cycle.choice.running),

@@ -1,8 +1,8 @@
 """Metrics of the operator and its services on /metrics.
 
 Everything about a service is read out of the status that was just written, so that a dashboard and `kubectl get` never
-disagree, and a service that is gone takes its series along: the collector below yields what was last published and
-keeps no series of its own.
+disagree. A service that is gone takes its series along: the collector below yields what was last published and keeps no
+series of its own.
 
 The labels are `specsvc_namespace` and `specsvc`, not `namespace` and `service`: Prometheus' own labels for the
 scraped pod have those names and would rename ours to `exported_namespace` unless every user sets `honorLabels`.

@@ -1,7 +1,7 @@
 """The validity of a profile: everything of the target that moves its latency and is not the arm.
 
-In it: the image's digest as the node resolved it, the model, the engine's arguments without speculative ones, the
-engine's environment, GPU product, and what a pod asks of devices. Not in it: our annotation, restartedAt, replicas, resources of
+In it: the image's digest on the node, the model, the engine's arguments without speculative ones, the engine's environment,
+the GPU product, and the devices that a pod asks for. Not in it: our annotation, restartedAt, replicas, resources of
 sidecars; otherwise every roll would recalibrate.
 """
 
