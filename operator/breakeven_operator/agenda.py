@@ -56,7 +56,7 @@ class Grounds:
     Attributes:
         state: versions of the objects, and what has no size: which pods report, how fresh they are, what went wrong.
         figures: answered and offered load, latency, tokens per step, lengths and acceptance, of all pods together, part of requests finished; finite, 0
-            where there is none.
+            if there is none.
         window_s: time that the figures are means of.
     """
 
@@ -65,14 +65,14 @@ class Grounds:
     window_s: float
 
     def rest_s(self, now: Grounds) -> float:
-        """How long a decision that was made on these stands where there are others now, s; 0: no longer."""
+        """How long a decision that was made on these grounds stands if there are others now, s; 0: no longer."""
         if self.state != now.state:
             return 0.0
         return _rest_s(self.window_s, max(map(_change, self.figures, now.figures), default=0.0))
 
 
 def _rest_s(window_s: float, moved: float) -> float:
-    """How long a decision stands where a figure has moved by such a part since, s."""
+    """How long a decision stands if a figure has moved by such a part since, s."""
     return min(_LONGEST_REST_S, window_s * _SMALL / moved) if moved > 0.0 else _LONGEST_REST_S
 
 
@@ -134,7 +134,7 @@ class Agenda:
 
 
 def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
-    """How long a decision stands where nothing around its service changes, s.
+    """How long a decision stands if nothing around its service changes, s.
 
     Args:
         item: what was decided.
@@ -317,7 +317,7 @@ def _buckets(
 
 
 def _figures(window: Window) -> tuple[float, ...]:
-    """See Grounds.figures; of sums over pods, where what was not counted is 0."""
+    """See Grounds.figures; of sums over pods, in which a missing count is 0."""
     figures = (
         window.requests,
         window.total_rps,

@@ -306,7 +306,7 @@ class ClusterReason(StrEnum):
     SCHEDULE_NOT_MEASURED = (
         "ScheduleNotMeasured",
         "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",
-        "Nothing to do where the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
+        "Nothing to do if the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
     )
     SCHEDULE_MADE = (
         "ScheduleMade",
@@ -403,7 +403,7 @@ class ClusterReason(StrEnum):
     ROLL_NOT_WORSE = (
         "RollNotWorse",
         "Measured: the new arm loses no more than 5 % against the old one; or it gains, and significantly less than was promised.",
-        "Compare promise and measurement in status.history; where the measurement falls short of the promise, ask for a calibration.",
+        "Compare promise and measurement in status.history; if the measurement falls short of the promise, ask for a calibration.",
     )
     ROLL_UNPROVEN = (
         "RollUnproven",
@@ -480,7 +480,7 @@ class ClusterReason(StrEnum):
     OUTAGE_NOT_ALLOWED = (
         "OutageNotAllowed",
         "The target's strategy takes every pod away at once, and updatePolicy.allowOutage does not allow that now.",
-        "Roll by surge where a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
+        "Roll by surge if a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
     )
     ROLL_QUEUED = (
         "RollQueued",

@@ -377,7 +377,7 @@ class Reconciler:
         )
 
     async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:
-        """Carry out what was decided about a service; what was decided in the end, where a write was refused."""
+        """Carry out what was decided about a service; the last decision, if a write was refused."""
         service, observation, outcome = item.service, item.observation, item.outcome
         plan = outcome.plan
         started = self._clock.monotonic()
@@ -437,7 +437,7 @@ class Reconciler:
         return replace(item, service=service, outcome=outcome)
 
     async def _keep_house(self, world: Snapshot, service: SpeculativeService, report: CycleReport) -> None:
-        """The CronJob of a service; a plan of its own, so that nothing else waits where it is refused."""
+        """The CronJob of a service; a plan of its own, so that nothing else waits if it is refused."""
         key = NamespacedName(service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
         upkeep = housekeeping.schedule(
             world.manifests[service.metadata.uid],

@@ -254,7 +254,7 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
     """
     store = PointStore(trial, runs)
     run = await store.load()
-    # Rates measured for the arms before this one are taken over where they fit, so that arms meet at equal loads.
+    # Rates measured for the arms before this one are taken over if they fit, so that arms meet at equal loads.
     others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
     identity = trial.sweep.workload.identity
     if any(point.sweep not in {None, identity} for point in others):

@@ -50,7 +50,7 @@ SECURITY_CONTEXT: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
-    # PodSecurity `restricted` asks for it where the target's pod names none.
+    # PodSecurity `restricted` asks for it if the target's pod names none.
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 """Privileges of every container that runs Breakeven's image: none."""

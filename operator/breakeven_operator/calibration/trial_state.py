@@ -154,7 +154,7 @@ def _about(event: Manifest, job: Manifest) -> bool:
 
 
 class FoundStage(NamedTuple):
-    """Where a Job stands, and why, as a word and a sentence; no word where nothing is to be said."""
+    """Where a Job stands, and why, as a word and a sentence; no word if nothing is to be said."""
 
     stage: TrialStage
     reason: ClusterReason | None

@@ -432,7 +432,7 @@ def _failure(status: CalibrationStatus) -> ClusterReason | None:
 
 
 def _failure_words(status: CalibrationStatus) -> str:
-    """Why the last run failed, as the middle of a sentence; empty when it did not."""
+    """Why the last run failed, as the middle of a sentence; empty if it did not."""
     reason = _failure(status)
     if reason is None or status.last_run is None:
         return ""

@@ -31,7 +31,7 @@ class Choice:
         explained: the decision beside every arm's figures; None if it was not asked (no profile, no usable figures).
         memory: for the status.
         speedup: of the arm in place at the present load, by the profile and what live latency has said about it; None
-            where it has none.
+            if it has none.
     """
 
     explained: Explained | None

@@ -287,7 +287,7 @@ def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRul
 
 
 def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
-    """The sentence where the account's interval lies outside of the prediction's own; None: it does not."""
+    """The sentence if the account's interval lies outside of the prediction's own; None: it does not."""
     ratio = latency_ratio(windows, rules.confidence)
     if ratio is None:
         return None

@@ -65,7 +65,7 @@ ARRIVAL_WINDOWS = 6
 _STEPS_PER_WINDOW = 20
 REPORTING = "reporting"
 SIBLINGS = "siblings"
-# A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
+# A Pod's name is that of its ReplicaSet, cut if it would be too long, and five letters.
 _LETTERS_OF_POD = 5
 _BLOCKS_PER_WINDOW = 5
 # A name too long for a pod's is cut; its beginning still tells whose it is.
@@ -183,7 +183,7 @@ def with_siblings(expression: str) -> str:
 
 
 def _of_pods(chosen: EngineSeries, one: _Group) -> str:
-    """By pod only where a sum over engines is not what it would be over pods."""
+    """By pod only if a sum over engines differs from a sum over pods."""
     if one.of_pod == one.of_siblings:
         return one.engines
     return chosen.by_pod(one.of_pod, one.engines, STAT)
@@ -222,7 +222,7 @@ def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
 
     Copies of a counter show the same counter at other times. What one of them showed before the oldest sample of another was
     taken, that one has reached. Two processes break this as soon as their counts are further apart than one of them counts
-    in that time. Their counters also began at different times, where the page says when.
+    in that time. If the page says when counters began, theirs began at different times.
     """
     name, began = "generation_tokens_total", "generation_tokens_created"
     counter, alive = chosen.named(name), f"(timestamp({chosen.named(name)}) > time() - {int(staleness_s)})"

@@ -73,7 +73,7 @@ def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> t
 
 
 def _unasked(case: Case, arm: Arm, choice: Choice, doubt: str | None) -> Verdict | None:
-    """The verdict where the library could not be asked, or had no law to answer from; None: it answered."""
+    """The verdict if the library could not be asked, or had no law to answer from; None: it answered."""
     state, running = case.calibrated, case.running
     if state.profile is None:
         reason = ClusterReason.PAUSED if case.spec.paused else state.reason
@@ -101,7 +101,7 @@ def _asked(choice: Choice, running: RunningArm) -> Verdict:
 def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
     """Where another schedule runs than the one that was measured: what would stay is changed for the measured one.
 
-    A calibration makes another schedule than the running one only where it is better by more than noise.
+    A calibration makes another schedule than the running one only if it is better by more than noise.
     """
     if running.measured_instead is None or verdict.action != STAY:
         return verdict

@@ -79,7 +79,7 @@ class PodReading:
 
 
 class SeriesOwner(NamedTuple):
-    """Whose series it is, by its labels; empty where a label is missing."""
+    """Whose series it is, by its labels; empty if a label is missing."""
 
     namespace: str
     pod: str
@@ -293,7 +293,7 @@ def _not_numbers(readings: Sequence[ReadPod]) -> Live | None:
 def _uncounted(readings: Sequence[ReadPod], window_s: float, staleness_s: float) -> Live | None:
     """Engines of which there are counters, and never was the gauge that tells of fresh samples."""
     for pod, reading in readings:
-        # Counters outlive the gauge by a window: where that is longer than it is looked for, the samples may be old.
+        # Counters outlive the gauge by a window: if the window is longer than the lookback, the samples may be old.
         if {LAST_SEEN, "running"} & reading.stats.keys() or window_s > looked_back_s(staleness_s):
             continue
         return _partial(pod, ["running"])

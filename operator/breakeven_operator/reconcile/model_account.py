@@ -93,7 +93,7 @@ def with_window(
     rules: AccountRules,
     now: datetime,
 ) -> ModelAccount | None:
-    """The account with the present window in it, where that neither overlaps the last one nor says what others have said.
+    """The account with the present window in it, if that neither overlaps the last one nor says what others have said.
 
     Args:
         account: of this arm and profile; None: there is none yet.
@@ -101,7 +101,7 @@ def with_window(
         running: the arm in place at the present load.
         none: no speculation at the present load; None if it has no law.
         figures: of the window; settled and usable.
-        drifted: says what lies outside of what was calibrated; asked only where a window may be added.
+        drifted: says what lies outside of what was calibrated; asked only if a window may be added.
         rules: how the account is kept.
         now: end of the window.
     """

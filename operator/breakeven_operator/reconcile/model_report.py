@@ -35,7 +35,7 @@ def model_status(
     memory: MemoryStatus,
     now: datetime,
 ) -> ModelStatus | None:
-    """The account in figures; None before its first window, and where no profile predicts.
+    """The account in figures; None before its first window, and if no profile predicts.
 
     Args:
         spec: of the service.

@@ -1,6 +1,6 @@
 """Objectives held against what users see: measured quantiles with their bounds, whatever the model says.
 
-An objective is kept or missed where the bounds of the measured quantile lie on one side of its limit. They hold the width of
+An objective is kept or missed if the bounds of the measured quantile lie on one side of its limit. They hold the width of
 a bucket, so a limit between two edges of vLLM's histogram may stay uncertain for ever; one on an edge does not.
 A finding counts once it has stood for longer than a window: two windows that share no request then say the same.
 """

@@ -38,7 +38,7 @@ def _contradicted(choice: Choice) -> bool:
 
 
 def with_measured(message: str, choice: Choice) -> str:
-    """The sentence, with what measured latency says where the profile's figure does not hold."""
+    """The sentence, with the measured latency if the profile's figure does not hold."""
     known = choice.speedup
     if known is None or not _contradicted(choice):
         return message

@@ -38,7 +38,7 @@ class RollReading:
 
     Attributes:
         times_s: ends of the blocks (Unix time, s), ascending.
-        pods: statistics by pod and name, each of one value per time; NaN where there is none.
+        pods: statistics by pod and name, each of one value per time; NaN if there is none.
         error: one line when Prometheus gave no usable answer.
     """
 

@@ -37,7 +37,7 @@ class ExpectedSpeedup:
     """Figures a change of arm was decided on.
 
     Attributes:
-        speedup: latency of the old arm over that of the new one; infinite where only the old arm is saturated.
+        speedup: latency of the old arm over that of the new one; infinite if only the old arm is saturated.
         load_rps: load per replica. latency_s: measured mean latency of the old arm.
     """
 
@@ -309,7 +309,7 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
 
 
 def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
-    """Why waiting is over, with the way out where a single replica has no spare GPU."""
+    """Why waiting is over, with the way out if a single replica has no spare GPU."""
     said = trouble.message
     if trouble.patience is not Patience.NONE:
         said += f" (for {waited.total_seconds():.0f} s)"

@@ -44,7 +44,7 @@ class FleetNeed:
         figures: the load; None while it is not known.
         recommended: replicas for it; None if load or capacity are not known.
         scaled_by: field manager of the autoscaler that scales the target; None: no autoscaler has been seen to.
-        fewest: which arm needs fewest replicas for it; None as `recommended`, or where the running arm's need is not known.
+        fewest: which arm needs fewest replicas for it; None as `recommended`, or if the running arm's need is not known.
     """
 
     capacities: tuple[Capacity, ...]

@@ -92,7 +92,7 @@ def _decided(status: Mapping[str, Any]) -> object:
 
 
 def _since_s(before: object, after: object) -> float:
-    """Time (s) from one decision to another; 0 where one was never made."""
+    """Time (s) from one decision to another; 0 if one was never made."""
     if not isinstance(before, str) or not isinstance(after, str):
         return 0.0
     return (datetime.fromisoformat(after) - datetime.fromisoformat(before)).total_seconds()

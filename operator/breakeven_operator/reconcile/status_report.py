@@ -195,7 +195,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
 
 
 def _with_overload(message: str, running: ArmEvaluation | None) -> str:
-    """The sentence, with a remark where the load is beyond what the running arm can carry."""
+    """The sentence, with a remark if the load is beyond what the running arm can carry."""
     if running is None or running.utilisation <= 1:
         return message
     return (

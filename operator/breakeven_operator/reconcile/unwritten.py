@@ -26,7 +26,7 @@ class UnwrittenMemory:
 
 
 def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) -> SpeculativeService:
-    """The service with the memory of its last decision, where nobody has written another one since.
+    """The service with the memory of its last decision, if nobody has written another one since.
 
     Args:
         service: as the API server holds it.

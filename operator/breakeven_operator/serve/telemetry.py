@@ -131,7 +131,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ),
     ServiceGauge(
         "breakeven_target_replicas",
-        "Replicas that the target asks for; scaled_by names the autoscaler that set them and is empty where none has.",
+        "Replicas that the target asks for; scaled_by names the autoscaler that set them and is empty if none has.",
         _target_replicas,
         ("scaled_by",),
     ),

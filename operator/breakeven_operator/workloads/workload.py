@@ -324,7 +324,7 @@ def _managers_of_value(meta: Mapping[str, Any], path: Iterable[str]) -> tuple[st
 
 
 def _autoscaler(meta: Mapping[str, Any]) -> str | None:
-    """Field manager of the number of replicas, where it was set as autoscalers set it: by the subresource `scale`.
+    """Field manager of the number of replicas, if it was set as autoscalers set it: by the subresource `scale`.
 
     Kubernetes' own autoscaler writes as the controller manager, for KEDA too; `kubectl scale` uses the same subresource.
     Nothing else has to be read, and no right to read autoscalers is needed.
