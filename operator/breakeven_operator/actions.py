@@ -68,7 +68,7 @@ class Create:
     """Create an object of an owned kind from a full manifest; one that exists already counts as done.
 
     Attributes:
-        known_profiles: uids of the service's profiles that were decided upon, where another one would make this needless.
+        known_profiles: uids of the service's profiles that were decided upon, if another one would make this needless.
     """
 
     resource: Resource

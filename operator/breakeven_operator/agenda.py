@@ -1,9 +1,9 @@
 """Which services a cycle decides about.
 
-A decision takes some 6 to 14 ms of CPU: a thousand of them in every cycle would fill half a core or more, and most would
-say what the last one said. So a cycle decides about the services that have something under way, about those of which an
-object changed, and about the others the sooner the further their figures have moved. All it remembers is a cache: a new
-process decides about every service.
+A decision takes some 6 to 14 ms of CPU: a thousand decisions in every cycle would fill half a core or more, and most would
+repeat the last ones. So a cycle decides about services that have something under way, or of which an object changed. It
+decides about the others the sooner, the further their figures have moved. All that is remembered is a cache: a new process
+decides about every service.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _UNTIL_OVER = frozenset({Reason.DWELLING, ClusterReason.METRICS_IMPOSSIBLE})
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What a decision about one service rests on, cheap enough to be made of every service in every cycle.
+    """Grounds of a decision about one service, cheap enough to be made for every service in every cycle.
 
     Attributes:
         state: versions of the objects, and what has no size: which pods report, how fresh they are, what went wrong.
         figures: answered and offered load, latency, tokens per step, lengths and acceptance, of all pods together, part of requests finished; finite, 0
-            where there is none.
+            if there is none.
         window_s: time that the figures are means of.
     """
 
@@ -65,14 +65,14 @@ class Grounds:
     window_s: float
 
     def rest_s(self, now: Grounds) -> float:
-        """How long a decision that was made on these stands where there are others now, s; 0: no longer."""
+        """How long a decision that was made on these grounds stands if there are others now, s; 0: no longer."""
         if self.state != now.state:
             return 0.0
         return _rest_s(self.window_s, max(map(_change, self.figures, now.figures), default=0.0))
 
 
 def _rest_s(window_s: float, moved: float) -> float:
-    """How long a decision stands where a figure has moved by such a part since, s."""
+    """How long a decision stands if a figure has moved by such a part since, s."""
     return min(_LONGEST_REST_S, window_s * _SMALL / moved) if moved > 0.0 else _LONGEST_REST_S
 
 
@@ -134,7 +134,7 @@ class Agenda:
 
 
 def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
-    """How long a decision stands where nothing around its service changes, s.
+    """How long a decision stands if nothing around its service changes, s.
 
     Args:
         item: what was decided.
@@ -159,7 +159,7 @@ def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
 
 
 def _until_its_moment_s(uid: str, now: datetime) -> float:
-    """Time (s) to the moment of a service in each five minutes, told by its uid: after a start all were decided about at once."""
+    """Time (s) to the moment of a service in each five minutes, by its uid: after a start all services were decided about at once."""
     moment_s = zlib.crc32(uid.encode()) / 2.0**32 * _LONGEST_REST_S
     return _LONGEST_REST_S - (now.timestamp() - moment_s) % _LONGEST_REST_S
 
@@ -196,7 +196,7 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
 
 
 def survey(world: Snapshot, observer: Observer, gpu_label: str, now: datetime) -> dict[str, Grounds]:
-    """What each service's decision would rest on now, by uid, in the order of their names.
+    """Grounds of each service's decision now, by uid, in the order of the services' names.
 
     Args: see _Surveyor.
     """
@@ -317,7 +317,7 @@ def _buckets(
 
 
 def _figures(window: Window) -> tuple[float, ...]:
-    """See Grounds.figures; of sums over pods, where what was not counted is 0."""
+    """See Grounds.figures; of sums over pods, in which a missing count is 0."""
     figures = (
         window.requests,
         window.total_rps,

@@ -105,35 +105,18 @@ async def _parts(
     ProcessCollector(registry=registry)
     telemetry = Telemetry(registry)
     clock = SystemClock()
-    unreadable = UnreadableObjects(clock, lambda kind: telemetry.unreadable_objects.labels(kind).inc())
-    cluster = await KubernetesCluster.connect(
-        settings.kubeconfig or None,
-        counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
-        unreadable=unreadable.found,
-    )
+    cluster = await _connected(settings, clock, telemetry)
     own = PrometheusAccess(settings.prometheus_address) if settings.prometheus_address else None
-    metrics = PrometheusClient(
-        cluster,
-        timeout_s=settings.prometheus_timeout_s,
-        own=own,
-        bearer_file=settings.prometheus_bearer_file,
-        ca_file=settings.prometheus_ca_file,
-        allowed=settings.prometheus_allowed_addresses,
-    )
+    metrics = _prometheus(settings, cluster, own)
 
     def wake() -> None:
         loop.wake()
 
+    namespaces = settings.watch_namespaces
     objects: ClusterObjects = (
-        ListedObjects(cluster, settings.watch_namespaces)
+        ListedObjects(cluster, namespaces)
         if once
-        else WatchedObjects(
-            cluster,
-            clock,
-            namespaces=settings.watch_namespaces,
-            relist_s=settings.relist_s,
-            wake=wake,
-        )
+        else WatchedObjects(cluster, clock, namespaces=namespaces, relist_s=settings.relist_s, wake=wake)
     )
     observer = Observer(
         cluster,
@@ -164,14 +147,7 @@ async def _parts(
         observer,
         writer,
         telemetry,
-        CycleSettings(
-            trial=settings.trial,
-            trial_cluster_role=settings.trial_cluster_role,
-            status_refresh_s=settings.status_refresh_s,
-            max_parallel_rolls=settings.max_parallel_rolls,
-            max_parallel_calibrations=settings.max_parallel_calibrations,
-            **({"deciding_s": math.inf} if once else {}),
-        ),
+        _cycle_settings(settings, once=once),
     )
     health = Health(clock, settings.cycle_s)
     leadership = _NoLease() if dry_run else lease
@@ -183,6 +159,41 @@ async def _parts(
         await metrics.close()
         await cluster.close()
         identity.release()
+
+
+async def _connected(settings: Settings, clock: SystemClock, telemetry: Telemetry) -> KubernetesCluster:
+    """The cluster, whose requests and unreadable objects are counted."""
+    unreadable = UnreadableObjects(clock, lambda kind: telemetry.unreadable_objects.labels(kind).inc())
+    return await KubernetesCluster.connect(
+        settings.kubeconfig or None,
+        counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
+        unreadable=unreadable.found,
+    )
+
+
+def _prometheus(
+    settings: Settings, cluster: KubernetesCluster, own: PrometheusAccess | None
+) -> PrometheusClient:
+    return PrometheusClient(
+        cluster,
+        timeout_s=settings.prometheus_timeout_s,
+        own=own,
+        bearer_file=settings.prometheus_bearer_file,
+        ca_file=settings.prometheus_ca_file,
+        allowed=settings.prometheus_allowed_addresses,
+    )
+
+
+def _cycle_settings(settings: Settings, *, once: bool) -> CycleSettings:
+    """Settings of the cycles; one that is the only one takes the time that it needs."""
+    return CycleSettings(
+        trial=settings.trial,
+        trial_cluster_role=settings.trial_cluster_role,
+        status_refresh_s=settings.status_refresh_s,
+        max_parallel_rolls=settings.max_parallel_rolls,
+        max_parallel_calibrations=settings.max_parallel_calibrations,
+        **({"deciding_s": math.inf} if once else {}),
+    )
 
 
 async def _cycles(parts: _Parts) -> None:

@@ -53,7 +53,7 @@ class ClusterReason(StrEnum):
     TARGET_NOT_FOUND = (
         "TargetNotFound",
         "No object has the name in targetRef, in this namespace. A calibration under way ends and frees its GPU.",
-        "Create the target (a calibration that ended begins anew once it serves), or delete this SpeculativeService and make one for the right target.",
+        "Create the target (a calibration that ended begins again once the target serves), or delete this SpeculativeService and make one for the right target.",
     )
     TARGET_UNREADABLE = (
         "TargetUnreadable",
@@ -216,7 +216,7 @@ class ClusterReason(StrEnum):
     PROFILE_UNREADABLE = (
         "ProfileUnreadable",
         "The profile was written by another version or damaged.",
-        "Delete the SpeculationProfile; it is measured anew.",
+        "Delete the SpeculationProfile; it is measured again.",
     )
     MODEL_AGREES = (
         "ModelAgrees",
@@ -229,7 +229,7 @@ class ClusterReason(StrEnum):
     )
     MODEL_DISAGREES = (
         "ModelDisagrees",
-        "Requests of the arm in place have surely taken longer, or less long, than the profile's own bounds for updatePolicy.disagreementSeconds: it is not taken at its word any more, and a calibration is asked for.",
+        "Requests of the arm in place have taken significantly longer, or less long, than the profile predicts, for updatePolicy.disagreementSeconds: the profile is suspect, and a calibration is asked for.",
         "Wait for the calibration. If the next profile disagrees as well, look for what calibration pods do not have: another node, neighbours on the GPU, a proxy in the measured latency, other prompts.",
     )
     PROFILE_SUSPECT = (
@@ -306,7 +306,7 @@ class ClusterReason(StrEnum):
     SCHEDULE_NOT_MEASURED = (
         "ScheduleNotMeasured",
         "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",
-        "Nothing to do where the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
+        "Nothing to do if the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
     )
     SCHEDULE_MADE = (
         "ScheduleMade",
@@ -398,12 +398,12 @@ class ClusterReason(StrEnum):
     ROLL_FINISHED = "RollFinished", "All pods of the target run the new arm."
     ROLL_CONFIRMED = (
         "RollConfirmed",
-        "Measured: requests are faster on the new arm than on the old one at equal load, and not surely less so than was promised for it.",
+        "Measured: requests are faster on the new arm than on the old one at equal load, and by no significantly smaller factor than was promised for it.",
     )
     ROLL_NOT_WORSE = (
         "RollNotWorse",
-        "Measured: the new arm loses no more than 5 % against the old one; or it gains, and surely less than was promised.",
-        "Compare promise and measurement in status.history; where the measurement falls short of the promise, ask for a calibration.",
+        "Measured: the new arm loses no more than 5 % against the old one; or it gains, and significantly less than was promised.",
+        "Compare promise and measurement in status.history; if the measurement falls short of the promise, ask for a calibration.",
     )
     ROLL_UNPROVEN = (
         "RollUnproven",
@@ -417,7 +417,7 @@ class ClusterReason(StrEnum):
     )
     ROLL_DISPROVED = (
         "RollDisproved",
-        "Measured: requests are surely slower on the new arm than on the old one at equal load, and surely slower than was promised; the roll is undone at once, a pinned arm stays.",
+        "Measured: requests are significantly slower on the new arm than on the old one at equal load, and than was promised; the roll is undone at once, a pinned arm stays.",
         "Look for changed lengths or acceptance; ask for a calibration.",
     )
     ROLL_FAILS_REQUESTS = (
@@ -480,7 +480,7 @@ class ClusterReason(StrEnum):
     OUTAGE_NOT_ALLOWED = (
         "OutageNotAllowed",
         "The target's strategy takes every pod away at once, and updatePolicy.allowOutage does not allow that now.",
-        "Roll by surge where a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
+        "Roll by surge if a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
     )
     ROLL_QUEUED = (
         "RollQueued",

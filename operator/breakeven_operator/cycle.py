@@ -52,7 +52,7 @@ from breakeven_operator.resources.sharing import sharing
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.workloads.known import kind_of, target_of
-from breakeven_operator.workloads.workload import Workload, observe
+from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from breakeven_operator.writer import Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
@@ -69,10 +69,10 @@ _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.U
 
 @dataclass(frozen=True, slots=True)
 class CycleSettings:
-    """What the loop needs of the operator's settings.
+    """Settings of the operator that the loop needs.
 
     Attributes:
-        deciding_s: longest time of deciding in one cycle; who is left waits for the next one, which begins at once.
+        deciding_s: longest time of deciding in one cycle; the services left wait for the next cycle, which begins at once.
     """
 
     trial: TrialSettings
@@ -85,7 +85,7 @@ class CycleSettings:
 
 @dataclass(slots=True)
 class CycleReport:
-    """What a cycle did, for the health probe, the log and the tests.
+    """Outcome of a cycle, for the health probe, the log and the tests.
 
     Attributes:
         services: seen. errors: plans that were not carried out to their end.
@@ -127,14 +127,14 @@ class Reconciler:
         self._left = 0
         self._fits_left = 0
         self._bytes_left = 0
-        # By uid of the service: as /metrics shows it since its last decision, whose status was written just like that, what
-        # decisions have learned that none was written for, and what was last logged.
+        # By uid of the service: the service as /metrics shows it; whether that status was written; lessons of decisions
+        # without a write; the verdict that was last logged.
         self._shown: dict[str, SpeculativeService] = {}
         self._written: set[str] = set()
         self._unwritten: dict[str, UnwrittenMemory] = {}
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
-        # What a person may change so that refused writes are tried again at once.
+        # Generation and resume token: if a person changes them, refused writes are tried again at once.
         self._asked: dict[str, tuple[int, str]] = {}
 
     def age_s(self) -> float:
@@ -156,9 +156,7 @@ class Reconciler:
         world = await self._observer.observe(soon=self._left > 0)
         passed(CycleStage.READING)
         now = self._clock.now()
-        report = CycleReport(
-            services=len(world.services) + len(world.invalid),
-        )
+        report = CycleReport(services=len(world.services) + len(world.invalid))
         self._forget(world)
         due, grounds = self._due(world, now)
         passed(CycleStage.COMPARING)
@@ -168,32 +166,9 @@ class Reconciler:
         outcomes, failures = self._decide(legible, grounds, now, report)
         passed(CycleStage.DECIDING)
         report.left += len(due) - len(legible.ready) - len(legible.awaited)
-        gate = asyncio.Semaphore(_WRITERS)
-
-        async def handle(place: int) -> None:
-            item = outcomes[place]
-            async with gate:
-                try:
-                    outcomes[place] = await self._handle(world, item, report)
-                except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
-                    # The status of this cycle may be written already: what comes after it starts from it.
-                    announced = item.service.with_status(item.outcome.status)
-                    self._report_surprise(announced, error, report)
-                    failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
-
-        await asyncio.gather(*map(handle, range(len(outcomes))))
+        await self._handle_all(world, outcomes, failures, now, report)
         passed(CycleStage.WRITING)
-        for failure in failures:
-            self._note(await self._writer.carry_out(failure.plan), report)
-        for manifest, problem in world.invalid:
-            try:
-                await self._say_invalid(manifest, problem, now, report)
-            except Exception:  # noqa: BLE001 - reported in full, and the other services go on
-                _LOG.exception("saying that %s is invalid failed", NamespacedName.of(manifest))
-                self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
-        names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
-        for action in housekeeping.abandoned(world.profiles, names, now):
-            self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
+        await self._say_unhandled(world, failures, now, report)
         passed(CycleStage.REPORTING)
         self._fits_left = _FITS_PER_CYCLE
         self._bytes_left = _FILES_PER_CYCLE
@@ -209,13 +184,53 @@ class Reconciler:
         passed(CycleStage.PUBLISHING)
         return report
 
+    async def _handle_all(
+        self,
+        world: Snapshot,
+        outcomes: list[Decided],
+        failures: list[Failed],
+        now: datetime,
+        report: CycleReport,
+    ) -> None:
+        """Carry all plans out, a few at a time; outcomes become the last ones, and surprises are added to the failures."""
+        gate = asyncio.Semaphore(_WRITERS)
+
+        async def handle(place: int) -> None:
+            item = outcomes[place]
+            async with gate:
+                try:
+                    outcomes[place] = await self._handle(world, item, report)
+                except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
+                    # The status of this cycle may be written already: what comes after it starts from it.
+                    announced = item.service.with_status(item.outcome.status)
+                    self._report_surprise(announced, error, report)
+                    failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
+
+        await asyncio.gather(*map(handle, range(len(outcomes))))
+
+    async def _say_unhandled(
+        self, world: Snapshot, failures: Sequence[Failed], now: datetime, report: CycleReport
+    ) -> None:
+        """Report services without a decision and those that break a rule; tidy up profiles without a service."""
+        for failure in failures:
+            self._note(await self._writer.carry_out(failure.plan), report)
+        for manifest, problem in world.invalid:
+            try:
+                await self._say_invalid(manifest, problem, now, report)
+            except Exception:  # noqa: BLE001 - reported in full, and the other services go on
+                _LOG.exception("saying that %s is invalid failed", NamespacedName.of(manifest))
+                self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+        names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
+        for action in housekeeping.abandoned(world.profiles, names, now):
+            self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
+
     def _due(self, world: Snapshot, now: datetime) -> tuple[list[SpeculativeService], Mapping[str, Grounds]]:
         """The services to decide about, those first that have waited longest, and what decisions would rest on, by uid."""
         services = {service.metadata.uid: service for service in world.services}
         grounds = self._grounds(world, now)
         due = self._agenda.due(grounds, self._clock.monotonic())
         for uid in grounds.keys() - set(due):
-            # A decision that stands counts as if it were made anew.
+            # A decision that stands counts as if it were made again.
             action, _, reason = self._verdicts[uid]
             self._telemetry.decided(services[uid], action, reason)
         return [services[uid] for uid in due], grounds
@@ -279,7 +294,7 @@ class Reconciler:
             self._writer.failures.hurry(meta.uid, now)
 
     def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
-        """What decisions would rest on; where a defect hides that, each service has new grounds and is decided about."""
+        """Grounds of decisions, by uid; if a defect hides them, each service has new grounds and is decided about."""
         try:
             return survey(world, self._observer, self._settings.trial.gpu_label, now)
         except Exception:  # noqa: BLE001 - reported in full, and every service is decided about
@@ -300,7 +315,7 @@ class Reconciler:
         present = {*world.manifests, *(run["metadata"]["uid"] for run in world.runs)}
         valid = {service.metadata.uid for service in world.services}
         self._shown = {uid: service for uid, service in self._shown.items() if uid in valid}
-        # What stands in the cluster is in memory already: two of each status would be a quarter of this process.
+        # A status of the cluster is in memory already: two of each would be a quarter of this process.
         self._shown |= {s.metadata.uid: s for s in world.services if s.metadata.uid in self._written}
         self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
         self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
@@ -349,18 +364,20 @@ class Reconciler:
         return observe(
             kind_of(service),
             manifest,
-            world.makers_of(service),
-            world.target_pods(service),
-            world.node_labels,
+            NearbyObjects(
+                world.makers_of(service),
+                world.target_pods(service),
+                world.node_labels,
+                world.lost_nodes,
+                world.warnings,
+            ),
             container_name=service.spec.target_ref.container_name,
             gpu_label=self._settings.trial.gpu_label,
             now=now,
-            lost_nodes=world.lost_nodes,
-            warnings=world.warnings,
         )
 
     async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:
-        """Carry out what was decided about a service; what was decided in the end, where a write was refused."""
+        """Carry out what was decided about a service; the last decision, if a write was refused."""
         service, observation, outcome = item.service, item.observation, item.outcome
         plan = outcome.plan
         started = self._clock.monotonic()
@@ -369,7 +386,7 @@ class Reconciler:
             self._written.add(service.metadata.uid)
         if result.conflict and observation.workload is not None:
             yielded = await self._writer.carry_out(
-                conflicted(service, outcome.status, observation.workload, result.conflict, self._clock.now())
+                conflicted(service, outcome, observation.workload, result.conflict, self._clock.now())
             )
             self._note(yielded, report)
         self._note(result, report)
@@ -420,7 +437,7 @@ class Reconciler:
         return replace(item, service=service, outcome=outcome)
 
     async def _keep_house(self, world: Snapshot, service: SpeculativeService, report: CycleReport) -> None:
-        """The CronJob of a service; a plan of its own, so that nothing else waits where it is refused."""
+        """The CronJob of a service; a plan of its own, so that nothing else waits if it is refused."""
         key = NamespacedName(service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
         upkeep = housekeeping.schedule(
             world.manifests[service.metadata.uid],
@@ -499,7 +516,7 @@ class Reconciler:
         if result.failed is not None and result.failed.refused:
             await self._say_refused(view, result.failed, now, report)
         for done in result.fits:
-            # What was written before the fit, the last arm's end among it, is part of what comes after it.
+            # The run is read again, because the end of its last arm was written before the fit.
             run = await self._cluster.get(RUNS, ref.namespace, ref.name)
             if run is None or run["metadata"].get("uid") != ref.uid:
                 return

@@ -56,7 +56,7 @@ class Runs(Protocol):
     """The part of the cluster that a trial uses."""
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
-        """One object, None when there is none."""
+        """One object, None if there is none."""
         ...
 
     async def apply(
@@ -73,7 +73,7 @@ class TrialEnvironment:
     Attributes:
         namespace, run: the CalibrationRun.
         arm_name: the arm as the run calls it.
-        schedule: the draft length per batch size that the engine runs; None where it drafts by one length.
+        schedule: the draft length per batch size that the engine runs; None if it drafts by one length.
         sweep: what to measure.
         endpoint: the engine.
     """
@@ -254,7 +254,7 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
     """
     store = PointStore(trial, runs)
     run = await store.load()
-    # Rates measured for the arms before this one are taken over where they fit, so that arms meet at equal loads.
+    # Rates measured for the arms before this one are taken over if they fit, so that arms meet at equal loads.
     others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
     identity = trial.sweep.workload.identity
     if any(point.sweep not in {None, identity} for point in others):

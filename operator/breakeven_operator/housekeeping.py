@@ -69,7 +69,7 @@ def schedule(
 def mark_in_force(
     namespace: str, entries: Iterable[ProfileEntry], in_force: ProfileEntry | None
 ) -> tuple[WriteStatus, ...]:
-    """Say on each profile whether decisions use it, where that has changed."""
+    """Say on each profile whether decisions use it, if that has changed."""
     changes = []
     for entry in entries:
         used = in_force is not None and entry.uid == in_force.uid

@@ -54,7 +54,7 @@ class Loop:
         health: is informed of every turn of the loop and of what the turn did.
         telemetry: the operator's metrics.
         clock: monotonic time.
-        cycle_s: longest time between two cycles; one that failed is repeated after 5 s where that is sooner.
+        cycle_s: longest time between two cycles; one that failed is repeated after 5 s if that is sooner.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Loop:
             await self._lease.release()
 
     async def once(self) -> CycleReport | None:
-        """One cycle; None when the world could not be read."""
+        """One cycle; None if the world could not be read."""
         started = self._clock.monotonic()
         try:
             report = await self._fleet.cycle()

@@ -32,7 +32,7 @@ class ClusterError(Exception):
 
     Attributes:
         status: HTTP status, 0 when there was no answer.
-        said: the server's own sentence; the whole text where there is none.
+        said: the server's own sentence; the whole text if there is none.
     """
 
     def __init__(self, message: str, status: int = 0, said: str = "") -> None:
@@ -123,7 +123,7 @@ class ClusterReader(Protocol):
         ...
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
-        """One object, None when there is none."""
+        """One object, None if there is none."""
         ...
 
 
@@ -143,7 +143,7 @@ class WatchedCluster(ClusterReader, Protocol):
                 every object that there is, as ADDED, and a SYNCED after them.
 
         Raises:
-            ClusterError: with status 410 where `version` is too old to begin at; with 0 where the connection broke, or
+            ClusterError: with status 410 if `version` is too old to begin at; with 0 if the connection broke, or
                 nothing was heard for longer than bookmarks take.
         """
         ...
@@ -176,7 +176,7 @@ class Cluster(ClusterReader, Protocol):
         """Delete with dependents in the background; an absent object is fine.
 
         Returns:
-            The object, where finalizers still hold it; None when it is gone.
+            The object, if finalizers still hold it; None if it is gone.
         """
         ...
 
@@ -263,7 +263,7 @@ class Samples:
 
     Attributes:
         labels: label set without the metric's name.
-        values: (time in s since the epoch, value), oldest first, where there were any; a value may be NaN or infinite.
+        values: (time in s since the epoch, value), oldest first, if there were any; a value may be NaN or infinite.
     """
 
     labels: Mapping[str, str]

@@ -80,7 +80,7 @@ class WriteResult:
     Attributes:
         plan: that was carried out.
         done: actions that took effect (in a dry run: none).
-        error: why the rest was left; None when all was done.
+        error: why the rest was left; None if all was done.
         conflict: field managers that own what was to be written.
         fits: outcomes of Fit actions.
         failed: the write that was tried and failed. waiting: the one that was not tried, because it failed a moment ago.

@@ -5,6 +5,7 @@ import re
 import ssl
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -397,9 +398,8 @@ def trial_job(namespace, target_is=lambda _: None):
         world.view(), CalibrationRun.read(world.run, "run"), SpeculativeService.read(world.service, "service")
     )
     limits = TrialLimits(sweep_s=500, active_s=1500)
-    return json.loads(
-        json.dumps(build_job(world.run, plan, plan.arms[1], world.workload, (), SETTINGS, limits))
-    )
+    view = replace(world.view(), selectors=(), settings=SETTINGS)
+    return json.loads(json.dumps(build_job(view, plan, plan.arms[1], limits)))
 
 
 def cron_job(namespace):

@@ -28,7 +28,7 @@ from breakeven_operator.reconcile.fleet_query import (
     sums_query,
 )
 from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import Live, read_fleet
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_fleet
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.workloads.workload import PodState
@@ -101,7 +101,7 @@ def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tm
         answer = asked(address, query.replace(f"[{WINDOW_S}s]", f"[{WINDOW_S}s] @ {end_s}"))
     counted = [PodState(name, name, True, None, 20.0, False, "node", "", None) for name in pods]
     fresh = Live(ClusterReason.METRICS_AVAILABLE, "fresh")
-    found = latencies_of(read_latencies(answer), "llm", counted, "chat", fresh)
+    found = latencies_of(read_latencies(answer), WatchedPods("llm", "chat", counted), fresh)
     assert set(found.histograms) == {"e2e", "ttft"}
     lately = [
         request

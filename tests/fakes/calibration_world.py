@@ -33,7 +33,7 @@ from breakeven_operator.kinds import JOBS, PROFILES, RUNS
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.workloads.deployment import DEPLOYMENT
-from breakeven_operator.workloads.workload import PodState, Workload, observe
+from breakeven_operator.workloads.workload import NearbyObjects, PodState, Workload, observe
 
 START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
@@ -176,7 +176,7 @@ class World:
         if self.target is None:
             return None
         found = observe(
-            DEPLOYMENT, self.target, [], [], {}, container_name="vllm", gpu_label="gpu", now=self.now
+            DEPLOYMENT, self.target, NearbyObjects(), container_name="vllm", gpu_label="gpu", now=self.now
         )
         pod = PodState("a", "a", True, START, 20.0, False, "a100-7", f"vllm@{self.image_digest}", None)
         return replace(

@@ -24,7 +24,7 @@ from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.presence import node_is_lost
-from breakeven_operator.workloads.workload import observe
+from breakeven_operator.workloads.workload import NearbyObjects, observe
 from breakeven_operator.writer import Writer
 from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
@@ -323,13 +323,15 @@ class FleetWorld:
         return observe(
             DEPLOYMENT,
             deployment,
-            self.cluster.of(REPLICASETS),
-            self.cluster.of(PODS),
-            {"a100-0": {"nvidia.com/gpu.product": GPU}},
+            NearbyObjects(
+                self.cluster.of(REPLICASETS),
+                self.cluster.of(PODS),
+                {"a100-0": {"nvidia.com/gpu.product": GPU}},
+                [node["metadata"]["name"] for node in self.cluster.of(NODES) if node_is_lost(node)],
+            ),
             container_name=None,
             gpu_label="nvidia.com/gpu.product",
             now=self.clock.now(),
-            lost_nodes=[node["metadata"]["name"] for node in self.cluster.of(NODES) if node_is_lost(node)],
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Surroundings of a trial driver: its environment, and the CalibrationRun that takes its points."""
+"""NearbyObjects of a trial driver: its environment, and the CalibrationRun that takes its points."""
 
 from __future__ import annotations
 

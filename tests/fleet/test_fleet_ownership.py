@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, SERVICES
 from fakes.fleet_world import VALUE, FleetWorld
 
@@ -31,11 +32,11 @@ def replaced(note: str):
     return edit
 
 
-async def rolled() -> FleetWorld:
+async def rolled(*, judged: bool = True) -> FleetWorld:
     world = FleetWorld(
         lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
     )
-    await world.speculate()
+    await world.speculate(judged=judged)
     return world
 
 
@@ -54,6 +55,12 @@ def annotate(world: FleetWorld, **annotations: str) -> None:
 
 def pause(world: FleetWorld, paused: bool) -> None:
     world.cluster.change(SERVICES, "llm", "chat", lambda service: service["spec"].update(paused=paused))
+
+
+def pin(world: FleetWorld, arm: str) -> None:
+    world.cluster.change(
+        SERVICES, "llm", "chat", lambda service: service["spec"]["updatePolicy"].update(pinnedArm=arm)
+    )
 
 
 async def test_an_initial_value_that_somebody_else_owns_is_a_conflict_and_not_fought():
@@ -284,3 +291,61 @@ async def test_a_new_value_of_the_resume_annotation_ends_a_back_off_once():
     await world.until(lambda: world.phase is None)
     assert world.status["history"][0]["result"] == "Confirmed"
     assert world.memory["failures"] == 0
+
+
+async def adopt(world: FleetWorld, manager: str = "argocd") -> None:
+    """Another writer applies the value that stands: nothing changes, and the next change by others is a conflict."""
+    annotated = {"metadata": {"annotations": {KEY: world.value}}}
+    body = {"metadata": {"namespace": "llm", "name": "chat-vllm"}, "spec": {"template": annotated}}
+    await world.cluster.apply(DEPLOYMENTS, body, manager=manager)
+
+
+async def before_the_last_word() -> FleetWorld:
+    """A roll whose measurement ends in the next cycle."""
+    world = await rolled(judged=False)
+    world.load(3.0)
+    for _ in range(120):
+        before = world.copied()
+        await world.cycle()
+        if world.phase is None:
+            return before
+    raise AssertionError("the roll was not judged")
+
+
+async def test_a_result_stays_in_the_history_if_the_change_after_it_is_a_conflict():
+    world = await before_the_last_word()
+    await adopt(world)
+    pin(world, "none")
+    await world.cycle()
+    assert world.memory["takenOverBy"] == "argocd"
+    assert (world.value, world.phase) == (VALUE, None)
+    assert [entry["result"] for entry in world.status["history"]] == ["Confirmed"]
+    for _ in range(3):
+        await world.cycle()
+    assert world.reason == "TakenOver"
+    assert [entry["result"] for entry in world.status["history"]] == ["Confirmed"]
+
+
+async def test_a_change_under_measurement_is_superseded_if_the_next_one_is_a_conflict():
+    world = await rolled(judged=False)
+    await adopt(world)
+    pin(world, "none")
+    await world.cycle()
+    assert (world.value, world.phase, world.memory["takenOverBy"]) == (VALUE, None, "argocd")
+    (entry,) = world.status["history"]
+    assert (entry["result"], entry["message"]) == ("Superseded", "argocd took the annotation over")
+
+
+async def test_a_roll_that_lost_stays_suspect_and_measured_if_its_undoing_is_a_conflict():
+    world = await rolled()
+    world.load(9.4)
+    await world.until(lambda: world.phase == "Rolling")
+    world.laws[NO_SPECULATION] = (4.0, 0.05)
+    world.load(9.4)
+    await adopt(world)
+    await world.until(lambda: world.memory.get("takenOverBy") is not None)
+    assert (world.value, world.phase) == ("null", None)
+    entry = world.status["history"][0]
+    assert (entry["result"], entry["reason"]) == ("Superseded", "RollDisproved")
+    assert float(entry["measuredSpeedup"]) < 0.8
+    assert world.memory["suspicion"]["profile"] == "chat-p1"

@@ -122,7 +122,7 @@ class _Template(msgspec.Struct):
 
 
 def _of_kind(kind: WorkloadKind) -> type[msgspec.Struct]:
-    """The shape of a kind of workloads: the template where that kind has it."""
+    """The shape of a kind of workloads: the template if that kind has it."""
     outer, *inner = kind.template_at
     part: type = _Template
     for name in reversed(inner):

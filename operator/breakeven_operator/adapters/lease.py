@@ -126,7 +126,7 @@ class Lease:
         if self._seen is None or self._seen.version != version:
             self._seen = _SeenLease(version, now)
             return False
-        # The other operator's duration counts where it is longer than ours, up to the longest that one accepts.
+        # The other operator's duration counts if it is longer than ours, up to the longest that one accepts.
         said_s = float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0)
         silent_s = max(self._lease_s, min(said_s, LONGEST_LEASE_S))
         return now - self._seen.at_s > silent_s

@@ -174,15 +174,7 @@ class Observer:
         manifests = await self._objects.read(SERVICES)
         services, invalid = self._parsed(manifests)
         if not manifests:
-            present = (self._present.read({}), self._sums.read({}), self._pods.read({}))
-            others = (
-                self._pasts(()),
-                self._latencies.read((), self.watch_of),
-                self._rolls.read({}),
-                self._later.read((), self.watch_of),
-                self._arrivals.read((), self.watch_of),
-            )
-            await asyncio.gather(*present, *others)
+            await self._ask_nothing()
             return _nothing()
         interest = _interest(manifests, services)
         targets, (*made, pods), (jobs, crons, runs), nodes, profiles = await asyncio.gather(
@@ -196,13 +188,10 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        # Of the pods of a namespace only those of targets and of calibrations are asked about.
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
-        owners = {one["metadata"]["uid"] for one in readable.values()}
         makers = [one for found in made for one in found]
-        ours = {
-            one["metadata"]["uid"] for one in (*(m for m in makers if owner_uid(m) in owners), *jobs)
-        } | owners
+        # Of the pods of a namespace only those of targets and of calibrations are asked about.
+        ours = _uids_of_owners(readable.values(), makers, jobs)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
@@ -218,16 +207,11 @@ class Observer:
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
             targets=readable,
-            unreadable_targets={
-                ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None
-            },
+            unreadable_targets=_problems(targets),
             makers=_by_owner(makers),
             pods=pods_by_namespace,
             pods_of=_by_owner(living),
-            pod_names={
-                namespace: frozenset(pod["metadata"]["name"] for pod in members)
-                for namespace, members in pods_by_namespace.items()
-            },
+            pod_names=_names(pods_by_namespace),
             claims=_claims(services),
             jobs=_by_namespace(jobs),
             cron_jobs={NamespacedName.of(c): c for c in crons},
@@ -247,6 +231,19 @@ class Observer:
             warnings=warnings,
             volume_claims=volume_claims,
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
+        )
+
+    async def _ask_nothing(self) -> None:
+        """There is no service: end the queries that are under way, and forget their answers."""
+        await asyncio.gather(
+            self._present.read({}),
+            self._sums.read({}),
+            self._pods.read({}),
+            self._pasts(()),
+            self._latencies.read((), self.watch_of),
+            self._rolls.read({}),
+            self._later.read((), self.watch_of),
+            self._arrivals.read((), self.watch_of),
         )
 
     def watch_of(self, service: SpeculativeService) -> Watch:
@@ -522,6 +519,26 @@ def _by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[P
 
 def _nothing() -> Snapshot:
     return Snapshot((), {}, (), {}, {}, {}, {}, {}, {}, {}, {}, (), {}, {}, {})
+
+
+def _uids_of_owners(
+    targets: Iterable[Manifest], makers: Iterable[Manifest], jobs: Iterable[Manifest]
+) -> set[str]:
+    """Uids of what owns the pods of targets and of calibrations: the targets, their makers, the Jobs."""
+    owners = {one["metadata"]["uid"] for one in targets}
+    theirs = (one for one in makers if owner_uid(one) in owners)
+    return owners | {one["metadata"]["uid"] for one in (*theirs, *jobs)}
+
+
+def _names(members: Mapping[str, Iterable[Manifest]]) -> dict[str, frozenset[str]]:
+    return {
+        namespace: frozenset(one["metadata"]["name"] for one in found) for namespace, found in members.items()
+    }
+
+
+def _problems(targets: Mapping[Ref, Manifest]) -> dict[Ref, str]:
+    """The targets that exist and could not be read, and why."""
+    return {ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None}
 
 
 def _by_namespace(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:

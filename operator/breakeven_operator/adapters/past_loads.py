@@ -63,7 +63,7 @@ class _Answer:
 class History:
     """Answers from memory for one step.
 
-    A query that does not end while a cycle waits goes on. The answer before it stands meanwhile; where there is none,
+    A query that does not end while a cycle waits goes on. The answer before it stands meanwhile; if there is none,
     the reading says which namespaces still wait for their first one.
 
     Args:

@@ -113,7 +113,7 @@ class _VectorRow(msgspec.Struct, gc=False):
         """The element as the port has it.
 
         Raises:
-            ValueError: there is no number where one is due.
+            ValueError: a number that is due is missing.
         """
         if self.value is not None:
             return InstantSample(self.metric, float(self.value.text))

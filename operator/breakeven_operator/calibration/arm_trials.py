@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
-from breakeven_operator.calibration import podcopy, schedule_making, sending
+from breakeven_operator.calibration import podcopy, schedule_making
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv, sweep_of
 from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition, job_ref
-from breakeven_operator.calibration.trial_state import Deadlines, TrialStage, TrialState, is_gone, read_trial
+from breakeven_operator.calibration.trial_state import TrialStage, TrialState, is_gone, read_trial
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.labels import ARM_LABEL
@@ -194,22 +194,7 @@ class Trials:
             for pod in self._view.pods
             if _label(pod, ARM_LABEL) == arm_label(planned.arm) and job is not None and _may_be_of(pod, job)
         ]
-        deadlines = Deadlines(
-            pending=timedelta(seconds=self.plan.pending_deadline_seconds),
-            startup=timedelta(seconds=self.plan.startup_deadline_seconds),
-        )
-        events = [event for event in self._view.events if job is not None and _about(event, job)]
-        discreet = sending.own_prompts(self.plan)
-        return read_trial(
-            job,
-            pods,
-            events,
-            deadlines,
-            self.transition.now,
-            discreet=discreet,
-            lost_nodes=self._view.lost_nodes,
-            warnings=self._view.warnings,
-        )
+        return read_trial(self._view, job, pods, self.plan, self.transition.now)
 
     def _job_name(self, planned: PlannedArm) -> str:
         return job_name(self.transition.run.metadata.name, planned.arm)
@@ -319,19 +304,9 @@ class Trials:
                 *self._write("waits for the arm before it to stop", planned),
                 *self._delete_jobs(keep=None),
             )
-        view, limits = self._view, self._limits(index)
-        assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
+        limits = self._limits(index)
         try:
-            job = build_job(
-                view.run,
-                self.plan,
-                planned,
-                view.target,
-                view.selectors,
-                view.settings,
-                limits,
-                view.network_policies,
-            )
+            job = build_job(self._view, self.plan, planned, limits)
         except podcopy.NotCopyableError as refusal:
             return self.transition.finish(RunPhase.FAILED, refusal.reason, refusal.message, self._counts())
         name = job["metadata"]["name"]
@@ -461,11 +436,6 @@ def _over(arm: ArmStatus, phase: ArmPhase, reason: ClusterReason, message: str, 
 def _label(manifest: Manifest, name: str) -> str | None:
     labels = manifest["metadata"].get("labels") or {}
     return labels.get(name)
-
-
-def _about(event: Manifest, job: Manifest) -> bool:
-    subject = event.get("regarding") or event.get("involvedObject") or {}
-    return subject.get("kind") == JOBS.kind and subject.get("uid") == job["metadata"].get("uid")
 
 
 def _may_be_of(pod: Manifest, job: Manifest) -> bool:

@@ -114,7 +114,7 @@ class ArmFinding:
             return None
 
     def break_even(self) -> str | None:
-        """`8.7 [8.1,9.4] rps`, or the verdict where there is no such load."""
+        """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load."""
         comparison = self.comparison
         if comparison is None:
             return None

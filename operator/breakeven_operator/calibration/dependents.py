@@ -69,23 +69,6 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
         return None
     meta = service["metadata"]
     labels = {**MANAGED_BY, SERVICE_LABEL: meta["name"]}
-    container: dict[str, Any] = {
-        "name": DRIVER,
-        "image": settings.image,
-        "command": ["breakeven-operator"],
-        "args": ["request-run"],
-        "env": [
-            {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-            {"name": "BREAKEVEN_SERVICE", "value": meta["name"]},
-            {"name": "BREAKEVEN_SERVICE_UID", "value": meta["uid"]},
-        ],
-        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {**SECURITY_CONTEXT, "runAsNonRoot": True},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [TOKEN_MOUNT],
-    }
-    if settings.image_pull_policy:
-        container["imagePullPolicy"] = settings.image_pull_policy
     return {
         "apiVersion": CRONJOBS.api_version,
         "kind": CRONJOBS.kind,
@@ -111,15 +94,38 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
                     "ttlSecondsAfterFinished": 3600,
                     "template": {
                         "metadata": {"labels": labels},
-                        "spec": {
-                            "restartPolicy": "Never",
-                            "serviceAccountName": account_name(meta["name"]),
-                            "automountServiceAccountToken": False,
-                            "containers": [container],
-                            "volumes": [token_volume()],
-                        },
+                        "spec": _asking_pod(service, settings),
                     },
                 },
             },
         },
+    }
+
+
+def _asking_pod(service: Manifest, settings: TrialSettings) -> dict[str, Any]:
+    """The pod that asks for a calibration of the service: one container of Breakeven's image, without a GPU."""
+    meta = service["metadata"]
+    container: dict[str, Any] = {
+        "name": DRIVER,
+        "image": settings.image,
+        "command": ["breakeven-operator"],
+        "args": ["request-run"],
+        "env": [
+            {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            {"name": "BREAKEVEN_SERVICE", "value": meta["name"]},
+            {"name": "BREAKEVEN_SERVICE_UID", "value": meta["uid"]},
+        ],
+        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {**SECURITY_CONTEXT, "runAsNonRoot": True},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [TOKEN_MOUNT],
+    }
+    if settings.image_pull_policy:
+        container["imagePullPolicy"] = settings.image_pull_policy
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": account_name(meta["name"]),
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        "volumes": [token_volume()],
     }

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from breakeven.tiers import Schedule
 from breakeven_operator.calibration import podcopy, sending
+from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import JOBS, RUNS
 from breakeven_operator.labels import (
     ARM_LABEL,
@@ -32,7 +33,6 @@ from breakeven_operator.resources.base import StatusModel
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
 from breakeven_operator.resources.candidates import table_of
 from breakeven_operator.workloads.served_engine import ServedEngine
-from breakeven_operator.workloads.workload import Workload
 
 DRIVER = "driver"
 _MAX_NAME = (
@@ -50,7 +50,7 @@ SECURITY_CONTEXT: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
-    # PodSecurity `restricted` asks for it where the target's pod names none.
+    # PodSecurity `restricted` asks for it if the target's pod names none.
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 """Privileges of every container that runs Breakeven's image: none."""
@@ -119,58 +119,39 @@ def account_name(service: str) -> str:
     return f"breakeven-{service}"
 
 
-def build_job(
-    run: Manifest,
-    plan: CalibrationPlan,
-    arm: PlannedArm,
-    target: Workload,
-    selectors: tuple[Manifest, ...],
-    settings: TrialSettings,
-    limits: TrialLimits,
-    policies: tuple[Manifest, ...] = (),
-) -> dict[str, Any]:
-    """The Job that measures one arm.
+def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: TrialLimits) -> dict[str, Any]:
+    """The Job that measures one arm, owned by the run.
 
     Args:
-        run: the CalibrationRun; it owns the Job.
+        view: of the run, with the target whose pod template is copied.
         plan: what the run measures.
         arm: which arm.
-        target: the workload whose pod template is copied.
-        selectors: label selectors that must not match the pod.
-        settings: what all Jobs have in common.
         limits: how long it may take.
-        policies: NetworkPolicies of the namespace.
 
     Raises:
         NotCopyableError: the template cannot be copied; the message says why.
     """
-    meta, template = run["metadata"], target.template
-    engine = podcopy.engine_of(target.engine)
+    assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
+    meta, template, settings = view.run["metadata"], view.target.template, view.settings
+    engine = podcopy.engine_of(view.target.engine)
     address = podcopy.engine_address(engine)
     own = {
         **MANAGED_BY,
-        SERVICE_LABEL: run["spec"]["serviceRef"]["name"],
+        SERVICE_LABEL: view.run["spec"]["serviceRef"]["name"],
         RUN_LABEL: meta["name"],
         ARM_LABEL: arm_label(arm.arm),
     }
-    labels = podcopy.pod_labels(template, target.manifest["spec"].get("selector") or {}, selectors, own)
-    podcopy.check_isolation(template, labels, policies)
-    spec = podcopy.pod_spec(engine, settings.gpu_label, plan.gpu_product)
-    config = sending.imposed(plan.workload, json.loads(arm.speculative_config), arm.k)
-    startup_s, discreet = plan.startup_deadline_seconds, sending.own_prompts(plan)
-    spec["initContainers"].append(podcopy.engine_sidecar(engine, config, startup_s, discreet=discreet))
-    spec["containers"] = [_driver(run, plan, arm, engine, address, settings, limits, spec)]
-    prompts = sending.volume_of(sending.workload_spec(plan.workload).prompts)
-    spec["volumes"] = [*(spec.get("volumes") or []), token_volume(), *([prompts] if prompts else [])]
-    spec |= {
-        "restartPolicy": "Never",
-        "serviceAccountName": account_name(run["spec"]["serviceRef"]["name"]),
-        # The engine is a third party's image: only the driver gets the token, by the volume above.
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 30,
-    }
-    if settings.priority_class:
-        spec["priorityClassName"] = settings.priority_class
+    selector = view.target.manifest["spec"].get("selector") or {}
+    labels = podcopy.pod_labels(template, selector, view.selectors, own)
+    podcopy.check_isolation(template, labels, view.network_policies)
+    trial = TrialPlan(
+        run=meta["name"],
+        arm=arm,
+        plan=plan,
+        prompts=sending.file_of(sending.workload_spec(plan.workload).prompts),
+        max_seconds=limits.sweep_s,
+        max_concurrency=podcopy.max_concurrency(engine),
+    )
     queue = {"kueue.x-k8s.io/queue-name": settings.queue_name} if settings.queue_name else {}
     return {
         "apiVersion": JOBS.api_version,
@@ -192,32 +173,46 @@ def build_job(
             },
             "template": {
                 "metadata": {"labels": labels, "annotations": podcopy.pod_annotations(template)},
-                "spec": spec,
+                "spec": _pod_spec(view, trial, engine, address),
             },
         },
     }
 
 
+def _pod_spec(
+    view: RunView, trial: TrialPlan, engine: ServedEngine, address: podcopy.EngineAddress
+) -> dict[str, Any]:
+    """The copied pod: its engine as sidecar, the load driver as main container."""
+    settings, plan, arm = view.settings, trial.plan, trial.arm
+    spec = podcopy.pod_spec(engine, settings.gpu_label, plan.gpu_product)
+    config = sending.imposed(plan.workload, json.loads(arm.speculative_config), arm.k)
+    startup_s, discreet = plan.startup_deadline_seconds, sending.own_prompts(plan)
+    spec["initContainers"].append(podcopy.engine_sidecar(engine, config, startup_s, discreet=discreet))
+    as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
+    spec["containers"] = [_driver(trial, engine, address, settings, as_root=as_root)]
+    volume = sending.volume_of(sending.workload_spec(plan.workload).prompts)
+    spec["volumes"] = [*(spec.get("volumes") or []), token_volume(), *([volume] if volume else [])]
+    spec |= {
+        "restartPolicy": "Never",
+        "serviceAccountName": account_name(view.run["spec"]["serviceRef"]["name"]),
+        # The engine is a third party's image: only the driver gets the token, by the volume above.
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 30,
+    }
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    return spec
+
+
 def _driver(
-    run: Manifest,
-    plan: CalibrationPlan,
-    arm: PlannedArm,
+    trial: TrialPlan,
     engine: ServedEngine,
     address: podcopy.EngineAddress,
     settings: TrialSettings,
-    limits: TrialLimits,
-    spec: Mapping[str, Any],
+    *,
+    as_root: bool,
 ) -> dict[str, Any]:
     """The load driver: reads one document from its environment, talks to the engine at the pod's own address."""
-    prompts = sending.workload_spec(plan.workload).prompts
-    trial = TrialPlan(
-        run=run["metadata"]["name"],
-        arm=arm,
-        plan=plan,
-        prompts=sending.file_of(prompts),
-        max_seconds=limits.sweep_s,
-        max_concurrency=podcopy.max_concurrency(engine),
-    )
     env: list[dict[str, Any]] = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
@@ -225,6 +220,7 @@ def _driver(
         {"name": "BREAKEVEN_URL", "value": f"{address.scheme}://$(POD_IP):{address.port}"},
     ]
     driver: dict[str, Any] = {"name": DRIVER, "image": settings.image}
+    prompts = sending.workload_spec(trial.plan.workload).prompts
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
     if address.key_variable is not None:
         env.append({**address.key_variable, "name": "BREAKEVEN_API_KEY"})
@@ -240,7 +236,6 @@ def _driver(
         mounts += mount
     if settings.image_pull_policy:
         driver["imagePullPolicy"] = settings.image_pull_policy
-    root = (spec.get("securityContext") or {}).get("runAsUser") == 0
     return {
         **driver,
         "command": ["breakeven-operator"],
@@ -252,7 +247,7 @@ def _driver(
         "securityContext": {
             **SECURITY_CONTEXT,
             # A pod that runs as root by the target's own wish would be refused with runAsNonRoot.
-            **({} if root else {"runAsNonRoot": True}),
+            **({} if as_root else {"runAsNonRoot": True}),
         },
     }
 

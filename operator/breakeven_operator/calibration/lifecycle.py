@@ -113,7 +113,7 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
     """
     if view.target is None:
         # The cycle read every target, so the target is gone: nobody waits for these figures, and others want the GPU.
-        return f"{kind} {plan.target} is gone; everything is measured anew when it serves again"
+        return f"{kind} {plan.target} is gone; everything is measured again when it serves again"
     if plan.template_hash is not None:
         try:
             found = podcopy.content_hash(view.target.engine)

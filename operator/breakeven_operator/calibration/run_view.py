@@ -17,8 +17,8 @@ class RunView:
 
     Attributes:
         run: the CalibrationRun object.
-        service: the SpeculativeService it belongs to; None when that is gone.
-        target: the workload it copies; None when that is gone. Before pods of its present template serve, a run is not admitted.
+        service: the SpeculativeService it belongs to; None if that is gone.
+        target: the workload it copies; None if that is gone. Before pods of its present template serve, a run is not admitted.
         jobs: Jobs labelled with this run; pods: their pods.
         selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, ...) that must not match a
             calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
@@ -28,7 +28,7 @@ class RunView:
         settings: what all Jobs have in common.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
         warnings: what events say of pods that do not come, by uid.
-        seen_lengths: mean prompt and output tokens of the target's recent requests; None when unknown.
+        seen_lengths: mean prompt and output tokens of the target's recent requests; None if unknown.
         in_force: the profile that decisions use now, of the same fingerprint; None without one.
         claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
         config_maps: ConfigMaps that the run or its service names, by name, while it begins; None: there is no such one. One that

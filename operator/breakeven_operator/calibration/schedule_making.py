@@ -154,7 +154,7 @@ def zero_draft_tax(profile: Profile | None, family: str) -> float:
         family: name of the method.
 
     Returns:
-        The median over the points that lie well within that tier; the documented assumption where there is none.
+        The median over the points that lie well within that tier; the documented assumption if there is none.
     """
     fits = profile.arms if profile is not None else ()
     fit = next((fit for fit in fits if fit.arm.scheduled and fit.arm.family == family), None)

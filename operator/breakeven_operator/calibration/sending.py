@@ -163,7 +163,7 @@ def own_prompts(plan: CalibrationPlan) -> bool:
 
 
 def imposed(document: str | None, config: Mapping[str, Any] | None, k: int) -> Mapping[str, Any] | None:
-    """The speculative configuration of a calibration pod, with imposed acceptance where the plan's workload asks for it.
+    """The speculative configuration of a calibration pod, with imposed acceptance if the plan's workload asks for it.
 
     Args:
         document: of the plan's workload.

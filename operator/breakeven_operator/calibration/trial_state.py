@@ -11,14 +11,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
+from breakeven_operator.calibration.run_view import RunView
+from breakeven_operator.calibration.sending import own_prompts
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import JOBS
 from breakeven_operator.ports import Manifest
 from breakeven_operator.printable import one_line
+from breakeven_operator.resources.calibrationrun import CalibrationPlan
 from breakeven_operator.workloads import podstatus
 from breakeven_operator.workloads.fingerprint import registry_digest
 from breakeven_operator.workloads.object_facts import condition, parse_time
@@ -101,36 +104,32 @@ class Deadlines:
 
 
 def read_trial(
-    job: Manifest | None,
-    pods: Iterable[Manifest],
-    events: Iterable[Manifest],
-    deadlines: Deadlines,
-    now: datetime,
-    *,
-    discreet: bool = False,
-    lost_nodes: Collection[str] = (),
-    warnings: Mapping[str, str] = MappingProxyType({}),
+    view: RunView, job: Manifest | None, pods: Iterable[Manifest], plan: CalibrationPlan, now: datetime
 ) -> TrialState:
     """State of an arm's Job.
 
     Args:
+        view: of the run, with Events about Jobs and words of events about pods.
         job: the Job; None if there is none.
         pods: its pods.
-        events: Events about the Job.
-        deadlines: time limits of its stages.
+        plan: of the run.
         now: the present.
-        discreet: the engine is asked a user's own prompts, and its last words may repeat one.
-        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        warnings: words of events about pods that do not come, by uid.
     """
     if job is None:
         return TrialState(TrialStage.ABSENT)
     mine = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     held_s = sum(podstatus.held_s(pod, now) for pod in mine)
     newest = mine[-1] if mine else None
-    warning = warnings.get(newest["metadata"].get("uid", ""), "") if newest is not None else ""
+    warning = view.warnings.get(newest["metadata"].get("uid", ""), "") if newest is not None else ""
+    deadlines = Deadlines(
+        pending=timedelta(seconds=plan.pending_deadline_seconds),
+        startup=timedelta(seconds=plan.startup_deadline_seconds),
+    )
+    events = [event for event in view.events if _about(event, job)]
+    # The engine is asked a user's own prompts, and its last words may repeat one.
+    discreet = own_prompts(plan)
     stage, reason, message = _stage(job, newest, events, warning, deadlines, now, discreet=discreet)
-    if newest is not None and stage in _UNDER_WAY and is_gone(newest, lost_nodes, now):
+    if newest is not None and stage in _UNDER_WAY and is_gone(newest, view.lost_nodes, now):
         stage, reason, message = _gone(newest)
     return TrialState(
         stage,
@@ -149,8 +148,13 @@ def read_trial(
     )
 
 
+def _about(event: Manifest, job: Manifest) -> bool:
+    subject = event.get("regarding") or event.get("involvedObject") or {}
+    return subject.get("kind") == JOBS.kind and subject.get("uid") == job["metadata"].get("uid")
+
+
 class FoundStage(NamedTuple):
-    """Where a Job stands, and why, as a word and a sentence; no word where nothing is to be said."""
+    """Where a Job stands, and why, as a word and a sentence; no word if nothing is to be said."""
 
     stage: TrialStage
     reason: ClusterReason | None

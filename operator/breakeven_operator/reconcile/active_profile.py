@@ -1,4 +1,4 @@
-"""Which profile is in force for a service, and whether its arms must be measured (anew)."""
+"""The profile in force for a service, and whether its arms must be measured (again)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}
 # A run that ended for these has not answered what it was asked.
 _OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
-# What a calibration's pod waits for, and a person may mend.
+# Reasons why a calibration's pod waits, which a person may mend.
 _STUCK = frozenset(
     str(reason)
     for reason in (
@@ -42,7 +42,7 @@ _STUCK = frozenset(
         ClusterReason.ADMISSION_DENIED,
     )
 )
-# What live traffic says against a profile that is in force.
+# Triggers by which live traffic contradicts the profile in force.
 _DOUBTS = frozenset(
     {
         Trigger.MODEL_DISAGREES,
@@ -51,7 +51,7 @@ _DOUBTS = frozenset(
         Trigger.LENGTHS_DRIFTED,
     }
 )
-# What mode Disabled still measures.
+# Triggers that mode Disabled still follows.
 _ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
 
@@ -69,7 +69,7 @@ class ProfileEntry:
     Attributes:
         arms: names of the arms that were measured, or tried in vain.
         failed: (name, reason word) of those that were tried in vain.
-        profile: None when it cannot be read; `problem` says why.
+        profile: None if it cannot be read; `problem` says why.
     """
 
     name: str
@@ -86,7 +86,7 @@ class ProfileEntry:
 
 
 class Doubt(NamedTuple):
-    """What live traffic says against a profile: what to measure anew for; `dispelled`: it was tested, and nothing does."""
+    """Reason to measure a profile again, by live traffic; `dispelled`: the profile was tested, and there is no such reason."""
 
     trigger: Trigger | None = None
     dispelled: bool = False
@@ -99,7 +99,7 @@ class Calibrated:
     Attributes:
         entry: the profile in force; None without one that may be used.
         reason, message: of the condition Calibrated.
-        run: the unfinished run, None when none is.
+        run: the unfinished run, None if none is.
         create: a run to create.
         trigger: why.
         status: for the service's status.
@@ -146,7 +146,7 @@ def calibrated(
         runs: of this service, unfinished or not yet accounted for.
         startup_s: longest start of the target's own pods.
         now: time of the observation.
-        doubt: says what live traffic says against a profile.
+        doubt: gives the reason of live traffic to measure a profile again.
         refused: the last attempt to create a run; None: it may be tried.
     """
     status, ended = _account(service, runs)
@@ -156,49 +156,66 @@ def calibrated(
     again = _to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    entry, reason, message, trigger, dispelled = _in_force(
-        service, identity, profiles, status.failures, now, doubt
-    )
+    found = _in_force(service, identity, profiles, status.failures, now, doubt)
+    entry, trigger = found.entry, found.trigger
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
         trigger = None
-    progress = _failure_words(status)
-    create: Create | None = None
+    due = _Due()
     if run is not None:
-        progress += f"; {run.metadata.name} is {_phase_words(run)}"
-        reason = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING] if entry is None else reason
-        trigger = None
+        word = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING]
+        due = _Due(said=f"; {run.metadata.name} is {_phase_words(run)}", reason=word)
     elif again is not None:
-        trigger = again.spec.trigger
-        create = _once_more(service, again)
+        due = _Due(_once_more(service, again), again.spec.trigger).announced(refused)
     elif trigger is not None:
         held = _held_back(service, status, trigger, identity, entry, now)
         if held is None:
             known = frozenset(one.uid for one in profiles)
             create = replace(_create(service, trigger, identity, asked, status), known_profiles=known)
+            due = _Due(create, trigger).announced(refused)
         else:
-            reason = reason if entry is not None else _failure(status) or reason
-            progress += f"; {held}"
-            trigger = None
-    if create is not None:
-        word = ClusterReason.WRITE_REFUSED if refused is not None else ClusterReason.CALIBRATION_REQUESTED
-        name = create.body["metadata"]["name"]
-        reason = word if entry is None else reason
-        progress += f"; {refused.sentence if refused is not None else f'run {name} is created'}"
-        create, trigger = (create, trigger) if refused is None else (None, None)
+            due = _Due(said=f"; {held}", reason=_failure(status))
+    reason = found.reason if entry is not None else due.reason or found.reason
+    message = f"{found.message}{_failure_words(status)}{due.said}"
+    doubted = due.trigger in _DOUBTS
     status = status.replace(
-        run=run.metadata.name if run else (create.body["metadata"]["name"] if create else status.run),
+        run=run.metadata.name if run else due.name or status.run,
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
-        doubts=0 if dispelled else status.doubts + (create is not None and trigger in _DOUBTS),
+        doubts=0 if found.dispelled else status.doubts + doubted,
         **_progress(run),
     )
-    handled = asked if (create is not None and trigger is Trigger.REQUESTED) else seen
-    if run is not None and asked and asked != seen:
-        handled = asked  # a run that is under way answers the request
-    return Calibrated(entry, reason, message + progress, run, create, trigger, status, handled, ended)
+    # A run that is under way answers the request.
+    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
+    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
+
+
+class _Due(NamedTuple):
+    """The run to create, if any, and what is said about runs.
+
+    Attributes:
+        create, trigger: both or neither.
+        said: the end of the condition's message.
+        reason: of the condition if no profile is in force; None: that of the search for one.
+    """
+
+    create: Create | None = None
+    trigger: Trigger | None = None
+    said: str = ""
+    reason: ClusterReason | None = None
+
+    @property
+    def name(self) -> str | None:
+        """Name of the run to create."""
+        return str(self.create.body["metadata"]["name"]) if self.create is not None else None
+
+    def announced(self, refused: RefusedWrite | None) -> _Due:
+        """The same with its announcement; no run if the API server has refused the last attempt."""
+        if refused is not None:
+            return _Due(said=f"; {refused.sentence}", reason=ClusterReason.WRITE_REFUSED)
+        return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_REQUESTED)
 
 
 def awaiting(state: Calibrated, workload: Workload) -> Calibrated:
@@ -293,7 +310,7 @@ def _in_force(
             Trigger.CANDIDATES_CHANGED,
         )
     doubted = doubt(entry) if doubt is not None else Doubt()
-    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured anew ({doubted.trigger})' if doubted.trigger else ''}"
+    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
     return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
 
 
@@ -408,14 +425,14 @@ def _account(
 
 
 def _failure(status: CalibrationStatus) -> ClusterReason | None:
-    """The word for which the last run failed; None when it did not."""
+    """The word for which the last run failed; None if it did not."""
     if not status.failures:
         return None
     return _WORDS.get(status.last_reason or "", ClusterReason.CALIBRATION_FAILED)
 
 
 def _failure_words(status: CalibrationStatus) -> str:
-    """Why the last run failed, as the middle of a sentence; empty when it did not."""
+    """Why the last run failed, as the middle of a sentence; empty if it did not."""
     reason = _failure(status)
     if reason is None or status.last_run is None:
         return ""
@@ -456,7 +473,7 @@ def _phase_words(run: CalibrationRun) -> str:
 
 
 def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
-    """Schedules that a profile in force lacks: no reason to measure all anew, as its other arms stand."""
+    """Schedules that the profile in force lacks; because its other arms stand, they are not measured again."""
     wanted = [arm.name for arm in service.spec.candidates.measurable_arms() if arm.scheduled]
     missing = [name for name in wanted if name not in entry.arms]
     return f"; {', '.join(missing)} is measured with the next calibration" if missing else ""

@@ -74,7 +74,7 @@ def foreign(context: RolloutContext) -> RolloutStep:
         reason=ClusterReason.RESTORED,
         message=message,
         busy=True,
-        # What was not put back counts as no restoring: twice refused is not twice reverted.
+        # A value that was not put back counts as no restoring: twice refused is not twice reverted.
         otherwise=RolloutStep(context.rollout, memory),
     )
 

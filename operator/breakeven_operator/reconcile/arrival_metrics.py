@@ -64,7 +64,7 @@ def arrivals_of(
 def _spans(
     asked: FloatArray, sampled_s: FloatArray, request_s: float
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Counts and lengths (s) of the spans between scrapes; NaN where a counter fell or scrapes failed; None without any."""
+    """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
     known = np.isfinite(asked) & np.isfinite(sampled_s)
     asked, sampled_s = asked[known], sampled_s[known]
     # A step without a new scrape ends no span.

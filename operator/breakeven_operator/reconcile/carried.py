@@ -35,7 +35,7 @@ def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrat
     try:
         profile = credited(entry.profile, running, figures.rps, figures.latency_s, conditions)
     except BreakevenError:
-        # What was measured does not tell about this arm or these lengths; the decision says so.
+        # The measurements do not cover this arm or these lengths; the decision says so.
         return state
     return replace(state, entry=replace(entry, profile=profile))
 

@@ -16,7 +16,7 @@ from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
 from breakeven_operator.reconcile.latency_metrics import latencies_of
-from breakeven_operator.reconcile.live_metrics import Live, read_service
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
@@ -52,20 +52,21 @@ def read_case(
     can = engine_limits(engine.words if engine is not None else (), running.arm, spec.candidates.arms())
     served = identity.served_model if identity is not None else None
     model_name = spec.metrics_source.served_model_name or served or ""
-    live = _live(service, observation, workload, model_name, can, now)
+    watched = WatchedPods(namespace, model_name, workload.serving, observation.known_pods)
+    live = _live(service, observation, workload, watched, can, now)
     context = context_of(service, workload, state.status.startup_seconds, now)
     context = replace(context, memory=still_barred(context.memory, state.profile_name))
     evidence = RollEvidence(
         observation.roll.latencies if observation.roll is not None else None,
         namespace,
         model_name,
-        # As it was measured: what a saturated arm was seen to serve bends the slopes of the laws.
+        # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
         state.entry,
         lengths_of(live),
         spec.metrics_source.window_seconds,
         observation.roll.failures if observation.roll is not None else None,
     )
-    objectives = _objectives(service, observation, workload, model_name, live, now)
+    objectives = _objectives(service, observation, watched, live, now)
     state = with_carried(state, running.arm, live)
     return Case(service, context, state, running, live, can, objectives), evidence
 
@@ -90,26 +91,15 @@ def _live(
     service: SpeculativeService,
     observation: ServiceObservation,
     workload: Workload,
-    model_name: str,
+    watched: WatchedPods,
     can: EngineLimits,
     now: datetime,
 ) -> Live:
-    source, namespace = service.spec.metrics_source, service.metadata.namespace
-    live = read_service(
-        observation.fleet,
-        namespace,
-        workload.serving,
-        known_pods=observation.known_pods,
-        model_name=model_name,
-        window_s=source.window_seconds,
-        staleness_s=source.staleness_seconds,
-        min_requests=source.min_requests,
-        limits=can,
-        now=now,
-    )
+    namespace, model_name = watched.namespace, watched.model_name
+    live = read_service(observation.fleet, watched, service.spec.metrics_source, can, now)
     figures = live.figures
     if figures is not None:
-        pods = {pod.name for pod in workload.serving}
+        pods = {pod.name for pod in watched.serving}
         arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures.latency_s)
         live = replace(live, figures=replace(figures, arrivals=arrivals))
     key = LoadOwner(namespace, workload.ref.name, model_name)
@@ -124,20 +114,17 @@ def _live(
 def _objectives(
     service: SpeculativeService,
     observation: ServiceObservation,
-    workload: Workload,
-    model_name: str,
+    watched: WatchedPods,
     live: Live,
     now: datetime,
 ) -> Objectives | None:
     source = service.spec.metrics_source
-    latencies = latencies_of(
-        observation.latencies, service.metadata.namespace, workload.serving, model_name, live
-    )
+    latencies = latencies_of(observation.latencies, watched, live)
     return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
 
 
 def lengths_of(live: Live | None) -> MeanLengths | None:
-    """What a calibration without a workload of its own sends: lengths as the target sees them, from enough requests."""
+    """Mean lengths of the target's requests, if enough were seen; a calibration without a workload of its own sends these lengths."""
     figures = live.figures if live is not None and live.usable else None
     if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
         return None

@@ -26,7 +26,7 @@ _STATUS = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: Condi
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """What a condition says this cycle; `holds` None: unknown."""
+    """State of a condition in this cycle; `holds` None: unknown."""
 
     type: str
     holds: bool | None

@@ -25,7 +25,7 @@ class Choice:
     """The library's answer; whether it may be acted upon is decided elsewhere.
 
     Attributes:
-        explained: the decision beside every arm's figures; None when it was not asked (no profile, no usable figures).
+        explained: the decision beside every arm's figures; None if it was not asked (no profile, no usable figures).
         memory: for the status.
     """
 
@@ -39,7 +39,7 @@ class Choice:
 
     @property
     def decision(self) -> Decision | None:
-        """What is to be done; None when it was not asked."""
+        """The library's decision; None if the library was not asked."""
         return self.explained.decision if self.explained is not None else None
 
     @property
@@ -90,7 +90,7 @@ def _remembered(case: Case, running: Arm, replicas: int) -> DecisionMemory:
     memory = case.memory
     arms = {arm.name: arm for arm in (*case.spec.candidates.arms(), running, NO_SPECULATION)}
     candidate = arms.get(memory.candidate_arm or "")
-    # What was learned about another profile does not count.
+    # Lessons about another profile do not count.
     evidence = memory.evidence if memory.profile == case.calibrated.profile_name else ()
     return DecisionMemory(
         running=running,

@@ -1,7 +1,7 @@
-"""What live traffic says against the profile in force: its latencies disagree, or the text is another one than was measured.
+"""Doubts of live traffic about the profile in force: latencies disagree, or the text differs from the measured one.
 
-A disagreement makes the profile suspect: nothing is entered on its word until another one is in force. A text that has
-drifted makes its figures converted ones, which is no reason to distrust them. Either asks for a calibration.
+A disagreement makes the profile suspect: it starts no roll until another profile is in force. If the text has drifted, the
+profile's figures are converted, which is no reason to distrust them. Either asks for a calibration.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NO_FIGURES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AccountFindings:
-    """What the account of the arm in place says at this moment.
+    """Findings of the account of the arm in place at this moment.
 
     Attributes:
         windows: that still count, oldest first.
@@ -75,7 +75,7 @@ class AccountFindings:
     disagreement: str | None
 
     def drifted(self, word: ClusterReason) -> bool | None:
-        """Whether something lay surely outside in every window of the account; None: too early to say."""
+        """Whether something lay significantly outside in every window of the account; None: too early to say."""
         if not self.windows or (str(word) in self.windows[-1].drifted and not self.lasting):
             return None
         return all(str(word) in one.drifted for one in self.windows) if self.lasting else False
@@ -92,7 +92,7 @@ def rules_of(spec: SpeculativeServiceSpec) -> AccountRules:
 def findings_of(
     memory: MemoryStatus, profile: str | None, rules: AccountRules, now: datetime
 ) -> AccountFindings:
-    """What is known under the profile in force of the arm in place, whose account it is."""
+    """Findings of the account, which is about the arm in place; none if the account belongs to another profile."""
     account = memory.account
     if account is None or account.profile != profile:
         return AccountFindings((), lasting=False, disagreement=None)
@@ -103,7 +103,7 @@ def findings_of(
 
 
 def take_account(case: Case, choice: Choice, *, settled: bool) -> MemoryStatus:
-    """The memory with the present window in the account, and with a suspicion where the account gives rise to one.
+    """The memory with the present window in the account, and with a suspicion if the account gives rise to one.
 
     Args:
         case: of the service.
@@ -141,7 +141,7 @@ def take_account(case: Case, choice: Choice, *, settled: bool) -> MemoryStatus:
 def present_drift(
     memory: MemoryStatus, spec: SpeculativeServiceSpec, profile: Profile | None, arm: Arm | None, live: Live
 ) -> Drift:
-    """What of the present text lies outside of what was calibrated."""
+    """Figures of the present text that lie outside the calibrated ones."""
     figures = live.figures if live.usable else None
     if profile is None or arm is None or figures is None:
         return Drift()
@@ -150,13 +150,13 @@ def present_drift(
 
 
 def doubt_of(memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now: datetime) -> Doubt:
-    """What live traffic says against a profile, as a reason to measure anew."""
+    """Doubt of live traffic about a profile, as a reason to measure again."""
     suspicion = suspicion_of(memory, entry.name)
     if suspicion is not None:
         words = {str(trigger): trigger for trigger in Trigger}
         return Doubt(words.get(suspicion.reason, Trigger.MODEL_DISAGREES))
     findings, account = findings_of(memory, entry.name, rules, now), memory.account
-    # What calibrations send is the user's to say: another sample of made-up text is accepted as the last one was.
+    # The user decides what calibrations send: another sample of made-up text is accepted in the same way as the last one.
     fits = entry.profile.arms if entry.profile is not None else ()
     texts = {
         fit.acceptance.text for fit in fits if account and fit.arm.name == account.arm and fit.acceptance
@@ -273,7 +273,7 @@ def _drifts(
                 name,
                 True,
                 str(ClusterReason.TEXT_AS_CALIBRATED),
-                "nothing lies surely outside of what was calibrated",
+                "nothing lies significantly outside of what was calibrated",
             )
 
 
@@ -287,7 +287,7 @@ def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRul
 
 
 def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
-    """The sentence where the account's interval lies outside of the prediction's own; None: it does not."""
+    """The sentence if the account's interval lies outside of the prediction's own; None: it does not."""
     ratio = latency_ratio(windows, rules.confidence)
     if ratio is None:
         return None

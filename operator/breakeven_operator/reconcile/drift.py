@@ -24,7 +24,7 @@ MADE_UP_TEXT = frozenset({"synthetic text", "random tokens", "synthetic acceptan
 
 
 class Survival(NamedTuple):
-    """Share of drafts whose first tokens up to a position (from 1) were all accepted; None where not known."""
+    """Share of drafts whose first tokens up to a position (from 1) were all accepted; None if not known."""
 
     position: int
     live: float | None
@@ -33,7 +33,7 @@ class Survival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What lies surely outside of what was calibrated, each as a clause with both figures; empty: nothing does.
+    """Figures significantly outside the calibrated ones, each as a clause with both; empty: none is.
 
     Attributes:
         acceptance: of the drafts. lengths: of prompts and answers.
@@ -58,7 +58,7 @@ def survival(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance]) -> tupl
 
 
 def drift(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance], load: Load) -> Drift:
-    """What of the arm in place is surely another text than it was calibrated with.
+    """Figures of the arm in place by which its text differs significantly from the calibrated one.
 
     Args:
         profile: in force.
@@ -81,7 +81,7 @@ def _of_acceptance(profile: Profile, fit: ArmFit, seen: Sequence[LiveAcceptance]
     e, calibrated = live.tokens_per_step, fit.tokens_per_step
     if abs(e - calibrated) > SAMPLES_DIFFER * calibrated + error * e:
         return f"{e:.2f} tokens per step where {calibrated:.2f} were calibrated"
-    # What is accepted makes E - 1: an error of E is so much larger a share of it.
+    # Accepted drafts make E - 1: an error of E is a larger share of E - 1.
     of_accepted = error * e / max(e - 1.0, 0.1)
     for one in survival(profile, fit.arm, seen):
         if one.live is None or one.calibrated is None:

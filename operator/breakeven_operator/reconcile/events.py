@@ -1,4 +1,4 @@
-"""What a cycle says: events about what changed, and the canonical log line."""
+"""Messages of a cycle: events about changes, and the canonical log line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from breakeven_operator.resources.figures import LOGGED, status_fields
 
 
 def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
-    """What changed: a change of arm, a verdict with another reason than the last one written, a flip of PAYS."""
+    """Events of changes: a change of arm, a verdict whose reason differs from the last one written, a flip of PAYS."""
     said = list(cycle.step.events)
     verdict = cycle.verdict
     before = old.decision.reason if old.decision is not None else None

@@ -43,7 +43,7 @@ def failed(
 
     Args:
         service: with the status that stands.
-        status: the status as JSON, taken from what was read and not serialised anew: serialising may be what failed.
+        status: the status as JSON, taken from what was read and not serialised again: serialising may be what failed.
         error: what was raised.
         now: time of the observation.
         resource_version: the write is refused if the service has changed since; empty: it is not.

@@ -65,7 +65,7 @@ ARRIVAL_WINDOWS = 6
 _STEPS_PER_WINDOW = 20
 REPORTING = "reporting"
 SIBLINGS = "siblings"
-# A Pod's name is that of its ReplicaSet, cut where it would be too long, and five letters.
+# A Pod's name is that of its ReplicaSet, cut if it would be too long, and five letters.
 _LETTERS_OF_POD = 5
 _BLOCKS_PER_WINDOW = 5
 # A name too long for a pod's is cut; its beginning still tells whose it is.
@@ -98,7 +98,7 @@ def fleet_query(
         window_s: over which increases and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
             "old" and "none" stay different.
-        workloads: names; with any, pods of others are left out, but for those whose names begin alike.
+        workloads: names; with any, pods of others are left out, but for those whose names begin in the same way.
         anywhere: ask also whose series there are outside of these namespaces.
         prefix: of the names of all series.
 
@@ -138,9 +138,9 @@ def sums_query(
     *,
     prefix: str = PREFIX,
 ) -> str:
-    """What the operator watches, summed over the pods of each ReplicaSet, whose names differ in their last five letters.
+    """Everything the operator watches, summed over the pods of each ReplicaSet, whose names differ in their last five letters.
 
-    The answer grows with services, not with pods. It tells whether anything has moved, not what a decision rests on.
+    The answer grows with services, not with pods, and shows only whether anything has moved.
 
     Args: see fleet_query.
 
@@ -173,7 +173,7 @@ def series_name(stat: str) -> str:
 
 
 def siblings_of(pod_name: str) -> str:
-    """What the names of a ReplicaSet's pods have in common."""
+    """Common beginning of the names of a ReplicaSet's pods."""
     return pod_name[:-_LETTERS_OF_POD]
 
 
@@ -183,7 +183,7 @@ def with_siblings(expression: str) -> str:
 
 
 def _of_pods(chosen: EngineSeries, one: _Group) -> str:
-    """By pod only where a sum over engines is not what it would be over pods."""
+    """By pod only if a sum over engines differs from a sum over pods."""
     if one.of_pod == one.of_siblings:
         return one.engines
     return chosen.by_pod(one.of_pod, one.engines, STAT)
@@ -222,7 +222,7 @@ def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
 
     Copies of a counter show the same counter at other times. What one of them showed before the oldest sample of another was
     taken, that one has reached. Two processes break this as soon as their counts are further apart than one of them counts
-    in that time. Their counters also began at different times, where the page says when.
+    in that time. If the page says when counters began, theirs began at different times.
     """
     name, began = "generation_tokens_total", "generation_tokens_created"
     counter, alive = chosen.named(name), f"(timestamp({chosen.named(name)}) > time() - {int(staleness_s)})"
@@ -249,7 +249,7 @@ def of_workloads(workloads: Iterable[tuple[str, str]]) -> tuple[Matcher, ...]:
 
 
 def _of_names(workloads: Iterable[str]) -> tuple[Matcher, ...]:
-    """Pods of these workloads, and others whose names begin alike; of all where there is no name."""
+    """Matches pods of these workloads, and others whose names begin in the same way; all pods if there is no name."""
     names = {name[:_KEPT_OF_NAME] for name in workloads}
     return (Matcher("pod", "=~", f"({any_of(names)}).*"),) if names else ()
 
@@ -269,10 +269,10 @@ def past_query(
 ) -> str:
     """Request rates per replica of all workloads of some namespaces, and their replicas, one for each step of the past.
 
-    The rate is the one that is decided on (`Growths.offered`): requests that began, and what the queue grew by. Of
-    completions alone the hour that saturated would show what the arm of that time carried. Pods of the past are gone from the cluster, so
-    their names say which workload they belong to; and what all of them served is divided by the replicas there were, for a
-    mean over pods would count a replica twice while a roll replaces it.
+    The rate is the one that is decided on (`Growths.offered`): requests that began, and what the queue grew by. By
+    completions alone an hour of saturation would show the capacity of the arm of that time. Pods of the past are gone from the
+    cluster, so that their names show to which workload they belong. The rate of all pods is divided by the replicas of that
+    time, because a mean over pods would count a replica twice while a roll replaces it.
 
     Args:
         namespaces: of the services.
@@ -331,7 +331,7 @@ def roll_query(
     the same blocks, however often it asks.
 
     Args:
-        workloads: namespace and name of those that are rolled; pods of others whose names begin alike come along.
+        workloads: namespace and name of those that are rolled; pods of others whose names begin in the same way come along.
         extra: further matchers on every series.
         span_s: how far back.
         step_s: length of a block.
@@ -368,7 +368,7 @@ def arrivals_query(
     Beside them stands the time of the newest scrape, because a step may see none or two.
 
     Args:
-        workloads: namespace and name; pods of others whose names begin alike come along.
+        workloads: namespace and name; pods of others whose names begin in the same way come along.
         extra: further matchers on every series.
         window_s: of the figures. Six of them are asked for, in steps of a twentieth.
         prefix: of the names of all series.

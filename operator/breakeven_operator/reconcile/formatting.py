@@ -10,7 +10,7 @@ from breakeven.profile.fits import Bounds
 
 
 def figure(value: float | None, unit: str = "") -> str:
-    """`8.9 rps`; `-` where there is none."""
+    """`8.9 rps`; `-` if there is none."""
     if value is None or not math.isfinite(value):
         return "-"
     digits = f"{value:.3g}"

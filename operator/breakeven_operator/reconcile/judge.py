@@ -73,7 +73,7 @@ def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> t
 
 
 def _unasked(case: Case, arm: Arm, choice: Choice, doubt: str | None) -> Verdict | None:
-    """The verdict where the library could not be asked, or had no law to answer from; None: it answered."""
+    """The verdict if the library could not be asked, or had no law to answer from; None: it answered."""
     state, running = case.calibrated, case.running
     if state.profile is None:
         reason = ClusterReason.PAUSED if case.spec.paused else state.reason
@@ -101,7 +101,7 @@ def _asked(choice: Choice, running: RunningArm) -> Verdict:
 def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
     """Where another schedule runs than the one that was measured: what would stay is changed for the measured one.
 
-    A calibration makes another schedule than the running one only where it is better by more than noise.
+    A calibration makes another schedule than the running one only if it is better by more than noise.
     """
     if running.measured_instead is None or verdict.action != STAY:
         return verdict
@@ -144,8 +144,8 @@ def blocked(case: Case, verdict: Verdict, choice: Choice, cannot_roll: Refusal |
     spec, memory = case.spec, case.memory
     if verdict.reason in LEAVING:
         return _held_from_leaving(spec, cannot_roll, verdict)
-    name, profile, running = case.calibrated.profile_name, case.profile, case.running.arm
-    assert name is not None and profile is not None and running is not None  # noqa: PT018, S101 - no verdict without
+    name, running = case.calibrated.profile_name, case.running.arm
+    assert name is not None and running is not None  # noqa: PT018, S101 - no verdict without
     wanted, ordered = verdict.arm or running, verdict.reason in _ORDERED
     suspect = refuse_suspect(memory, name, None if ordered else choice.decision, wanted)
     if suspect is None and not ordered:
@@ -168,13 +168,9 @@ def blocked(case: Case, verdict: Verdict, choice: Choice, cannot_roll: Refusal |
             urgent=urgent,
         )
         or refuse_capacity(
-            spec.update_policy,
-            case.workload,
-            profile,
-            case.live.figures,
+            case,
             (running, wanted),
             choice.explained.evaluations if choice.explained is not None else None,
-            case.now,
         )
     )
     if refusal is None:

@@ -1,15 +1,15 @@
-"""What users wait: vLLM's own histograms of the pods that count, or the one reason why there are none.
+"""Latencies of users: vLLM's own histograms of the pods that count, or the one reason why there are none.
 
-They have a query of their own. Sixty-five buckets per pod would be more than everything else that is asked about a fleet, and an
-answer that grows too large must not take the load away from the decisions. So only services with objectives are asked about,
-and Prometheus adds the buckets up over the pods of a ReplicaSet, whose names differ in their last five letters: the answer
+Latencies have a query of their own: 65 buckets per pod are more than everything else that is asked about a fleet. An answer
+that grows too large must not take the load away from the decisions. So the query is about services with objectives only.
+Prometheus adds the buckets up over the pods of a ReplicaSet, whose names differ in their last five letters: the answer
 grows with services, not with pods, and still leaves out pods of an arm that is being replaced.
 
 Of vLLM's times between tokens only the one per request is a time per output token. `inter_token_latency_seconds` counts steps,
 which speculation makes longer while it makes requests faster.
 
-A histogram that Prometheus stores as one series (a native one) answers with its own buckets, and an engine whose histogram is
-stored in both forms is asked for the classic one alone.
+A histogram that Prometheus stores as one series (a native one) answers with its own buckets. If an engine's histogram is
+stored in both forms, the query takes the classic form.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
-from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.workloads.workload import PodState
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
 _HISTOGRAMS = {
@@ -167,16 +166,12 @@ def _up_to_edges(element: InstantSample) -> dict[float, float]:
     return {**found, math.inf: before if math.isclose(before, element.value) else element.value}
 
 
-def latencies_of(
-    reading: LatencyReading | None, namespace: str, pods: Sequence[PodState], model_name: str, live: Live
-) -> Latencies | None:
+def latencies_of(reading: LatencyReading | None, watched: WatchedPods, live: Live) -> Latencies | None:
     """The latencies of one service's requests; None: nobody asked for them.
 
     Args:
         reading: of its Prometheus; None: not asked.
-        namespace: of the service.
-        pods: the pods that count: Ready, of the newest ReplicaSet.
-        model_name: vLLM's `model_name` of this service.
+        watched: the pods that count.
         live: its figures: what is wrong with them is wrong here, too, but for few requests, which widen the bounds by themselves.
     """
     if reading is None:
@@ -186,8 +181,8 @@ def latencies_of(
     if reading.error is not None:
         return Latencies(ClusterReason.METRICS_MISSING, f"Prometheus gives no latencies: {reading.error}")
     found: list[_ByFigure] = []
-    for siblings in sorted({siblings_of(pod.name) for pod in pods}):
-        of_siblings = reading.counts.get(LatencyOwner(namespace, siblings, model_name), {})
+    for siblings in sorted({siblings_of(pod.name) for pod in watched.serving}):
+        of_siblings = reading.counts.get(LatencyOwner(watched.namespace, siblings, watched.model_name), {})
         for figure, counts in of_siblings.items():
             wrong = _wrong(counts)
             if wrong is not None:
@@ -209,7 +204,7 @@ def latencies_of(
 
 
 def _wrong(counts: Mapping[float, float]) -> tuple[ClusterReason, str] | None:
-    """What keeps the buckets of one histogram from being one."""
+    """Why buckets make no histogram; None if they do."""
     before_s, before = 0.0, 0.0
     for edge_s, count in sorted(counts.items()):
         if not math.isfinite(count):

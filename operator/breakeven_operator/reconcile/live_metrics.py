@@ -31,10 +31,28 @@ from breakeven_operator.reconcile.fleet_query import (
     siblings_of,
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
+from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
 FIRST_SCRAPES_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPods:
+    """The pods of a service that count, and the labels of their series.
+
+    Attributes:
+        namespace: of the service.
+        model_name: vLLM's `model_name` of this service.
+        serving: Ready pods of the newest ReplicaSet.
+        known: names of all pods of the namespace.
+    """
+
+    namespace: str
+    model_name: str
+    serving: Sequence[PodState]
+    known: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +79,7 @@ class PodReading:
 
 
 class SeriesOwner(NamedTuple):
-    """Whose series it is, by its labels; empty where a label is missing."""
+    """Whose series it is, by its labels; empty if a label is missing."""
 
     namespace: str
     pod: str
@@ -163,97 +181,93 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
 
 
 def read_service(
-    fleet: FleetReading,
-    namespace: str,
-    pods: Sequence[PodState],
-    *,
-    known_pods: frozenset[str],
-    model_name: str,
-    window_s: float,
-    staleness_s: float,
-    min_requests: int,
-    limits: EngineLimits,
-    now: datetime,
+    fleet: FleetReading, watched: WatchedPods, source: MetricsSource, limits: EngineLimits, now: datetime
 ) -> Live:
     """The figures of one service, or the reason why a decision must wait.
 
     The age of a sample is what the operator's clock says less the time that Prometheus' clock gave it. A server whose
     clock is ahead seems fresh for so much longer, and one that is behind old so much sooner; a difference beyond
-    `staleness_s` leaves nothing to be trusted either way.
+    `source.staleness_seconds` leaves nothing to be trusted either way.
 
     Args:
         fleet: the fleet query's answer.
-        namespace: of the service.
-        pods: the pods that count: Ready, of the newest ReplicaSet.
-        known_pods: names of all pods of the namespace.
-        model_name: vLLM's `model_name` of this service.
-        window_s: over which the figures were taken.
-        staleness_s: age of a sample beyond which the figures are not used.
-        min_requests: fewer finished requests decide nothing.
+        watched: the pods that count.
+        source: window, age of samples and number of requests that the service asks for.
         limits: what one pod's engine can do at most.
         now: of the observation.
     """
     if fleet.error is not None:
         return Live(ClusterReason.METRICS_MISSING, f"Prometheus gives no answer: {fleet.error}")
-    if not pods:
+    if not watched.serving:
         return Live(
             ClusterReason.REPLICAS_UNREADY,
             "no pod of the newest ReplicaSet is Ready, so none can be measured",
         )
     readings: list[ReadPod] = []
-    for pod in pods:
-        found = fleet.pods.get(NamespacedName(namespace, pod.name), ())
-        match = next((reading for reading in found if reading.model_name == model_name), None)
+    for pod in watched.serving:
+        found = fleet.pods.get(NamespacedName(watched.namespace, pod.name), ())
+        match = next((reading for reading in found if reading.model_name == watched.model_name), None)
         if match is not None:
             readings.append(ReadPod(pod, match))
         elif found:
-            names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
-            return Live(
-                ClusterReason.METRICS_MISLABELLED,
-                f"pod {pod.name} reports model_name {names}, not {model_name}: set metricsSource.servedModelName",
-            )
-    if not readings:
-        return _nothing(fleet, namespace, pods, known_pods, model_name)
-    without = sorted(
-        {pod.name for pod in pods if _age(pod, now) > FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
-    )
-    if without:
-        return Live(
-            ClusterReason.METRICS_PARTIAL,
-            f"{len(without)} of {len(pods)} Ready pods have no vLLM series ({without[0]}): their load is unknown",
-        )
+            return _mislabelled(pod, found, watched.model_name)
+    window_s, staleness_s = source.window_seconds, source.staleness_seconds
     return (
-        _not_numbers(readings)
+        _absent(fleet, watched, readings, now)
+        or _not_numbers(readings)
         or _uncounted(readings, window_s, staleness_s)
         or _stale(readings, fleet.evaluated_s, staleness_s, now)
         or _ended(readings)
         or _incomplete(readings, window_s, fleet.evaluated_s, now)
         or _mixed(readings)
         or _impossible(readings, limits, window_s)
-        or _measured(readings, limits, window_s, min_requests, fleet.evaluated_s, now)
+        or _measured(readings, limits, source, fleet.evaluated_s, now)
     )
 
 
-def _nothing(
-    fleet: FleetReading,
-    namespace: str,
-    pods: Sequence[PodState],
-    known_pods: frozenset[str],
-    model_name: str,
-) -> Live:
+def _mislabelled(pod: PodState, found: Iterable[PodReading], model_name: str) -> Live:
+    names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
+    return Live(
+        ClusterReason.METRICS_MISLABELLED,
+        f"pod {pod.name} reports model_name {names}, not {model_name}: set metricsSource.servedModelName",
+    )
+
+
+def _absent(
+    fleet: FleetReading, watched: WatchedPods, readings: Sequence[ReadPod], now: datetime
+) -> Live | None:
+    """Pods without any series; a young one is not scraped yet."""
+    if not readings:
+        return _nothing(fleet, watched)
+    pods = watched.serving
+    without = sorted(
+        {pod.name for pod in pods if _age(pod, now) > FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
+    )
+    if not without:
+        return None
+    return Live(
+        ClusterReason.METRICS_PARTIAL,
+        f"{len(without)} of {len(pods)} Ready pods have no vLLM series ({without[0]}): their load is unknown",
+    )
+
+
+def _nothing(fleet: FleetReading, watched: WatchedPods) -> Live:
     """No series under the pods' names: is the model seen under labels that cannot be matched?"""
+    namespace, model_name = watched.namespace, watched.model_name
     for found_namespace, found_pod, found_model in sorted(fleet.present):
         if found_model != model_name:
             continue
         nameless = not found_namespace or not found_pod
-        if nameless or (found_namespace == namespace and found_pod not in known_pods):
+        if nameless or (found_namespace == namespace and found_pod not in watched.known):
             return Live(
                 ClusterReason.METRICS_MISLABELLED,
                 f"series of model {model_name} carry namespace={found_namespace!r} pod={found_pod!r}, which is no pod "
                 f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job",
             )
     silent = sorted(
-        pod.name for pod in pods if NamespacedName(namespace, siblings_of(pod.name)) in fleet.silent
+        pod.name
+        for pod in watched.serving
+        if NamespacedName(namespace, siblings_of(pod.name)) in fleet.silent
     )
     if silent:
         return Live(
@@ -279,7 +293,7 @@ def _not_numbers(readings: Sequence[ReadPod]) -> Live | None:
 def _uncounted(readings: Sequence[ReadPod], window_s: float, staleness_s: float) -> Live | None:
     """Engines of which there are counters, and never was the gauge that tells of fresh samples."""
     for pod, reading in readings:
-        # Counters outlive the gauge by a window: where that is longer than it is looked for, the samples may be old.
+        # Counters outlive the gauge by a window: if the window is longer than the lookback, the samples may be old.
         if {LAST_SEEN, "running"} & reading.stats.keys() or window_s > looked_back_s(staleness_s):
             continue
         return _partial(pod, ["running"])
@@ -378,11 +392,11 @@ def _impossible(readings: Sequence[ReadPod], limits: EngineLimits, window_s: flo
 def _measured(
     readings: Sequence[ReadPod],
     limits: EngineLimits,
-    window_s: float,
-    min_requests: int,
+    source: MetricsSource,
     evaluated_s: float | None,
     now: datetime,
 ) -> Live:
+    window_s, min_requests = source.window_seconds, source.min_requests
     spans = [_watched_s(one, window_s, evaluated_s, now) for one in readings]
     age_s = max(now.timestamp() - min(reading.stats[LAST_SEEN] for _, reading in readings), 0.0)
     counted = [

@@ -1,11 +1,11 @@
 """The account of a profile's predictions: measured over predicted latency of the arm in place, window by window.
 
-One window is noise, and a mean over windows is moved by the one that met a backlog; so the account's figure is the median
-of windows that do not overlap, bounded by how they differ and at least by the number of requests in them. It is about one
-arm under one profile, and begins anew with either, and after a roll.
+One window is noise, and a window with a backlog moves a mean. So the account's figure is the median of windows that do not
+overlap; its bounds follow from the spread of the windows, and at least from the number of their requests. An account is
+about one arm under one profile, and begins again with either, and after a roll.
 
-Windows of one half hour err alike, and an account keeps few. So one that has lasted takes a window in half an hour; from the
-first one on that says something else than the profile, or than the windows before it, it takes all of them, until none has
+Windows of one half hour err in the same way, and an account keeps few. So a lasting account takes one window per half hour.
+If a window disagrees with the profile, or with the windows before, the account takes all windows until none has disagreed
 for as long as makes an account.
 """
 
@@ -37,7 +37,7 @@ _MOST = 1e6
 _WIDEST = 20.0
 """Logarithm of the widest bounds: what lies beyond says as little."""
 GAP_S = 86400.0
-"""Time without any window after which an account begins anew, s: what was measured the day before was other traffic."""
+"""Time without any window after which an account begins again, s: traffic of the day before was other traffic."""
 RUNS_DIFFER = 0.05
 """Two runs of one engine differ by as much: identical ones scatter by up to 6 % from day to day."""
 
@@ -93,15 +93,15 @@ def with_window(
     rules: AccountRules,
     now: datetime,
 ) -> ModelAccount | None:
-    """The account with the present window in it, where that neither overlaps the last one nor says what others have said.
+    """The account with the present window in it, if that neither overlaps the last one nor says what others have said.
 
     Args:
         account: of this arm and profile; None: there is none yet.
         profile: that predicts.
         running: the arm in place at the present load.
-        none: no speculation at the present load; None where it has no law.
+        none: no speculation at the present load; None if it has no law.
         figures: of the window; settled and usable.
-        drifted: says what lies outside of what was calibrated; asked only where a window may be added.
+        drifted: says what lies outside of what was calibrated; asked only if a window may be added.
         rules: how the account is kept.
         now: end of the window.
     """
@@ -149,7 +149,7 @@ def latency_ratio(windows: Sequence[AccountWindow], confidence: float) -> Estima
 
 
 def measured_speedup(windows: Sequence[AccountWindow], confidence: float) -> Estimate | None:
-    """Predicted latency without speculation over the measured one; None where it has no bounds, or nothing is measured."""
+    """Predicted latency without speculation over the measured one; None if it has no bounds, or nothing is measured."""
     told = [(one, one.speedup, one.speedup_error) for one in windows]
     known = [(one, speedup, error) for one, speedup, error in told if speedup and error is not None]
     if not known:
@@ -197,7 +197,7 @@ def _window(
     rules: AccountRules,
     now: datetime,
 ) -> AccountWindow | None:
-    """What the present figures add; None where the profile has no figure for this load, or nothing was measured."""
+    """The window that the present figures add; None if the profile has no figure for this load, or nothing was measured."""
     predicted, observed_s = running.prediction, figures.latency_s
     if not predicted.latency_s or not observed_s or not 0.0 < figures.requests < _MOST**2:
         return None
@@ -236,7 +236,7 @@ def _within(value: float) -> float | None:
 
 
 def _relative_error(prediction: Prediction, confidence: float) -> float | None:
-    """Relative standard error that a prediction's bounds stand for; None where one is open."""
+    """Relative standard error that a prediction's bounds stand for; None if one is open."""
     one = Estimate.of(prediction.latency_s, prediction.latency_ci_s)
     if not one.lower or one.upper is None:
         return None

@@ -14,7 +14,6 @@ from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.drift import survival
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
-    AccountRules,
     latency_ratio,
     measured_speedup,
     predicted_bounds,
@@ -34,10 +33,9 @@ def model_status(
     choice: Choice,
     live: Live | None,
     memory: MemoryStatus,
-    rules: AccountRules,
     now: datetime,
 ) -> ModelStatus | None:
-    """The account in figures; None before its first window, and where no profile predicts.
+    """The account in figures; None before its first window, and if no profile predicts.
 
     Args:
         spec: of the service.
@@ -45,14 +43,13 @@ def model_status(
         choice: the library's answer of this cycle.
         live: its figures.
         memory: after this cycle's window.
-        rules: how the account is kept.
         now: time of the observation.
     """
     account = memory.account
     if account is None or entry is None or entry.profile is None or account.profile != entry.name:
         return None
-    windows = recent(account, now)
-    ratio = latency_ratio(windows, rules.confidence)
+    windows, confidence = recent(account, now), spec.update_policy.confidence_percent / 100
+    ratio = latency_ratio(windows, confidence)
     if ratio is None:
         return None
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), *(fit.arm for fit in entry.profile.arms))}
@@ -63,7 +60,7 @@ def model_status(
         windows,
         ratio,
         predicted_bounds(windows),
-        measured_speedup(windows, rules.confidence),
+        measured_speedup(windows, confidence),
         choice.speedup,
         _first_cause(entry.profile, arm, choice, live),
         tuple(
@@ -75,9 +72,9 @@ def model_status(
 
 
 def _first_cause(profile: Profile, arm: Arm | None, choice: Choice, live: Live | None) -> Finding | None:
-    """Why the arm in place does not surely pay, the cause that the others follow from; None where it does, or none is known.
+    """First cause why the arm in place does not pay significantly; None if the arm pays, or no cause is known.
 
-    What `breakeven doctor` reads of the KV pool and of inter-token latency the operator does not.
+    The operator does not read the KV pool and inter-token latency, which `breakeven doctor` reads.
     """
     figures = live.figures if live is not None and live.usable else None
     if arm is None or arm.k == 0 or figures is None or choice.explained is None or pays_now(choice):

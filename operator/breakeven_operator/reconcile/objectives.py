@@ -1,6 +1,6 @@
 """Objectives held against what users see: measured quantiles with their bounds, whatever the model says.
 
-An objective is kept or missed where the bounds of the measured quantile lie on one side of its limit. They hold the width of
+An objective is kept or missed if the bounds of the measured quantile lie on one side of its limit. They hold the width of
 a bucket, so a limit between two edges of vLLM's histogram may stay uncertain for ever; one on an edge does not.
 A finding counts once it has stood for longer than a window: two windows that share no request then say the same.
 """
@@ -32,7 +32,7 @@ _NAMES = {E2E: "E2E", TTFT: "TTFT", TPOT: "TPOT"}
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What was measured of a service's objectives in one cycle.
+    """Measurements of a service's objectives in one cycle.
 
     Attributes:
         figures: e2e, ttft and tpot, without predictions.
@@ -64,7 +64,7 @@ class Objectives:
 
     @property
     def strain(self) -> Bounds | None:
-        """Bounds of the largest ratio of a measured quantile to its limit; None where no finding has settled.
+        """Bounds of the largest ratio of a measured quantile to its limit; None if no finding has settled.
 
         An objective of which nothing has settled may be missed by any factor: the upper bound is then open.
         """
@@ -201,7 +201,7 @@ def objectives_aspect(
 
 
 def objectives_message(objectives: Objectives, figures: Sequence[ObjectiveStatus]) -> str:
-    """What was measured of each objective, the worst first, beside what is predicted."""
+    """Measurement of each objective beside its prediction, the worst first."""
     if objectives.latencies.reason is not ClusterReason.METRICS_AVAILABLE:
         return objectives.latencies.message
     order = list(ObjectiveFinding)

@@ -23,7 +23,7 @@ class ServiceObservation:
     """One service's surroundings.
 
     Attributes:
-        workload: the target; None when there is none.
+        workload: the target; None if there is none.
         managed_by: an older SpeculativeService on the same target.
         fleet: answer of the Prometheus this service is watched with.
         past: what it says about the past; None: it was not asked.
@@ -34,7 +34,7 @@ class ServiceObservation:
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
-        claims: PersistentVolumeClaims of its namespace, where the target mounts any and they may be read.
+        claims: PersistentVolumeClaims of its namespace, if the target mounts any and they may be read.
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
         target_problem: why the target's object could not be read; None: it could, or there is none.

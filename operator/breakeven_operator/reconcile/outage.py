@@ -13,7 +13,7 @@ _WEEK = 7
 
 
 class Allowed(NamedTuple):
-    """Whether an outage is allowed, and what is said where it is not."""
+    """Whether an outage is allowed, and what is said if it is not."""
 
     now: bool
     message: str = ""

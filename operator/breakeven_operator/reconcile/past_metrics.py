@@ -47,7 +47,7 @@ class PastLoads:
 
     Attributes:
         rates: per replica (1/s), in time; empty: only the present load is expected.
-        problem: why there are none, as the end of a sentence; empty when there are, or none were asked for.
+        problem: why there are none, as the end of a sentence; empty if there are, or none were asked for.
         awaited: the answer is still to come; a decision without it would rest on the present load alone.
     """
 

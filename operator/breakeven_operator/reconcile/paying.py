@@ -1,4 +1,4 @@
-"""Whether speculation pays at the present load: by the profile, and by measured latency where that surely says otherwise."""
+"""Whether speculation pays at the present load: by the profile, or by measured latency if the two differ significantly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from breakeven_operator.reconcile.decide import Choice
 
 
 def pays(comparison: Comparison | None) -> bool | None:
-    """Whether speculation pays at this load; None when the bounds contain both."""
+    """Whether speculation pays at this load; None if the bounds contain both."""
     if comparison is None or comparison.speedup is None:
         return None
     if comparison.speedup_ci is None:
@@ -21,7 +21,7 @@ def pays(comparison: Comparison | None) -> bool | None:
 
 
 def pays_now(choice: Choice) -> bool | None:
-    """Whether speculation pays at this load, by the profile; where measured latency surely says otherwise, by that."""
+    """Whether speculation pays at this load: by the profile, or by measured latency if the two differ significantly."""
     by_profile, known = pays(choice.against_none), choice.speedup
     if known is None or not _contradicted(choice):
         return by_profile
@@ -38,7 +38,7 @@ def _contradicted(choice: Choice) -> bool:
 
 
 def with_measured(message: str, choice: Choice) -> str:
-    """The sentence, with what measured latency says where the profile's figure does not hold."""
+    """The sentence, with the measured latency if the profile's figure does not hold."""
     known = choice.speedup
     if known is None or not _contradicted(choice):
         return message

@@ -1,4 +1,4 @@
-"""What forbids a roll right now although the figures ask for it: the last look before the one write."""
+"""Reasons to refuse a roll now although the figures ask for it: the last check before the one write."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import Evaluations
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.outage import outage_allowed
 from breakeven_operator.reconcile.suspicion import suspicion_of
 from breakeven_operator.reconcile.target import Refusal
@@ -58,7 +58,7 @@ def refuse_now(
     *,
     urgent: bool = False,
 ) -> Refusal | None:
-    """Why no roll of this workload may begin at this moment; None when nothing forbids it.
+    """Why no roll of this workload may begin at this moment; None if nothing forbids it.
 
     An autoscaler moves in steps: between two of them the target looks settled although the next one is due, so the
     time since the last change counts. That asks nothing of the autoscaler, whatever kind it is.
@@ -72,20 +72,9 @@ def refuse_now(
         urgent: whether requests queue, or an objective is missed; a roll that was measured to lose then holds up no other.
             One whose pods did not come up still does.
     """
-    measured = memory.backoff_reason == ClusterReason.ROLL_DISPROVED
-    until = None if urgent and measured else memory.backoff_until_time
-    if until is not None and now < until:
-        left_s = (until - now).total_seconds()
-        undone = (
-            f"the last {memory.failures} rolls were undone"
-            if memory.failures > 1
-            else "the last roll was undone"
-        )
-        return Refusal(
-            ClusterReason.BACKING_OFF,
-            f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
-            "the SpeculativeService gets a new value",
-        )
+    waits = _backing_off(memory, now, urgent=urgent)
+    if waits is not None:
+        return waits
     if workload.observed_generation < workload.generation or workload.updated < min(
         workload.desired, workload.total
     ):
@@ -116,6 +105,23 @@ def refuse_now(
     return None
 
 
+def _backing_off(memory: MemoryStatus, now: datetime, *, urgent: bool) -> Refusal | None:
+    """Whether the pause after undone rolls lasts."""
+    measured = memory.backoff_reason == ClusterReason.ROLL_DISPROVED
+    until = None if urgent and measured else memory.backoff_until_time
+    if until is None or now >= until:
+        return None
+    left_s = (until - now).total_seconds()
+    undone = (
+        f"the last {memory.failures} rolls were undone" if memory.failures > 1 else "the last roll was undone"
+    )
+    return Refusal(
+        ClusterReason.BACKING_OFF,
+        f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
+        "the SpeculativeService gets a new value",
+    )
+
+
 def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datetime | None:
     """When the number of wanted replicas last changed, as far as it was watched; None: it never did.
 
@@ -129,34 +135,24 @@ def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datet
     return now if seen.replicas != workload.desired else seen.replicas_changed_time
 
 
-def refuse_capacity(
-    policy: UpdatePolicy,
-    workload: Workload,
-    profile: Profile,
-    figures: Window | None,
-    arms: tuple[Arm, ...],
-    evaluations: Evaluations | None,
-    now: datetime,
-) -> Refusal | None:
+def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations | None) -> Refusal | None:
     """Whether the pods left during a roll could not carry the load.
 
     A roll by surge (maxUnavailable 0) takes no replica away and is not held back: an arm that is near its saturation
-    is exactly what must be left.
+    is exactly what must be left. Within a window of the policy nothing is held back. If the load is not known (a pinned
+    arm), any lost replica is too much.
 
     Args:
-        policy: of the service.
-        workload: the target.
-        profile: in force.
-        figures: live; None when the load is not known (a pinned arm): then any lost replica is too much.
+        case: of the service.
         arms: from and to; during the roll some pods run each.
         evaluations: of the arms at the present lengths and acceptance, which move a saturation by more than the limit's
-            room; None when nothing was evaluated: saturations are those of the profile.
-        now: time of the observation; within a window of the policy nothing is held back.
+            room; None if nothing was evaluated: saturations are those of the profile.
     """
+    policy, workload, figures = case.spec.update_policy, case.workload, case.live.figures
     if workload.max_unavailable == 0:
         return None
     left = workload.desired - workload.max_unavailable
-    outage = outage_allowed(policy, now)
+    outage = outage_allowed(policy, case.now)
     if outage.now:
         return None
     surge = "set maxUnavailable: 0 and maxSurge: 1 in the target's strategy"
@@ -172,7 +168,7 @@ def refuse_capacity(
     limit = policy.max_utilization_percent / 100
     rps = figures.total_rps / left
     for arm in arms:
-        saturation_rps = _saturation_rps(arm, profile, evaluations)
+        saturation_rps = _saturation_rps(arm, case.profile, evaluations)
         if saturation_rps is None:
             continue
         used = rps / saturation_rps
@@ -185,9 +181,10 @@ def refuse_capacity(
     return None
 
 
-def _saturation_rps(arm: Arm, profile: Profile, evaluations: Evaluations | None) -> float | None:
-    """Rate at which an arm saturates now, else when it was measured; None where it is not known."""
+def _saturation_rps(arm: Arm, profile: Profile | None, evaluations: Evaluations | None) -> float | None:
+    """Rate at which an arm saturates now, else when it was measured; None if it is not known."""
     live = evaluations.of(arm) if evaluations is not None else None
     if live is not None:
         return live.saturation_rps
-    return next((fit.saturation_rps for fit in profile.arms if fit.arm == arm), None)
+    fits = profile.arms if profile is not None else ()
+    return next((fit.saturation_rps for fit in fits if fit.arm == arm), None)

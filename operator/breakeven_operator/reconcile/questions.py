@@ -21,11 +21,11 @@ _SLO_QUANTILE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class RollCost:
-    """What a roll takes from the target.
+    """Cost of a roll to the target.
 
     Attributes:
-        seconds: a replica's start-up time; None when no start was ever measured.
-        away_share: share of the replicas that are away at a time; 0 where new ones come first.
+        seconds: a replica's start-up time; None if no start was ever measured.
+        away_share: share of the replicas that are away at a time; 0 if new ones come first.
     """
 
     seconds: float | None = None
@@ -54,7 +54,7 @@ def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = No
 
 
 def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
-    """What must be gained and may be risked, from the service's spec and the cost of a roll."""
+    """Gain that a roll needs and risk that it may take, from the service's spec and the cost of a roll."""
     policy, slo = spec.update_policy, spec.slo
     return Policy(
         min_gain=policy.min_gain_percent / 100,

@@ -245,7 +245,7 @@ def _variance(arm: ArmRequests) -> float:
 
 
 def _blocks(reading: RollReading, rolled: RolledPods, replica_set: str) -> FloatArray:
-    """POSTs, refusals and finished requests of an arm's pods in each block, of shape (3, blocks); NaN where nothing is known."""
+    """POSTs, refusals and finished requests of an arm's pods in each block, of shape (3, blocks); NaN if nothing is known."""
     found = np.full((3, max(len(reading.times_s) - 1, 0)), np.nan)
     for owner, stats in reading.pods.items():
         if owner.namespace != rolled.namespace or not made_by(owner.pod, replica_set):

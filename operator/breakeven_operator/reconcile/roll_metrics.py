@@ -1,4 +1,4 @@
-"""What the pods of both arms of a roll did, block by block, from the counters that Prometheus has kept.
+"""Work of the pods of both arms of a roll, block by block, from the counters that Prometheus has kept.
 
 Everything is read again in each cycle: nothing is added up in memory, so a restart loses nothing, and no block is counted
 twice. Counters of finished requests are left out: the requests that have finished are not those that came (`ArmBlocks`).
@@ -38,7 +38,7 @@ class RollReading:
 
     Attributes:
         times_s: ends of the blocks (Unix time, s), ascending.
-        pods: statistics by pod and name, each of one value per time; NaN where there is none.
+        pods: statistics by pod and name, each of one value per time; NaN if there is none.
         error: one line when Prometheus gave no usable answer.
     """
 
@@ -132,7 +132,7 @@ def _arm(pods: list[FloatArray], count: int) -> ArmBlocks:
 
 
 def _blocks(stats: Mapping[str, FloatArray], count: int) -> FloatArray | None:
-    """What one pod did between each sample and the one before it: the rows of `ArmBlocks`.
+    """Work of one pod between each two samples: the rows of `ArmBlocks`.
 
     A time at which there is no new sample ends no block. A counter that has fallen belongs to a process that began again.
     """

@@ -10,7 +10,7 @@ from breakeven.planning.roll_experiment import MeasuredSpeedup, SpeedupBounds
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.rolloutstatus import HistoryResult
 
-# What waited through the roll is worked off in two windows, and one measures.
+# Requests that waited through the roll are worked off in two windows, and a third window measures.
 JUDGED_WINDOWS = 3
 GIVE_UP_WINDOWS = 6
 CONFIDENCE = 0.95
@@ -53,7 +53,7 @@ def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Out
     bounds = measured.bounds(CONFIDENCE)
     if bounds.lower > 1.0:
         if promise.lower is not None and bounds.upper < promise.lower:
-            remark = "; it gains, and surely less than was promised"
+            remark = "; it gains, and significantly less than was promised"
             return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds, remark)
         return Outcome(HistoryResult.CONFIRMED, ClusterReason.ROLL_CONFIRMED, bounds)
     if bounds.upper < bar:
@@ -69,7 +69,7 @@ def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Out
 
 
 def _bar(promise: Estimate) -> float:
-    """The speedup that a roll must not surely fall short of: 1, or the lower end of what was promised below it.
+    """The speedup that a roll must not fall short of significantly: 1, or the lower end of the promise if that is below 1.
 
     An arm that is entered for a peak may lose until then, as far as that was promised.
     """

@@ -1,10 +1,10 @@
-r"""A change of arm from its intent to its end: written down first, watched, undone when it does not come up.
+r"""A change of arm from its intent to its end: written down first, watched, undone if it does not come up.
 
     Intended -> Rolling -> Confirming -> (ended)
                        \-> Undoing -> (ended)
 
-The phase is in the service's status before the target is written, so that an operator that starts anew finds its own
-unfinished work and neither repeats nor forgets it. Everything here is a pure function of status, target and time.
+The phase is in the service's status before the target is written: an operator that starts again finds its unfinished work,
+and neither repeats nor forgets it. Everything here is a pure function of status, target and time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ExpectedSpeedup:
     """Figures a change of arm was decided on.
 
     Attributes:
-        speedup: latency of the old arm over that of the new one; infinite where only the old arm is saturated.
+        speedup: latency of the old arm over that of the new one; infinite if only the old arm is saturated.
         load_rps: load per replica. latency_s: measured mean latency of the old arm.
     """
 
@@ -309,7 +309,7 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
 
 
 def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
-    """Why waiting is over, with the way out where a single replica has no spare GPU."""
+    """Why waiting is over, with the way out if a single replica has no spare GPU."""
     said = trouble.message
     if trouble.patience is not Patience.NONE:
         said += f" (for {waited.total_seconds():.0f} s)"

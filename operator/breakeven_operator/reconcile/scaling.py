@@ -37,14 +37,14 @@ _WATCHED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class FleetNeed:
-    """What the fleet needs now.
+    """Needs of the fleet now.
 
     Attributes:
         capacities: of every believable arm whose capacity is known, in the order of the spec, no speculation first.
         figures: the load; None while it is not known.
-        recommended: replicas for it; None where load or capacity are not known.
+        recommended: replicas for it; None if load or capacity are not known.
         scaled_by: field manager of the autoscaler that scales the target; None: no autoscaler has been seen to.
-        fewest: which arm needs fewest replicas for it; None as `recommended`, or where the running arm's need is not known.
+        fewest: which arm needs fewest replicas for it; None as `recommended`, or if the running arm's need is not known.
     """
 
     capacities: tuple[Capacity, ...]
@@ -63,7 +63,7 @@ def fleet_need(
     memory: MemoryStatus,
     batch: int | None,
 ) -> FleetNeed:
-    """What the target's replicas carry and how many the load of all of them needs.
+    """Capacity of the target's replicas, and the number of replicas that their whole load needs.
 
     Args:
         spec: of the service.
@@ -72,7 +72,7 @@ def fleet_need(
         running: the arm that its template asks for.
         live: present figures.
         memory: holds the acceptance that was measured live.
-        batch: requests that a pod runs at once; None when unknown.
+        batch: requests that a pod runs at once; None if unknown.
     """
     figures = _known(live, spec.metrics_source.window_seconds)
     found = _capacities(spec, profile, running.arm, figures, memory, batch) if profile else {}
@@ -94,7 +94,7 @@ def _known(live: Live, window_s: float) -> Window | None:
 
 
 def _of_pods(spec: SpeculativeServiceSpec, workload: Workload, running: RunningArm) -> Sequence[Arm | None]:
-    """Arms that pods run beside the template's, during a roll; None for one that cannot be told."""
+    """Arms that pods run beside the template's, during a roll; None for an arm that is not known."""
     if running.source == "Arguments":
         return ()
     return [arm_of_value(pod.value, spec.candidates).arm for pod in workload.pods if not pod.terminating]
@@ -126,13 +126,13 @@ def _capacities(
         try:
             found[arm] = capacity(profile, arm, slo, wanted, max_num_seqs=batch)
         except BreakevenError:
-            # What was measured does not tell about these lengths.
+            # The measurements do not cover these lengths.
             found[arm] = None
     return found
 
 
 def capacity_status(need: FleetNeed) -> CapacityStatus | None:
-    """The same for people and autoscalers; None where nothing is known."""
+    """The same for people and autoscalers; None if nothing is known."""
     if not need.capacities and need.scaled_by is None:
         return None
     needs = {one.arm: one for one in need.fewest.needs} if need.fewest is not None else {}

@@ -55,7 +55,7 @@ class ServiceOutcome:
         plan: what to do.
         status: as published to metrics.
         verdict: of this cycle.
-        lengths: mean prompt and output tokens of the target's recent requests; None when not known.
+        lengths: mean prompt and output tokens of the target's recent requests; None if not known.
         unwritten: whether the status has moved, and waits for the written one to be old enough.
         otherwise: the status to go on from if the API server refuses the annotation that the plan writes; None: it writes
             none.
@@ -183,7 +183,7 @@ def _held_outside(
 
 def conflicted(
     service: SpeculativeService,
-    shown: SpeculativeServiceStatus,
+    outcome: ServiceOutcome,
     workload: Workload,
     managers: tuple[str, ...],
     now: datetime,
@@ -191,19 +191,21 @@ def conflicted(
     """The API server refused the annotation because others own it: remember it, say it, wait for a person.
 
     Args:
-        service: as it was read; nothing was changed, so its memory stands.
-        shown: the status that announced the change; its figures stand.
+        service: as it was read.
+        outcome: the decision that asked for the annotation. Its figures stand, and so do the results of this cycle.
         workload: the target.
         managers: who owns the annotation.
         now: time of the observation.
     """
-    status = service.status
-    step = taken_over(context_of(service, workload, None, now), ", ".join(managers), "owns the annotation")
+    shown, kept = outcome.status, outcome.otherwise
+    assert kept is not None  # noqa: S101 - the plan writes an annotation
+    context = context_of(service.with_status(kept), workload, None, now)
+    step = taken_over(context, ", ".join(managers), "owns the annotation")
     memory = step.memory.replace(written_value=workload.value)
     changed = shown.replace(
         workings=ServiceWorkings(memory=memory, display=shown.display),
         rollout=None,
-        history=step.history(status.history),
+        history=step.history(kept.history),
     )
     ref = reference(service)
     return ActionPlan(

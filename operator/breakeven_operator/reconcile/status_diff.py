@@ -1,8 +1,8 @@
 """Whether a status is worth a write: state at once, figures and sentences now and then, noise never.
 
-A status that is written every cycle because a load moved from 3.1 to 3.2 would be the operator's largest load on the
-API server, and would wake every watcher of it. A sentence is news when its words change; the figures and ages in it
-move in every cycle, and stand in fields of their own where they matter.
+A write in every cycle, because a load moved from 3.1 to 3.2, would be the operator's largest load on the API server, and
+would wake every watcher. A sentence is news if its words change; its figures and ages move in every cycle, and those that
+matter have fields of their own.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ def _decided(status: Mapping[str, Any]) -> object:
 
 
 def _since_s(before: object, after: object) -> float:
-    """Time (s) from one decision to another; 0 where one was never made."""
+    """Time (s) from one decision to another; 0 if one was never made."""
     if not isinstance(before, str) or not isinstance(after, str):
         return 0.0
     return (datetime.fromisoformat(after) - datetime.fromisoformat(before)).total_seconds()
 
 
 def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """What differs, leaf by leaf: its path without the places in lists, and both values; None: absent."""
+    """Differences, leaf by leaf: the path without places in lists, and both values; None: absent."""
     # Most of a status is as it was, and equal parts need no look at their leaves.
     if old == new:
         return

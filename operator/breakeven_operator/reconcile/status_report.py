@@ -103,7 +103,6 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
             cycle.choice,
             cycle.live,
             memory,
-            rules_of(service.spec),
             cycle.now,
         ),
         objectives=with_predictions(cycle.objectives, cycle.choice.running),
@@ -196,7 +195,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
 
 
 def _with_overload(message: str, running: ArmEvaluation | None) -> str:
-    """The sentence, with a remark where the load is beyond what the running arm can carry."""
+    """The sentence, with a remark if the load is beyond what the running arm can carry."""
     if running is None or running.utilisation <= 1:
         return message
     return (
@@ -266,7 +265,7 @@ def _aspects(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspec
 
 
 def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
-    """What live traffic says against the profile in force."""
+    """Doubts of live traffic about the profile in force."""
     spec, calibrated, live = cycle.service.spec, cycle.calibrated, cycle.live
     running = cycle.running.arm if cycle.running is not None else None
     memory = cycle.step.memory

@@ -28,12 +28,12 @@ NO_FAILURES: dict[str, object] = {
     "backoff_until_time": None,
     "backoff_reason": None,
 }
-"""What the memory holds of failed rolls once one was confirmed, or a person said so."""
+"""Fields of the memory about failed rolls, after a roll was confirmed or a person ended the back-off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What to say on the service's events."""
+    """An event of the service that is to be recorded."""
 
     reason: Reason | ClusterReason
     message: str
@@ -46,13 +46,13 @@ class RolloutStep:
     """State of a change of arm after this cycle, and what is to be written and said.
 
     Attributes:
-        rollout: for the status; None when none is under way.
+        rollout: for the status; None if none is under way.
         memory: for the status.
         ended: changes that ended in this cycle, for the history.
         write: the annotation to write after the status.
         otherwise: the step to go on from if the API server refuses it; None: this one, whose write stays due.
         events: to emit.
-        reason, message: what is going on; None when nothing is.
+        reason, message: what is going on; None if nothing is.
         busy: no new change may begin.
     """
 
@@ -85,11 +85,11 @@ class RolloutStep:
 
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
-    """What a change of arm is judged by.
+    """Facts by which a change of arm is judged.
 
     Attributes:
         may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
-        startup_s: longest known start of this engine, s; None when never seen.
+        startup_s: longest known start of this engine, s; None if never seen.
         place_s: how long a new pod may wait for room, s.
     """
 

@@ -29,11 +29,11 @@ def refuse_target(
     managed_by: str | None,
     problem: str | None = None,
 ) -> Refusal | None:
-    """What keeps the operator from watching and calibrating this target in any mode; None when nothing does.
+    """Why the operator cannot watch and calibrate this target in any mode; None if it can.
 
     Args:
         spec: of the SpeculativeService.
-        workload: the target; None when there is none of that name.
+        workload: the target; None if there is none of that name.
         managed_by: another SpeculativeService that has the target already.
         problem: why the object of that name could not be read.
     """
@@ -153,6 +153,6 @@ class Claim(NamedTuple):
 
 
 def older_claim(claims: Iterable[Claim], own: Claim) -> str | None:
-    """The service that claimed a target before ours; None when ours was the first."""
+    """The service that claimed a target before ours; None if ours was the first."""
     first = min(claims, default=own)
     return first.name if first < own else None

@@ -1,7 +1,7 @@
-"""What windows have taught since the status was written: carried from one decision to the next by the process that learned it.
+"""Lessons of windows since the status was written; the process carries them from one decision to the next.
 
-The status is for an operator that starts anew, and need not hold every window. A decision does: one that began with an older
-memory would take its present window for all the time since.
+The status is for an operator that starts again, and need not hold every window. A decision needs every window: with an
+older memory it would take its present window for all the time since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class UnwrittenMemory:
 
 
 def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) -> SpeculativeService:
-    """The service with the memory of its last decision, where nobody has written another one since.
+    """The service with the memory of its last decision, if nobody has written another one since.
 
     Args:
         service: as the API server holds it.

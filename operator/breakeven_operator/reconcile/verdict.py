@@ -1,4 +1,4 @@
-"""What a cycle decided about a service: an action word, an arm, one reason word, a sentence."""
+"""Verdict of a cycle about a service: an action word, an arm, one reason word, a sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Verdict:
     Attributes:
         action: Stay: the right arm runs. Switch: the target is rolled. Recommend: it should be, by somebody else.
             Hold: nothing can or may be done now.
-        arm: the arm that should run; None when that is not known.
+        arm: the arm that should run; None if that is not known.
         reason: one word.
         message: a whole sentence with the figures that decided.
     """

@@ -1,8 +1,8 @@
 """Every roll is an experiment: was the new arm measured to be faster, and is what was promised for this load true?
 
 The measurement compares the pods of both arms (`breakeven.planning.roll_experiment`). The model contributes the promise
-that it is held against, made for the very load of the measurement, and nothing else. While the roll goes on and while it
-is measured, bounds that hold at all looks together undo it as soon as it surely loses; the last word is spoken once.
+that it is held against, made for the very load of the measurement, and nothing else. While the roll goes on and is
+measured, bounds that hold at all looks together undo it as soon as it loses significantly; the last verdict is given once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import MemoryStatus, RequestsBefore
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout
 
-# What waited through the roll is worked off in so many windows.
+# Requests that waited through the roll are worked off in so many windows.
 _SETTLED_WINDOWS = 2
 _MOST_DISPROVED = 3
 # Beyond this share of an arm's saturation its law has no slope to move a latency by: a saturation that is a few percent off
@@ -62,7 +62,7 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class RollEvidence:
-    """What a roll is measured by.
+    """Evidence by which a roll is measured.
 
     Attributes:
         reading: blocks of its pods; None: not asked.
@@ -117,7 +117,7 @@ class _Finding(NamedTuple):
 def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | None:
     """Judge a roll by what was measured of it so far; None: too early to say, or nothing is measured.
 
-    - Undone: its speedup is surely below 1 and surely below what was promised for this load; from the first blocks on, in
+    - Undone: its speedup is significantly below 1 and below the promise for this load; from the first blocks on, in
       the middle of the roll too. An arm that a person pinned stays, and is said to lose.
     - Its last word: three windows after the roll has finished; up to six while nothing is proved or too few requests came.
     """
@@ -211,7 +211,7 @@ def _windows_since(context: RolloutContext, rollout: Rollout, window_s: float) -
 
 
 def _find(rollout: Rollout, evidence: RollEvidence) -> _Finding | str:
-    """What was measured beside what was promised; or why nothing was, as the end of a sentence."""
+    """The measurement beside the promise; or why there is none, as the end of a sentence."""
     reading, entry = evidence.reading, evidence.entry
     rolled = RolledPods.of(rollout, evidence.namespace, evidence.model_name)
     if reading is None or reading.error is not None:
@@ -251,10 +251,10 @@ def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
 def _promise(
     profile: Profile, rollout: Rollout, old: Arm, new: Arm, rps: float, lengths: MeanLengths | None
 ) -> Estimate:
-    """What was promised, for the rate that was measured.
+    """The promise, at the measured rate.
 
-    The decision's own figure knows what was accepted live on either arm. It is moved to the measured rate as latencies are,
-    by what the laws say of both rates; without one, the laws alone promise.
+    The decision's own figure includes the live acceptance of both arms. The laws move this figure to the measured rate;
+    without a figure the laws alone promise.
     """
     prompt_tokens = lengths.prompt_tokens if lengths is not None else None
     output_tokens = lengths.output_tokens if lengths is not None else None

@@ -71,8 +71,9 @@ class Calibration(Model):
         Field(
             ge=3,
             le=20,
-            description="Operating points per arm, from one request at a time to the ceiling. Five or more allow predictions "
-            "from the points themselves where the law bends. Two short points at longer prompts are measured beside them.",
+            description="Operating points per arm, from one request at a time to the ceiling. Between these points predictions "
+            "follow the measured latencies by a departure from the law that the fit estimates. Two short points at longer "
+            "prompts are measured as well.",
         ),
     ] = 7
     load_choice: Annotated[

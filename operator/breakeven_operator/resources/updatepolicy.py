@@ -175,8 +175,8 @@ class UpdatePolicy(Model):
         Field(
             ge=10,
             le=95,
-            description="Highest utilisation (load over saturation) of the pods that are left during a roll: none starts that "
-            "would exceed it. Objectives and rolls are judged by predictions up to it; beyond it they are extrapolation.",
+            description="Highest utilisation of the replicas that are left during a roll: load over saturation of either arm. "
+            "No roll starts that would exceed this limit. A roll that takes no replica away (maxUnavailable: 0) is not limited.",
         ),
     ] = 75
     horizon_seconds: Annotated[

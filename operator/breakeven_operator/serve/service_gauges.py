@@ -1,4 +1,4 @@
-"""What a gauge of every service is: a name, a meaning, and the samples that a status has."""
+"""A gauge of every service: a name, a meaning, and the samples of a status."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the operator says about itself and its services on /metrics.
+"""Metrics of the operator and its services on /metrics.
 
 Everything about a service is read out of the status that was just written, so that a dashboard and `kubectl get` never
-disagree, and a service that is gone takes its series along: the collector below yields what was last published and
-keeps no series of its own.
+disagree. A service that is gone takes its series along: the collector below yields what was last published and keeps no
+series of its own.
 
 The labels are `specsvc_namespace` and `specsvc`, not `namespace` and `service`: Prometheus' own labels for the
 scraped pod have those names and would rename ours to `exported_namespace` unless every user sets `honorLabels`.
@@ -45,7 +45,7 @@ class CycleStage(StrEnum):
 
 
 class ServiceCounter(NamedTuple):
-    """What a counter counts, and its labels beside those that name the service."""
+    """Meaning of a counter, and its labels beside those that name the service."""
 
     text: str
     labels: tuple[str, ...]
@@ -105,7 +105,7 @@ def _profile_age(service: SpeculativeService, now: datetime) -> Iterator[Labelle
     return one_value((now - measured).total_seconds() if measured else None)
 
 
-# What a condition is against where it is False; a profile may be under suspicion for another word as well.
+# Reason of each condition that is False; a profile may be under suspicion for another reason as well.
 DOUBTS = {
     "ModelAgrees": "ModelDisagrees",
     "AcceptanceAsCalibrated": "AcceptanceDrifted",
@@ -131,7 +131,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ),
     ServiceGauge(
         "breakeven_target_replicas",
-        "Replicas that the target asks for; scaled_by names the autoscaler that set them and is empty where none has.",
+        "Replicas that the target asks for; scaled_by names the autoscaler that set them and is empty if none has.",
         _target_replicas,
         ("scaled_by",),
     ),
@@ -144,7 +144,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_doubt",
         "1 while live traffic says this against the profile in force (ModelDisagrees and RollDisproved: it is under suspicion; "
-        "AcceptanceDrifted, LengthsDrifted), 0 where it surely does not; absent while not known.",
+        "AcceptanceDrifted, LengthsDrifted), 0 if significantly not; absent while not known.",
         _doubts,
         ("reason",),
     ),

@@ -66,7 +66,7 @@ async def serve(registry: CollectorRegistry, health: Health, host: str, port: in
     page = _Page(registry, health)
 
     async def metrics(request: web.Request) -> web.Response:
-        # As Prometheus' own clients have it.
+        # Prometheus' own clients have this parameter.
         names = frozenset(request.query.getall("name[]", []))
         text = _only(page.text(), names) if names else page.text()
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

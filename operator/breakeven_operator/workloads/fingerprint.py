@@ -1,7 +1,7 @@
 """The validity of a profile: everything of the target that moves its latency and is not the arm.
 
-In it: the image's digest as the node resolved it, the model, the engine's arguments without speculative ones, the
-engine's environment, GPU product, and what a pod asks of devices. Not in it: our annotation, restartedAt, replicas, resources of
+In it: the image's digest on the node, the model, the engine's arguments without speculative ones, the engine's environment,
+the GPU product, and the devices that a pod asks for. Not in it: our annotation, restartedAt, replicas, resources of
 sidecars; otherwise every roll would recalibrate.
 """
 
@@ -29,7 +29,7 @@ class Identity:
         fingerprint: 12 hexadecimal digits over all of it.
         model: as the command line names it. served_model: vLLM's `model_name` label.
         image: digest where known, else the tag of the manifest.
-        gpu_product: GPU class; None when unknown.
+        gpu_product: GPU class; None if unknown.
         gpus: devices per pod, slices and claims among them.
         registry_digest: the image's digest in its registry; None while no pod tells one.
     """
@@ -50,7 +50,7 @@ def identify(engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | 
         engine: of the pod template.
         image_ids: of its image, as nodes of Ready pods resolved it. Without any the manifest's image stands in, and the
             fingerprint changes once when the digest becomes known.
-        gpu_product: GPU class; None when unknown.
+        gpu_product: GPU class; None if unknown.
     """
     known = list(image_ids)
     image = max(map(digest, known), default=str(engine.container.get("image", "")))
@@ -80,7 +80,7 @@ def digest(image_id: str) -> str:
 
 
 def registry_digest(image_id: str) -> str | None:
-    """The digest under which a registry knows the image; None where the node tells only an identity of its own.
+    """The digest under which a registry knows the image; None if the node tells only an identity of its own.
 
     Only these can be compared between nodes: an image that was loaded by hand has another name on each runtime.
     """

@@ -10,13 +10,13 @@ from breakeven_operator.ports import Manifest
 
 
 def owner_of(manifest: Manifest) -> Mapping[str, Any]:
-    """The controller that owns an object, as its reference says; empty when none does."""
+    """The controller that owns an object, as its reference says; empty if none does."""
     owners = manifest["metadata"].get("ownerReferences") or []
     return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def owner_uid(manifest: Manifest) -> str:
-    """Uid of the controller that owns an object; empty when none does."""
+    """Uid of the controller that owns an object; empty if none does."""
     return str(owner_of(manifest).get("uid", ""))
 
 

@@ -22,8 +22,8 @@ class RunningArm:
 
     Attributes:
         arm: the arm; `None` when the value cannot be read.
-        schedule: the draft length per batch size that it runs; `None` where it drafts by one length.
-        measured_instead: the arm of the same drafter whose schedule was measured, where another schedule runs: that one is
+        schedule: the draft length per batch size that it runs; `None` if it drafts by one length.
+        measured_instead: the arm of the same drafter whose schedule was measured, if another schedule runs: that one is
             a foreign arm, whose law nobody knows.
         source: `Annotation`, `Arguments`, or `Unset` (opted in, but the annotation was never written).
         problem: one line when the value cannot be read, or vLLM would refuse it.

@@ -51,7 +51,7 @@ class ServedEngine:
 
     @classmethod
     def of(cls, template: Manifest, container_name: str | None) -> Self | None:
-        """The engine of a pod template; None when no container, or more than one, may be it.
+        """The engine of a pod template; None if no container, or more than one, may be it.
 
         Args:
             template: the template.
@@ -81,9 +81,9 @@ class ServedEngine:
         return str(self.container.get("name", ""))
 
     def flag(self, name: str) -> str | None:
-        """Value of a flag by its long name; None when absent."""
+        """Value of a flag by its long name; None if absent."""
         return flag_value(self.words, name)
 
     def number(self, name: str) -> int | None:
-        """A whole number that a flag gives; None when it gives none."""
+        """A whole number that a flag gives; None if it gives none."""
         return flag_number(self.words, name)

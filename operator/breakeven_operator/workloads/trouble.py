@@ -54,7 +54,7 @@ class Trouble:
         reason: the word.
         message: a clause in the cluster's words.
         patience: what may end it.
-        since: when it began; None when nobody says.
+        since: when it began; None if nobody says.
     """
 
     reason: ClusterReason
@@ -91,7 +91,7 @@ def worst(troubles: Iterable[Trouble]) -> Trouble | None:
 
 
 def refused_pod(failure: Mapping[str, Any]) -> Trouble | None:
-    """Why the API server takes no further pod, by a condition that says so: quota, policy, webhook; None when it takes them."""
+    """Why the API server takes no further pod, by a condition that says so: quota, policy, webhook; None if it takes them."""
     if failure.get("status") != "True":
         return None
     said = str(failure.get("message") or failure.get("reason") or "it does not say why")
@@ -105,7 +105,7 @@ def refused_pod(failure: Mapping[str, Any]) -> Trouble | None:
 
 
 def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = "") -> Trouble | None:
-    """Why a pod is not Ready yet; None where it is on its way.
+    """Why a pod is not Ready yet; None if it is on its way.
 
     Args:
         pod: as the API server lists it.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from breakeven.serving.opt_in import ANNOTATION
@@ -40,8 +39,8 @@ class PodState:
         ready_since: when it became Ready; None while it is not.
         startup_s: seconds from being scheduled to the first Ready; None while it is not.
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
-        value: the arm's annotation on the pod; None when absent.
-        trouble: why it is not Ready, in the cluster's words; None where it is, or is on its way.
+        value: the arm's annotation on the pod; None if absent.
+        trouble: why it is not Ready, in the cluster's words; None if it is, or is on its way.
         replica_set: name of the object that made it.
         created: when it was made.
         crashes: how often its engine ended by itself and was started again. crashed: when it last did.
@@ -80,18 +79,18 @@ class Workload:
     Attributes:
         kind: the facts of its kind.
         manifest: the object as the API server returned it.
-        template: its pod template. engine: the container that runs vLLM; None when none can be singled out.
+        template: its pod template. engine: the container that runs vLLM; None if none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
-        value: the arm's annotation in the pod template; None when absent.
+        value: the arm's annotation in the pod template; None if absent.
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
-        last_write_time: when that was, by the API server's clock; None when managedFields names nobody else.
-        scaled_by: field manager of the autoscaler that last set the number of replicas; None when none has.
-        owner: kind and name of a controller that owns it; None when nobody does.
+        last_write_time: when that was, by the API server's clock; None if managedFields names nobody else.
+        scaled_by: field manager of the autoscaler that last set the number of replicas; None if none has.
+        owner: kind and name of a controller that owns it; None if nobody does.
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
-        gpu_hint: GPU class that the pod template's nodeSelector names; None when it names none.
+        gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """
 
     kind: WorkloadKind
@@ -215,58 +214,53 @@ class Workload:
         return float(self.template["spec"].get("terminationGracePeriodSeconds", 30))
 
 
+@dataclass(frozen=True, slots=True)
+class NearbyObjects:
+    """The objects around a workload.
+
+    Attributes:
+        makers: objects of `WorkloadKind.makers` of its namespace (metadata suffices); those of others are skipped.
+        pods: pods of its namespace; those of others are skipped.
+        node_labels: labels by node name.
+        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
+        warnings: what events say of pods that have a node and no container, by uid.
+    """
+
+    makers: Iterable[Manifest] = ()
+    pods: Iterable[Manifest] = ()
+    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    lost_nodes: Collection[str] = ()
+    warnings: Mapping[str, str] = field(default_factory=dict)
+
+
 def observe(
     kind: WorkloadKind,
     manifest: Manifest,
-    makers: Iterable[Manifest],
-    pods: Iterable[Manifest],
-    nodes: Mapping[str, Mapping[str, str]],
+    around: NearbyObjects,
     *,
     container_name: str | None,
     gpu_label: str,
     now: datetime,
-    lost_nodes: Collection[str] = (),
-    warnings: Mapping[str, str] = MappingProxyType({}),
 ) -> Workload:
-    """Put a workload, the objects that make its pods (metadata suffices), its pods and the nodes' labels together.
+    """Put a workload and the objects around it together.
 
     Args:
         kind: the facts of its kind.
         manifest: the workload.
-        makers: objects of `kind.makers` of its namespace; those of others are skipped.
-        pods: pods of its namespace; those of others are skipped.
-        nodes: labels by node name.
+        around: the objects that make its pods, its pods and the nodes' labels.
         container_name: the engine's container as the user named it; None: tell it from the template.
         gpu_label: node label that names the GPU class.
         now: time of the observation.
-        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        warnings: what events say of pods that have a node and no container, by uid.
     """
     meta = manifest["metadata"]
     template = kind.template(manifest)
     engine = ServedEngine.of(template, container_name)
-    revisions = kind.revisions(manifest, makers)
-    name = engine.name if engine is not None else ""
-    devices = engine.devices.resources if engine is not None else ()
-    listed = sorted(
-        (pod for pod in pods if kind.revision_of(pod) in revisions and not is_finished(pod)),
-        key=lambda pod: str(pod["metadata"]["name"]),
-    )
-    states: list[PodState] = []
-    lost: list[PodState] = []
-    for pod in listed:
-        warning = warnings.get(pod["metadata"]["uid"], "")
-        current = kind.revision_of(pod) == revisions[0]
-        state = _pod(pod, current=current, container=name, devices=devices, warning=warning)
-        (lost if is_lost(pod, lost_nodes, now) else states).append(state)
+    pods, lost = _pods(kind, kind.revisions(manifest, around.makers), engine, around, now)
     counts = kind.counts(manifest)
     surge, unavailable = kind.strategy(manifest, counts.desired)
     written, writer = _last_write(meta)
-    products = {
-        nodes.get(state.node, {}).get(gpu_label, "")
-        for state in states
-        if state.node and not state.terminating
-    }
+    nodes = [pod.node for pod in pods if pod.node and not pod.terminating]
+    products = {around.node_labels.get(node, {}).get(gpu_label, "") for node in nodes}
     owner = owner_of(manifest)
     return Workload(
         kind=kind,
@@ -285,11 +279,35 @@ def observe(
         last_write_time=parse_time(written),
         scaled_by=_autoscaler(meta),
         owner=f"{owner['kind']} {owner['name']}" if owner else None,
-        pods=tuple(states),
+        pods=pods,
         gpu_products=tuple(sorted(product for product in products if product)),
         gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
-        lost=tuple(lost),
+        lost=lost,
     )
+
+
+def _pods(
+    kind: WorkloadKind,
+    revisions: Sequence[str],
+    engine: ServedEngine | None,
+    around: NearbyObjects,
+    now: datetime,
+) -> tuple[tuple[PodState, ...], tuple[PodState, ...]]:
+    """The workload's pods by name, and those of them that are listed and gone. The first revision is the newest."""
+    name = engine.name if engine is not None else ""
+    devices = engine.devices.resources if engine is not None else ()
+    listed = sorted(
+        (pod for pod in around.pods if kind.revision_of(pod) in revisions and not is_finished(pod)),
+        key=lambda pod: str(pod["metadata"]["name"]),
+    )
+    states: list[PodState] = []
+    lost: list[PodState] = []
+    for pod in listed:
+        warning = around.warnings.get(pod["metadata"]["uid"], "")
+        current = kind.revision_of(pod) == revisions[0]
+        state = _pod(pod, current=current, container=name, devices=devices, warning=warning)
+        (lost if is_lost(pod, around.lost_nodes, now) else states).append(state)
+    return tuple(states), tuple(lost)
 
 
 def _managers_of_value(meta: Mapping[str, Any], path: Iterable[str]) -> tuple[str, ...]:
@@ -306,7 +324,7 @@ def _managers_of_value(meta: Mapping[str, Any], path: Iterable[str]) -> tuple[st
 
 
 def _autoscaler(meta: Mapping[str, Any]) -> str | None:
-    """Field manager of the number of replicas, where it was set as autoscalers set it: by the subresource `scale`.
+    """Field manager of the number of replicas, if it was set as autoscalers set it: by the subresource `scale`.
 
     Kubernetes' own autoscaler writes as the controller manager, for KEDA too; `kubectl scale` uses the same subresource.
     Nothing else has to be read, and no right to read autoscalers is needed.

@@ -61,7 +61,7 @@ class WorkloadKind(ABC):
         return _nested((*self._annotations_at, ANNOTATION), value) if value is not None else {}
 
     def value_of(self, manifest: Manifest) -> str | None:
-        """The arm's annotation; None when absent."""
+        """The arm's annotation; None if absent."""
         annotations = reduce(lambda part, name: part.get(name) or {}, self._annotations_at, manifest)
         value: str | None = annotations.get(ANNOTATION)
         return value

@@ -14,7 +14,7 @@ from breakeven_operator.adapters.trimming import trimmed
 from breakeven_operator.kinds import DEPLOYMENTS, PODS
 from breakeven_operator.labels import RUN_LABEL
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
-from breakeven_operator.workloads.workload import observe
+from breakeven_operator.workloads.workload import NearbyObjects, observe
 
 NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
 TIMES = st.sampled_from(["2026-11-20T10:00:00Z", "2026-11-20T10:03:00Z"])
@@ -82,7 +82,12 @@ def pods(draw):
 def observed(pod):
     nodes = {"a100-0": {"gpu": "A100"}}
     return observe(
-        KIND, DEPLOYMENT, [REPLICA_SET], [pod], nodes, container_name=None, gpu_label="gpu", now=NOW
+        KIND,
+        DEPLOYMENT,
+        NearbyObjects([REPLICA_SET], [pod], nodes),
+        container_name=None,
+        gpu_label="gpu",
+        now=NOW,
     )
 
 
@@ -134,7 +139,9 @@ def test_a_target_is_observed_alike_by_what_is_kept_of_its_writers(entries, list
     whole = {**DEPLOYMENT, "metadata": meta}
 
     def seen(target):
-        found = observe(KIND, target, [REPLICA_SET], [], {}, container_name=None, gpu_label="gpu", now=NOW)
+        found = observe(
+            KIND, target, NearbyObjects([REPLICA_SET]), container_name=None, gpu_label="gpu", now=NOW
+        )
         return replace(found, manifest={})
 
     kept = trimmed(DEPLOYMENTS, whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -33,7 +34,8 @@ def build(world, settings):
             view, CalibrationRun.read(world.run, "run"), SpeculativeService.read(world.service, "service")
         )
         planned = next(each for each in plan.arms if each.arm == arm)
-        return build_job(world.run, plan, planned, world.workload, selectors, settings, LIMITS, policies)
+        view = replace(view, selectors=selectors, settings=settings, network_policies=policies)
+        return build_job(view, plan, planned, LIMITS)
 
     return job_of
 

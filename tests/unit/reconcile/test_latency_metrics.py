@@ -19,7 +19,7 @@ from breakeven_operator.reconcile.latency_metrics import (
     latency_query,
     read_latencies,
 )
-from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods
 from breakeven_operator.workloads.workload import PodState
 from fakes.vllm_buckets import vllm_buckets
 
@@ -38,7 +38,9 @@ def answer(siblings, figure, took_s, model="chat", **wrong):
 
 
 def read(series, pods=("chat-5f-abcde",), live=FRESH):
-    return latencies_of(read_latencies(series), "llm", [pod(name) for name in pods], "chat", live)
+    return latencies_of(
+        read_latencies(series), WatchedPods("llm", "chat", [pod(name) for name in pods]), live
+    )
 
 
 def test_pods_of_one_replica_set_are_one_series_and_those_that_are_replaced_do_not_count():
@@ -107,10 +109,10 @@ def test_what_is_wrong_with_the_figures_is_wrong_with_the_latencies_but_for_few_
     stale = Live(ClusterReason.METRICS_STALE, "an hour old")
     assert read(series, live=stale).reason is ClusterReason.METRICS_STALE
     assert read(series, live=Live(ClusterReason.TOO_FEW_REQUESTS, "1")).histograms
-    failed = latencies_of(LatencyReading(error="too many samples"), "llm", [], "chat", FRESH)
+    failed = latencies_of(LatencyReading(error="too many samples"), WatchedPods("llm", "chat", []), FRESH)
     assert failed is not None
     assert (failed.reason, "too many samples" in failed.message) == (ClusterReason.METRICS_MISSING, True)
-    assert latencies_of(None, "llm", [], "chat", FRESH) is None
+    assert latencies_of(None, WatchedPods("llm", "chat", []), FRESH) is None
 
 
 def test_buckets_that_sampling_moved_a_little_are_a_histogram():

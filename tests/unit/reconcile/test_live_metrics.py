@@ -9,11 +9,13 @@ import pytest
 
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_fleet, read_service
+from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 
 TIMES = ("first_seen_s", "last_seen_s")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NO_LIMITS = EngineLimits()
 
 
 def pod(name, *, age_s=1000.0):
@@ -58,17 +60,9 @@ def seen(age_s):
     return {"first_seen_s": NOW.timestamp() - age_s - 300.0, "last_seen_s": NOW.timestamp() - age_s}
 
 
-def read(found, pods=("a",), **changes) -> Live:
-    arguments = {
-        "known_pods": frozenset(pods),
-        "model_name": "chat",
-        "window_s": 300.0,
-        "staleness_s": 120.0,
-        "min_requests": 30,
-        "limits": EngineLimits(),
-        "now": NOW,
-    } | changes
-    return read_service(read_fleet(found), "llm", [pod(name) for name in pods], **arguments)
+def read(found, pods=("a",), staleness_s=120, limits=NO_LIMITS, now=NOW) -> Live:
+    watched = WatchedPods("llm", "chat", [pod(name) for name in pods], frozenset(pods))
+    return read_service(read_fleet(found), watched, MetricsSource(staleness_seconds=staleness_s), limits, now)
 
 
 def test_figures_are_ratios_of_sums_per_replica():
@@ -202,18 +196,8 @@ def test_a_queue_at_one_pod_only_is_no_saturation():
 
 
 def test_a_young_pod_is_divided_by_its_own_age():
-    live = read_service(
-        read_fleet(series("a", STATS)),
-        "llm",
-        [pod("a", age_s=200.0)],
-        known_pods=frozenset({"a"}),
-        model_name="chat",
-        window_s=300.0,
-        staleness_s=120.0,
-        min_requests=30,
-        limits=EngineLimits(),
-        now=NOW,
-    )
+    watched = WatchedPods("llm", "chat", [pod("a", age_s=200.0)], frozenset({"a"}))
+    live = read_service(read_fleet(series("a", STATS)), watched, MetricsSource(), NO_LIMITS, NOW)
     assert live.figures is not None
     assert live.figures.rps == pytest.approx(3.0)
 
@@ -270,8 +254,8 @@ def test_one_stale_pod_of_two_holds():
 
 def test_an_answer_that_a_cache_gives_again_is_stale_and_says_so():
     answer = [*series("a", STATS), InstantSample({"stat": "evaluated_s"}, NOW.timestamp())]
-    assert read(answer, staleness_s=8.0).usable
-    again = read(answer, staleness_s=8.0, now=NOW + timedelta(seconds=25))
+    assert read(answer, staleness_s=8).usable
+    again = read(answer, staleness_s=8, now=NOW + timedelta(seconds=25))
     assert again.reason == "MetricsStale"
     assert "answer was made 25 s ago" in again.message
     assert "a cache" in again.message
@@ -279,7 +263,7 @@ def test_an_answer_that_a_cache_gives_again_is_stale_and_says_so():
 
 def test_old_samples_in_a_new_answer_are_not_laid_at_a_cache_s_door():
     answer = [*series("a", STATS | seen(25.0)), InstantSample({"stat": "evaluated_s"}, NOW.timestamp())]
-    stale = read(answer, staleness_s=8.0)
+    stale = read(answer, staleness_s=8)
     assert stale.message == "the newest sample of pod a is 25 s old (allowed: 8 s)"
 
 

@@ -26,7 +26,7 @@ from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntr
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
-from breakeven_operator.workloads.workload import observe
+from breakeven_operator.workloads.workload import NearbyObjects, observe
 from fakes.cases import a_case
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 
@@ -130,10 +130,11 @@ def test_the_history_begins_with_the_newest_change_and_loses_the_oldest_ones():
     assert SpeculativeServiceStatus(history=kept).history == kept
 
 
-def capacity(total_rps, *, unavailable, desired=2, prompt_tokens=None, output_tokens=None):
-    deployment = dataclasses.replace(DEPLOYMENT, max_unavailable=unavailable, desired=desired)
-    load = figures(total_rps) if total_rps is not None else None
-    profile = Profile.from_json(profile_json())
+def capacity(total_rps, *, unavailable, prompt_tokens=None, output_tokens=None):
+    profile, spec = Profile.from_json(profile_json()), SpeculativeService.read(SERVICE, "service").spec
+    case = a_case(spec, profile, figures(total_rps or 0.0), NOW, unavailable=unavailable)
+    if total_rps is None:
+        case = dataclasses.replace(case, live=dataclasses.replace(case.live, figures=None))
     arms = (NO_SPECULATION, EAGLE)
     here = (
         None
@@ -147,7 +148,7 @@ def capacity(total_rps, *, unavailable, desired=2, prompt_tokens=None, output_to
             Slo(),
         )
     )
-    return reason(refuse_capacity(UpdatePolicy(), deployment, profile, load, arms, here, NOW))
+    return reason(refuse_capacity(case, arms, here))
 
 
 def test_replicas_that_are_left_must_carry_the_load_at_the_lengths_that_requests_have_now():
@@ -187,7 +188,7 @@ def test_the_strategy_is_resolved_as_the_controller_does(surge, unavailable, rep
             "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
         },
     }
-    found = observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
+    found = observe(KIND, manifest, NearbyObjects(), container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == expected
 
 
@@ -197,7 +198,7 @@ def test_recreate_takes_every_pod_away():
         "metadata": {**TARGET["metadata"], "uid": "u"},
         "spec": {**TARGET["spec"], "replicas": 3, "strategy": {"type": "Recreate"}},
     }
-    found = observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="x", now=NOW)
+    found = observe(KIND, manifest, NearbyObjects(), container_name=None, gpu_label="x", now=NOW)
     assert (found.max_surge, found.max_unavailable) == (0, 3)
 
 

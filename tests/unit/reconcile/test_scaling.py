@@ -22,7 +22,7 @@ from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.running_arm import RunningArm
-from breakeven_operator.workloads.workload import Workload, observe
+from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -45,7 +45,7 @@ def deployment(*managed: dict[str, Any], edit=lambda _: None) -> Workload:
     manifest = copy.deepcopy(TARGET)
     manifest["metadata"] |= {"uid": "u", "managedFields": list(managed)}
     edit(manifest)
-    return observe(KIND, manifest, [], [], {}, container_name=None, gpu_label="gpu", now=NOW)
+    return observe(KIND, manifest, NearbyObjects(), container_name=None, gpu_label="gpu", now=NOW)
 
 
 def pod(value: str | None, **changes: Any) -> Any:

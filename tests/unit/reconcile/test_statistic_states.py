@@ -11,7 +11,8 @@ from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
-from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_fleet, read_service
+from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 from fakes.engine_pages import Grown, Scrapes, State, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore
@@ -59,15 +60,10 @@ def live(*states: tuple[str, State], histograms: Literal["classic", "native"] = 
     pod = PodState(POD, POD, True, NOW - timedelta(hours=1), 20.0, False, "node", "", None)
     return read_service(
         read_fleet(InstantSample(dict(one.labels), one.value) for one in found),
-        "llm",
-        [pod],
-        known_pods=frozenset({POD}),
-        model_name="chat",
-        window_s=300.0,
-        staleness_s=120.0,
-        min_requests=30,
-        limits=EngineLimits(tokens_per_step=4.0),
-        now=NOW,
+        WatchedPods("llm", "chat", [pod], frozenset({POD})),
+        MetricsSource(),
+        EngineLimits(tokens_per_step=4.0),
+        NOW,
     )
 
 

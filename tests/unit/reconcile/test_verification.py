@@ -67,7 +67,7 @@ def test_a_word_is_what_was_measured_against_the_promise_for_that_load(speedup, 
 
 def test_a_gain_that_falls_short_of_its_promise_says_so():
     found = outcome(measured(1.15), Estimate(1.8, 1.6, 2.0), 3.5)
-    assert found.remark == "; it gains, and surely less than was promised"
+    assert found.remark == "; it gains, and significantly less than was promised"
 
 
 def test_a_gain_whose_bound_touches_its_promise_does_not_surely_fall_short_of_it():

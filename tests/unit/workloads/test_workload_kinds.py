@@ -15,7 +15,7 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.deployment import DEPLOYMENT, DeploymentKind
 from breakeven_operator.workloads.known import KINDS, kind_of, target_of
-from breakeven_operator.workloads.workload import observe
+from breakeven_operator.workloads.workload import NearbyObjects, observe
 from fakes.fleet_world import SERVICE, TARGET
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
@@ -110,5 +110,7 @@ def test_pods_of_a_kind_that_makes_them_itself_are_told_apart_by_their_label() -
         {"metadata": {"name": name, "uid": name, "labels": {"controller-revision-hash": revision}}}
         for name, revision in (("chat-0", "chat-old"), ("chat-1", "chat-new"), ("web-0", "web-1"))
     ]
-    found = observe(Stateful(), target, [], pods, {}, container_name=None, gpu_label="gpu", now=NOW)
+    found = observe(
+        Stateful(), target, NearbyObjects(pods=pods), container_name=None, gpu_label="gpu", now=NOW
+    )
     assert [(pod.name, pod.current) for pod in found.pods] == [("chat-0", False), ("chat-1", True)]
