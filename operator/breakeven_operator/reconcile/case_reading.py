@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from breakeven.profile import Conditions
 from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS
@@ -62,7 +63,7 @@ def read_case(
         model_name,
         # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
         state.entry,
-        lengths_of(live),
+        conditions_of(live),
         spec.metrics_source.window_seconds,
         observation.roll.failures if observation.roll is not None else None,
     )
@@ -121,6 +122,17 @@ def _objectives(
     source = service.spec.metrics_source
     latencies = latencies_of(observation.latencies, watched, live)
     return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
+
+
+def conditions_of(live: Live | None) -> Conditions:
+    """Lengths and dispersion of present requests, as far as they are known."""
+    lengths, figures = lengths_of(live), live.figures if live is not None else None
+    seen = figures.arrivals.dispersion if figures is not None else None
+    return Conditions(
+        prompt_tokens=lengths.prompt_tokens if lengths is not None else None,
+        output_tokens=lengths.output_tokens if lengths is not None else None,
+        dispersion=1.0 if seen is None else seen,
+    )
 
 
 def lengths_of(live: Live | None) -> MeanLengths | None:

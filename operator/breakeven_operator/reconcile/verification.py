@@ -25,9 +25,9 @@ from breakeven.planning.roll_experiment import (
     Witness,
     experiment,
 )
-from breakeven.profile import Conditions, Curve, Profile
+from breakeven.profile import Conditions, Curve, LoadPoint
+from breakeven.profile.comparisons import JudgedCurve, compare_curves
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.barred_arms import acquitted, barred
 from breakeven_operator.reconcile.leaving import LEAVING, crashing, fails_without
@@ -68,7 +68,8 @@ class RollEvidence:
         reading: blocks of its pods; None: not asked.
         namespace, model_name: of the service.
         entry: the profile in force, if any.
-        lengths: mean lengths of present requests; None: those that the profile was measured with.
+        conditions: lengths and dispersion of present requests. Acceptance is as calibrated: what is accepted now shows in the
+            measurement, and no slope hangs on it much.
         window_s: of the service.
         failures: HTTP requests of its pods; None: not asked.
     """
@@ -77,7 +78,7 @@ class RollEvidence:
     namespace: str
     model_name: str
     entry: ProfileEntry | None
-    lengths: MeanLengths | None
+    conditions: Conditions
     window_s: float
     failures: RollReading | None = None
 
@@ -225,12 +226,12 @@ def _find(rollout: Rollout, evidence: RollEvidence) -> _Finding | str:
         return "the profile in force does not hold both arms"
     pods = both_arms(reading, rolled)
     try:
-        laws = [_law(profile.curve(arm, _conditions(evidence.lengths))) for arm in (old, new)]
-        result = experiment(pods.old, pods.new, *laws)
+        curves = [JudgedCurve(arm, profile.curve(arm, evidence.conditions)) for arm in (old, new)]
+        result = experiment(pods.old, pods.new, *(_law(one.curve) for one in curves))
         if result.found is None:
             return _why_nothing(result, old, new)
         return _Finding(
-            result.found, _promise(profile, rollout, old, new, result.found.rps, evidence.lengths)
+            result.found, _promise(rollout, curves[0], curves[1], result.found.rps, profile.confidence)
         )
     except BreakevenError as error:
         return str(error)
@@ -248,21 +249,15 @@ def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
     return "no block of time was steady"
 
 
-def _promise(
-    profile: Profile, rollout: Rollout, old: Arm, new: Arm, rps: float, lengths: MeanLengths | None
-) -> Estimate:
+def _promise(rollout: Rollout, old: JudgedCurve, new: JudgedCurve, rps: float, confidence: float) -> Estimate:
     """The promise, at the measured rate.
 
     The decision's own figure includes the live acceptance of both arms. The laws move this figure to the measured rate;
     without a figure the laws alone promise.
     """
-    prompt_tokens = lengths.prompt_tokens if lengths is not None else None
-    output_tokens = lengths.output_tokens if lengths is not None else None
 
     def compared(at_rps: float) -> Estimate:
-        found = profile.compare(
-            new, old, rps=at_rps, prompt_tokens=prompt_tokens, output_tokens=output_tokens
-        )
+        found = compare_curves(new, old, LoadPoint(rps=at_rps), confidence)
         if found.speedup is None or not 0.0 < found.speedup < math.inf:
             return Estimate()
         return Estimate.of(found.speedup, found.speedup_ci)
@@ -345,8 +340,3 @@ def _law(curve: Curve) -> LatencyAt:
         return np.where(near, np.nan, curve.latencies_at_rps(np.where(near, 0.0, rates)))
 
     return at
-
-
-def _conditions(lengths: MeanLengths | None) -> Conditions:
-    # No live acceptance: what is accepted now shows in the measurement, and no slope hangs on it much.
-    return Conditions(None, *lengths) if lengths is not None else Conditions()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.profile import Conditions, Profile
+from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated, ProfileEntry
 from breakeven_operator.reconcile.carried import carries, with_carried
@@ -60,6 +60,26 @@ ENTRY = ProfileEntry("p1", "p1", "chat", "f1", GPU, None, frozenset(), PROFILE)
 STATE = Calibrated(
     ENTRY, ClusterReason.PROFILE_IN_FORCE, "in force", None, None, None, CalibrationStatus(), None
 )
+
+
+def test_under_bursts_the_corrected_law_answers_bursts_as_they_were_measured():
+    """Taken for Poisson's, a latency that bursts made would have made the steps too long."""
+    figures = replace(
+        STEADY,
+        rps=15.0,
+        total_rps=30.0,
+        requests=360.0,
+        inflight=22.5,
+        prompt_tokens=200.0,
+        output_tokens=100.0,
+        tokens_per_step=2.5,
+        arrivals=Arrivals(dispersion=9.0),
+    )
+    found = with_carried(STATE, EAGLE, Live(ClusterReason.METRICS_AVAILABLE, "measured", figures))
+    curve = found.entry.profile.curve(EAGLE, Conditions(2.5, 200.0, 100.0, dispersion=9.0))
+    assert curve.loop_latency_s(15.0 * figures.latency_s, closed=False) == pytest.approx(
+        figures.latency_s, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms, read_roll
@@ -147,7 +147,7 @@ def context(*, windows=1.0, reason="GainAboveThreshold", phase=RolloutPhase.CONF
 
 
 def without(reading):
-    return RollEvidence(reading, "llm", "chat", None, None, WINDOW_S)
+    return RollEvidence(reading, "llm", "chat", None, Conditions(), WINDOW_S)
 
 
 def test_a_roll_without_figures_ends_unmeasured_after_six_windows_and_says_why():
@@ -257,7 +257,7 @@ def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measu
     profile = Profile.from_json(profile_json())
     reading = read_roll([*series(OLD), *series(NEW, first=12)])
     entry = SimpleNamespace(name="chat-p1", profile=profile)
-    evidence = RollEvidence(reading, "llm", "chat", entry, None, WINDOW_S)
+    evidence = RollEvidence(reading, "llm", "chat", entry, Conditions(), WINDOW_S)
 
     def lawful(rps):
         return profile.compare(EAGLE, NO_SPECULATION, rps=rps).speedup
@@ -267,3 +267,20 @@ def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measu
     decided = so_far(context(predicted_speedup=3.0, load_rps=6.0).rollout, evidence)
     assert decided.load_rps == bare.load_rps < 6.0
     assert decided.predicted_speedup == pytest.approx(3.0 * lawful(bare.load_rps) / lawful(6.0))
+
+
+def test_a_promise_under_bursts_is_moved_by_the_laws_of_bursts():
+    profile = Profile.from_json(profile_json())
+    reading = read_roll([*series(OLD), *series(NEW, first=12)])
+    entry = SimpleNamespace(name="chat-p1", profile=profile)
+    conditions = Conditions(dispersion=9.0)
+    evidence = RollEvidence(reading, "llm", "chat", entry, conditions, WINDOW_S)
+    found = so_far(context(predicted_speedup=1.3, load_rps=6.0).rollout, evidence)
+
+    def lawful(rps):
+        return (
+            profile.curve(NO_SPECULATION, conditions).at_rps(rps).latency_s
+            / profile.curve(EAGLE, conditions).at_rps(rps).latency_s
+        )
+
+    assert found.predicted_speedup == pytest.approx(1.3 * lawful(found.load_rps) / lawful(6.0))
