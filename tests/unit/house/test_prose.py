@@ -21,21 +21,11 @@ OPENINGS = {
     "operator/breakeven_operator/reconcile": 54,
     "operator/breakeven_operator/resources": 8,
     "operator/breakeven_operator/serve": 5,
-    "tuner/breakeven/fitting": 8,
-    "tuner/breakeven/laws": 8,
-    "tuner/breakeven/planning": 40,
-    "tuner/breakeven/profile": 12,
-    "validation": 9,
 }
 PICTURES = {
     "demo": 1,
     "operator/breakeven_operator": 2,
     "operator/breakeven_operator/reconcile": 24,
-    "tuner/breakeven/fitting": 4,
-    "tuner/breakeven/laws": 3,
-    "tuner/breakeven/planning": 12,
-    "tuner/breakeven/profile": 1,
-    "validation": 1,
 }
 LONG_BULLETS = 0
 

@@ -198,7 +198,7 @@ def _saturation(
     saturation = max(law if ceiling is None else min(law, ceiling), carried)
     if found is not None:
         low, high = found
-        # What one row carried is as uncertain as the row: it raises the estimate, not the lower bound.
+        # The rate that one row carried is as uncertain as the row: it raises the estimate, not the lower bound.
         found = (low, None if high is None else max(high, saturation))
     return saturation, found
 

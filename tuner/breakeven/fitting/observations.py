@@ -61,12 +61,12 @@ class Observation:
 
     @property
     def carried_rps(self) -> float:
-        """Rate that the row proves was carried: in-flight over latency, free of the chance of a count."""
+        """Rate that was carried: in-flight over latency, without the scatter of a count."""
         return self.inflight / self.latency_s
 
     @property
     def load(self) -> ImposedLoad:
-        """What was imposed: rows with the same load are replicates of each other."""
+        """The imposed load: rows with the same load are replicates of each other."""
         return self.point.load
 
 

@@ -147,7 +147,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
         families,
         layout.arms,
         tuple(solved.figures.tolist()),
-        # Noise and form grow alike, so what is followed stays and its bounds widen.
+        # Noise and form grow by one factor: the estimates stay and their bounds widen.
         tuple(map(tuple, (scatter.wider**2 * solved.covariance).tolist())),
         scatter.wider * scatter.noise,
         max(int(solved.freedom) - _SCATTER_FIGURES, _LEAST_FREEDOM),
@@ -232,7 +232,7 @@ def _likeliest(layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], solved: 
 
 
 class _Prior(NamedTuple):
-    """What is believed of each figure before any row, and what each deviation of them costs.
+    """Prior of the figures: their values before any row, and the cost of deviations.
 
     Attributes:
         center: shape (figures,).
@@ -270,14 +270,14 @@ class _Prior(NamedTuple):
         )
 
     def departing(self, layout: Layout, sd: float) -> _Prior:
-        """The same with another size of the departures over positions."""
+        """The prior with another size of the departures over positions."""
         root = self.root.copy()
         inverse = np.linalg.inv(_departures(sd))
         root[layout.departures :, layout.departures :] = np.linalg.cholesky(inverse).T
         return _Prior(self.center, root)
 
     def covariance(self) -> FloatArray:
-        """What is believed of the figures together."""
+        """Covariance of the figures before any row, shape (figures, figures)."""
         half = np.linalg.inv(self.root)
         return np.asarray(half @ half.T)
 

@@ -5,7 +5,7 @@ A step in which j requests decode, each verifying 1 + k positions, lasts
     S(j) = [(a*(1 - s*exp(-V/v)))^r + (b*V)^r]^(1/r) + w*j*context + [k > 0]*(f + d*k) + t*j*k,   V = j*(1 + k)
 
 a is the time in which the weights are read once, b that of computing one position, r how sharply one bound gives way to
-the other, s and v what experts save while few are touched, w that of a token of context, f, d and t what drafting costs.
+the other, s and v the saving of experts while few are touched, w the time of a token of context, f, d and t the costs of drafting.
 A request of p prompt and g output tokens decodes for D = (g - 1)/E steps. Its prompt is read in a step with others: u*p more
 of computing, of which the share h of what fits behind the reading of weights is hidden. At a rate prompts take the share q of
 all time, and decoding goes slower by 1/(1 - q).
@@ -15,7 +15,7 @@ ask during it are read next. With Poisson arrivals this is processor sharing who
 flight has a product form, P(j) proportional to the product of rate*X(i)/i over i up to j, whatever the distribution of
 lengths. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., arXiv 2605.15051).
 
-Costs are scalars; what a request asks for, rates and numbers in flight broadcast.
+Costs are scalars; demands of requests, rates and numbers in flight broadcast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from breakeven.laws.arrays import FloatArray
 
 _LEAST = 1e-12
-"""Below every duration (s) and every share that decides anything."""
+"""Smaller than every duration (s) and every share that has an effect."""
 
 _LEAST_TOKENS = 1e-3
 """Fewest tokens after the first: without any, a request never decodes and ends at no rate."""
@@ -41,14 +41,14 @@ _MOST_PROMPTS, _ALL_PROMPTS = 0.95, 0.99
 """Largest share of time that prompts take in a law on trial, and at any rate."""
 
 _PROMPT_ROUNDS = 2
-"""Rounds until what a prompt adds to a step and how many decode there agree."""
+"""Rounds until the time that a prompt adds to a step and the number decoding there agree."""
 
 _SETTLING = 4
-"""Rounds until how many of a closed loop decode and what a schedule drafts for them agree."""
+"""Rounds until the number decoding in a closed loop and the draft length of a schedule for it agree."""
 
 
 class CostsOfSteps(NamedTuple):
-    """What a step is made of; scalars but for the departures.
+    """Costs of a step; scalars except the departures.
 
     Attributes:
         weights_s: a, the weights streamed once (s), above 0.
@@ -61,10 +61,10 @@ class CostsOfSteps(NamedTuple):
         drafting_s: f, drafting at all (s).
         draft_s: d, each position drafted, however many requests draft (s).
         each_draft_s: t, a position drafted for one request (s).
-        request_s: what a request takes outside of steps (s).
+        request_s: time of a request outside of steps (s).
         hidden: h, the share of a prompt's computing behind the reading of weights that costs nothing, 0 to 1.
-        departures: ln of what multiplies a step at 1, 2, 4, ... positions, shape (knots,); between them it follows
-            a straight line over the logarithm of positions. It holds knees that no sharpness has.
+        departures: ln of the factor on a step at 1, 2, 4, ... positions, shape (knots,), with straight lines between over the
+            logarithm of positions. They describe knees that no sharpness has.
     """
 
     weights_s: FloatArray
@@ -97,10 +97,10 @@ class Tier(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a request asks of the engine.
+    """Work that a request demands of the engine.
 
     Attributes:
-        tiers: how it is drafted for: one tier, of a schedule several with the first at 1.
+        tiers: of its drafting: one tier; of a schedule several, with the first at 1.
         prompt_tokens: p.
         output_tokens: g, at least 1.
         context_tokens: mean tokens of context while it decodes.
@@ -113,7 +113,7 @@ class Demand(NamedTuple):
 
 
 class Served(NamedTuple):
-    """How requests fare on average.
+    """Mean times of requests.
 
     Attributes:
         latency_s: from asking to the last token; NaN where there is no steady state.
@@ -184,21 +184,21 @@ def step_sensitivities(
 
 
 def departure_shares(positions: FloatArray, knots: int) -> tuple[NDArray[np.intp], FloatArray]:
-    """Between which two departures a number of positions lies: the first one's index, and the second one's share."""
+    """The two departures around a number of positions: the first one's index, and the second one's share."""
     place = np.clip(np.log2(np.maximum(positions, 1.0)), 0.0, knots - 1.0 - 1e-9)
     first = place.astype(np.intp)
     return first, np.asarray(place - first)
 
 
 class PromptReading(NamedTuple):
-    """What a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
+    """Time that a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
 
     prompt_s: FloatArray
     slopes: tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 READ_BY = ("weights_s", "position_s", "prompt_s", "hidden")
-"""Costs that reading a prompt answers to: by their logarithms, by the logit of the last."""
+"""Costs that the slopes of reading a prompt refer to: by their logarithms, by the logit of the last."""
 
 
 def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> PromptReading:
@@ -214,7 +214,7 @@ def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Prompt
     compute = costs.position_s * positions
     prompt = costs.prompt_s * demand.prompt_tokens
     without = _bound(costs, positions)
-    # As many positions as take that long to compute.
+    # The prompt counts as the positions that take as long to compute.
     beside = _bound(costs, positions + prompt / costs.position_s)
     of_compute = beside.bound_s * (1.0 - beside.of_memory) / np.maximum(compute + prompt, _LEAST)
     saved = beside.bound_s - without.bound_s - prompt
@@ -422,10 +422,10 @@ class Together(NamedTuple):
         return self._answering(rps, served, _Settled(q, work_s, number, prompt_s, ttft_s))
 
     def _answering(self, rps: FloatArray, served: Served, settled: _Settled) -> Answering:
-        """How requests that fare like this answer to the steps."""
+        """The mean times with their sensitivities to the steps."""
         q, work_s, number, prompt_s, ttft_s = settled
         decode_s, slope, decoding = served.latency_s - ttft_s, number.slope, number.decoding
-        # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
+        # A slower step among i moves P at i and above; for requests that come in groups, part of it is taken back at i + 1.
         above = np.cumsum(number.away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         moved = above.copy()
         moved[..., :-1] -= (1.0 - number.alone[..., 1:]) * above[..., 1:]

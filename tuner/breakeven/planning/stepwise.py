@@ -1,4 +1,4 @@
-"""A profile seen per engine step: what a schedule is made from."""
+"""A profile per engine step, from which a schedule is made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StepView:
         step_s: duration (s) at batch sizes 1..N, shape (N, K).
         tokens_per_step: E, shape (K,).
         basis: `pooled`: from the law of steps of all draft lengths.
-        warnings: what a reader must know, a sentence each.
+        warnings: a sentence each, for the reader of the schedule.
     """
 
     draft_lengths: tuple[int, ...]
@@ -59,13 +59,13 @@ def step_view(
         profile: the fitted model.
         family: the method's (or candidate's) name.
         batches: largest batch size, at least 1.
-        acceptance: what to assume.
-        draft_lengths: draft lengths to consider (0 is always one); `None`: up to the longest measured.
+        acceptance: the acceptance to assume.
+        draft_lengths: draft lengths to consider, beside 0; `None`: up to the longest measured.
         prompt_tokens: mean per request; `None`: as measured.
         output_tokens: mean per request; `None`: as measured.
 
     Raises:
-        NotIdentifiedError: the method was not measured, or what is asked is not determined.
+        NotIdentifiedError: the method was not measured, or its steps or acceptance are not determined.
         InputError: an acceptance that is impossible.
     """
     measured = {
@@ -105,7 +105,7 @@ def step_view(
         steps.append(by_law * np.exp(profile.steps.departures(arm, places).mean))
     warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
     e = _tokens_per_step(measured, pooled, wanted, acceptance)
-    # A longer draft never makes a step shorter, whatever noise makes of two arms.
+    # A longer draft never makes a step shorter, although noise may make it look so.
     return StepView(
         wanted, np.maximum.accumulate(np.stack(steps, axis=-1), axis=-1), e, "pooled", tuple(warnings)
     )
