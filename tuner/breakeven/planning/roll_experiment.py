@@ -28,6 +28,7 @@ faster: each arm has an allowance for it (`cold_pods`), which moves the far boun
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -164,6 +165,33 @@ class _Stream(NamedTuple):
     weights: FloatArray
 
 
+class _Moved(NamedTuple):
+    """Logarithms of an arm's latencies at one rate, by block, and the mean (log) by which they were moved to it."""
+
+    log: FloatArray
+    slope: float
+
+
+class _Comparison(NamedTuple):
+    """A way to compare two arms, and its result.
+
+    Attributes:
+        witness: the way.
+        mean: logarithm of the speedup.
+        variance: of `mean`; more blocks reduce it.
+        stays: standard error of `mean` that no number of blocks reduces.
+        doubt: by which cold pods may move it (log).
+        weights: of the blocks of each arm, shape (blocks,) each.
+    """
+
+    witness: Witness
+    mean: float
+    variance: float
+    stays: float
+    doubt: float
+    weights: tuple[FloatArray, FloatArray]
+
+
 class _PodScatter(NamedTuple):
     """Variance of the logarithm of a pod's latency, and the observations behind it."""
 
@@ -210,74 +238,104 @@ def _compared(
     at_rate = [float(law(np.array([rps]))[0]) for law in laws]
     if not all(math.isfinite(latency_s) and latency_s > 0.0 for latency_s in at_rate):
         return None
-    logs, moved = [], []
-    for arm, law, latency_s, rate, weight in zip(arms, laws, at_rate, rates, totals, strict=True):
-        slope = np.log(latency_s / law(rate))
-        adjusted_s = np.where(arm.usable, arm.latency_s, 1.0) * np.exp(slope)
-        mean_s = float(np.average(adjusted_s, weights=weight))
-        # Linear in the latencies: the mean of logarithms of noisy means lies low, the more so the fewer requests.
-        logs.append(math.log(mean_s) + adjusted_s / mean_s - 1.0)
-        moved.append(float(np.average(slope, weights=weight)))
-    (old, new), (old_log, new_log) = arms, logs
-    both = old.usable & new.usable & together
-    alone = old.usable & ~both, new.usable & ~both
+    moved = [_moved_to(latency_s, arm, law) for latency_s, arm, law in zip(at_rate, arms, laws, strict=True)]
     most = [slowest(at / float(law(np.zeros(1))[0])) for at, law in zip(at_rate, laws, strict=True)]
     doubts = [may * cost * discount(arm) for may, cost, arm in zip(cold, most, arms, strict=True)]
-    beside = _stream(
-        (old_log - new_log)[both], (old.variance + new.variance)[both], (doubts[0] + doubts[1])[both]
-    )
-    first, then = (
-        _stream(log[where], arm.variance[where], doubt[where])
-        for log, arm, doubt, where in zip(logs, arms, doubts, alone, strict=True)
-    )
-    # Of each stream: mean, variance, the error that no number of blocks reduces, and the doubt because of cold pods.
-    streams: list[tuple[float, float, float, float]] = []
-    if beside is not None:
-        streams.append((beside.mean, beside.variance, 0.0, beside.doubt))
-    if first is not None and then is not None:
-        longer = _longer_prompts(arms, alone)
-        between_sd = math.hypot(_BETWEEN_SD, longer)
-        streams.append(
-            (
-                first.mean - then.mean + longer,
-                first.variance + then.variance,
-                between_sd,
-                first.doubt + then.doubt,
-            )
-        )
-    if not streams:
+    logs = [one.log for one in moved]
+    both = arms[0].usable & arms[1].usable & together
+    ways = (_side_by_side(arms, logs, doubts, both), _before_after(arms, logs, doubts, both))
+    found = [way for way in ways if way is not None]
+    if not found:
         return None
-    means, variances, between, of_cold = np.array(streams).T
+    means, variances, between, of_cold = np.array([(w.mean, w.variance, w.stays, w.doubt) for w in found]).T
     shares = 1.0 / (variances + between**2 + of_cold**2)
     shares /= shares.sum()
+    weights = [
+        np.sum([share * one.weights[place] for share, one in zip(shares, found, strict=True)], axis=0)
+        for place in range(len(arms))
+    ]
     scatter = _pod_scatter(arms, laws)
     of_pods = sum(_concentration(arm) for arm in arms)
-    apart = first is not None and then is not None
-    coldness, requests = [], 0.0
-    for arm, log, where, stream, cost, may in zip(arms, logs, alone, (first, then), most, cold, strict=True):
-        weights = np.zeros(log.size)
-        if beside is not None:
-            weights[both] = shares[0] * beside.weights
-        if apart and stream is not None:
-            weights[where] = shares[-1] * stream.weights
-        coldness.append(warming(arm, log, weights, cost, may))
-        requests += float(arm.requests[weights > 0.0].sum())
+    slopes = moved[0].slope - moved[1].slope
+    old_cold, new_cold = (
+        warming(arm, log, weight, cost, may)
+        for arm, log, weight, cost, may in zip(arms, logs, weights, most, cold, strict=True)
+    )
     return MeasuredSpeedup(
         log=float(shares @ means),
         time_sd=math.sqrt(float(shares**2 @ variances)),
         pods_sd=math.sqrt(scatter.variance * of_pods),
         pods_dof=max(int(scatter.observations), 1),
-        between_sd=math.hypot(float(shares @ between), _SLOPE_ERROR * (moved[0] - moved[1]), _FORM_SD),
+        between_sd=math.hypot(float(shares @ between), _SLOPE_ERROR * slopes, _FORM_SD),
         rps=rps,
-        requests=requests,
-        witness=Witness.BOTH
-        if beside is not None and apart
-        else Witness.BEFORE_AFTER
-        if apart
-        else Witness.SIDE_BY_SIDE,
-        old_cold=coldness[0],
-        new_cold=coldness[1],
+        requests=sum(
+            float(arm.requests[weight > 0.0].sum()) for arm, weight in zip(arms, weights, strict=True)
+        ),
+        witness=Witness.BOTH if len(found) > 1 else found[0].witness,
+        old_cold=old_cold,
+        new_cold=new_cold,
     )
+
+
+def _moved_to(latency_s: float, arm: ServedArm, law: LatencyAt) -> _Moved:
+    """The latencies of an arm at the rate at which its law has `latency_s`."""
+    weight = np.where(arm.usable, arm.requests, 0.0)
+    slope = np.log(latency_s / law(np.where(arm.usable, arm.rps, 0.0)))
+    adjusted_s = np.where(arm.usable, arm.latency_s, 1.0) * np.exp(slope)
+    mean_s = float(np.average(adjusted_s, weights=weight))
+    # Linear in the latencies: the mean of logarithms of noisy means lies low, the more so the fewer requests.
+    log = math.log(mean_s) + adjusted_s / mean_s - 1.0
+    return _Moved(log, float(np.average(slope, weights=weight)))
+
+
+def _side_by_side(
+    arms: tuple[ServedArm, ServedArm],
+    logs: Sequence[FloatArray],
+    doubts: Sequence[FloatArray],
+    both: BoolArray,
+) -> _Comparison | None:
+    """The arms compared in blocks in which both served; None without any."""
+    found = _stream(
+        (logs[0] - logs[1])[both],
+        (arms[0].variance + arms[1].variance)[both],
+        (doubts[0] + doubts[1])[both],
+    )
+    if found is None:
+        return None
+    weights = _spread(found.weights, both)
+    return _Comparison(Witness.SIDE_BY_SIDE, found.mean, found.variance, 0.0, found.doubt, (weights, weights))
+
+
+def _before_after(
+    arms: tuple[ServedArm, ServedArm],
+    logs: Sequence[FloatArray],
+    doubts: Sequence[FloatArray],
+    both: BoolArray,
+) -> _Comparison | None:
+    """The arms compared in blocks in which one served alone; None without such blocks of each."""
+    alone = arms[0].usable & ~both, arms[1].usable & ~both
+    first, then = (
+        _stream(log[where], arm.variance[where], doubt[where])
+        for log, arm, doubt, where in zip(logs, arms, doubts, alone, strict=True)
+    )
+    if first is None or then is None:
+        return None
+    longer = _longer_prompts(arms, alone)
+    return _Comparison(
+        Witness.BEFORE_AFTER,
+        first.mean - then.mean + longer,
+        first.variance + then.variance,
+        math.hypot(_BETWEEN_SD, longer),
+        first.doubt + then.doubt,
+        (_spread(first.weights, alone[0]), _spread(then.weights, alone[1])),
+    )
+
+
+def _spread(weights: FloatArray, where: BoolArray) -> FloatArray:
+    """Weights of some blocks as weights of all, 0 for the others."""
+    of_all = np.zeros(where.size)
+    of_all[where] = weights
+    return of_all
 
 
 def _longer_prompts(arms: tuple[ServedArm, ServedArm], alone: tuple[BoolArray, BoolArray]) -> float:

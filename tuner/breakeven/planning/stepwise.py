@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import Tier, step_s
 from breakeven.profile import ArmFit, Conditions, PooledFit, Profile
+from breakeven.profile.fits import Lengths
+from breakeven.profile.step_fit import StepLaw
 from breakeven.profile.step_form import Whereabouts
 
 
@@ -68,6 +70,36 @@ def step_view(
         NotIdentifiedError: the method was not measured, or its steps or acceptance are not determined.
         InputError: an acceptance that is impossible.
     """
+    measured = _measured(profile, family)
+    pooled = next((fit for fit in profile.pooled if fit.method == family), None)
+    if pooled is None or profile.steps is None:
+        raise NotIdentifiedError(
+            f"{family}: measured without token counts, so its steps are not known; its points need output_tokens, and "
+            "tokens_per_step or accept_1..k"
+        )
+    longest = max(measured)
+    wanted = tuple(sorted({0, *(draft_lengths or range(1, longest + 1))}))
+    lengths = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens).lengths(pooled.lengths)
+    of_any = next(iter(measured.values())).arm
+    arms = [replace(of_any, k=k) if k else NO_SPECULATION for k in wanted]
+    drafted = [pooled.drafts(k) if k else 0.0 for k in wanted]
+    steps = [
+        _durations_s(profile.steps, arm, of_arm, lengths, batches)
+        for arm, of_arm in zip(arms, drafted, strict=True)
+    ]
+    warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
+    e = _tokens_per_step(measured, pooled, wanted, acceptance)
+    # A longer draft never makes a step shorter, although noise may make it look so.
+    step_s = np.maximum.accumulate(np.stack(steps, axis=-1), axis=-1)
+    return StepView(wanted, step_s, e, "pooled", tuple(warnings))
+
+
+def _measured(profile: Profile, family: str) -> dict[int, ArmFit]:
+    """Fits of the measured draft lengths of a method, by draft length; at least one.
+
+    Raises:
+        NotIdentifiedError: none was measured.
+    """
     measured = {
         fit.k: fit
         for fit in profile.arms
@@ -78,37 +110,21 @@ def step_view(
         raise NotIdentifiedError(
             f"{family}: not in the profile; measured methods: {', '.join(known) or 'none at all'}"
         )
-    pooled = next((fit for fit in profile.pooled if fit.method == family), None)
-    if pooled is None or profile.steps is None:
-        raise NotIdentifiedError(
-            f"{family}: measured without token counts, so its steps are not known; its points need output_tokens, and "
-            "tokens_per_step or accept_1..k"
-        )
-    longest = max(measured)
-    wanted = tuple(sorted({0, *(draft_lengths or range(1, longest + 1))}))
-    conditions = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-    lengths = conditions.lengths(pooled.lengths)
+    return measured
+
+
+def _durations_s(law: StepLaw, arm: Arm, drafted: float, lengths: Lengths, batches: int) -> FloatArray:
+    """Durations of an arm's step (s) at batch sizes 1 to `batches`, shape (batches,)."""
     sizes = np.arange(1.0, batches + 1.0)
-    context = np.asarray(lengths.context_tokens)
-    of_any = next(iter(measured.values())).arm
-    steps = []
-    for k in wanted:
-        arm = replace(of_any, k=k) if k else NO_SPECULATION
-        tier = Tier(1, np.asarray(pooled.drafts(k) if k else 0.0), np.ones(()))
-        by_law = step_s(profile.steps.costs(arm), tier, context, sizes)
-        places = Whereabouts.of(
-            arm,
-            sizes - 1.0,
-            np.asarray(lengths.prompt_tokens or 1.0),
-            np.asarray(lengths.output_tokens or 1.0),
-        )
-        steps.append(by_law * np.exp(profile.steps.departures(arm, places).mean))
-    warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
-    e = _tokens_per_step(measured, pooled, wanted, acceptance)
-    # A longer draft never makes a step shorter, although noise may make it look so.
-    return StepView(
-        wanted, np.maximum.accumulate(np.stack(steps, axis=-1), axis=-1), e, "pooled", tuple(warnings)
+    tier = Tier(1, np.asarray(drafted), np.ones(()))
+    by_law = step_s(law.costs(arm), tier, np.asarray(lengths.context_tokens), sizes)
+    places = Whereabouts.of(
+        arm,
+        sizes - 1.0,
+        np.asarray(lengths.prompt_tokens or 1.0),
+        np.asarray(lengths.output_tokens or 1.0),
     )
+    return np.asarray(by_law * np.exp(law.departures(arm, places).mean))
 
 
 def _tokens_per_step(
