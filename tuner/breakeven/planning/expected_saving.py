@@ -254,7 +254,7 @@ def decide_by_saving(
         lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + stakes.roll_s + LASTS_S
         spared = min(spared, 0.0) if lately else 0.0
     saved = memory.saved * kept + spared
-    options = view.options(i, none, saved)
+    options = view.options(none, saved)
     arm = memory.running
     worth = [one for one in options if one.surely_net > 0.0]
     if worth:
@@ -265,8 +265,7 @@ def decide_by_saving(
         evidence = with_latency(
             memory.evidence,
             known,
-            memory.running,
-            level_s=laws[i].prior.level_s,
+            laws[i].prior,
             expected_s=laws[i].table.parts_s(live.inflight),
             latency_s=live.latency_s,
             requests=live.requests,
@@ -362,35 +361,35 @@ class _View:
             ]
         )
 
-    def options(self, i: int, none: int, saved: float) -> tuple[ArmSaving, ...]:
-        """Effects of changing from arm `i` to each other one."""
-        risks, uncovered = self.surprises(none, saved, i)
-        stay, rolled = self._waited(i)
-        changes = [self._change(i, b, stay - rolled[b], risks[i] - risks[b]) for b in range(len(self.laws))]
+    def options(self, none: int, saved: float) -> tuple[ArmSaving, ...]:
+        """Effects of changing from the arm in place to each other one."""
+        i = self.running
+        risks, uncovered = self.surprises(none, saved)
+        stay, rolled = self._waited()
+        changes = [self._change(b, stay - rolled[b], risks[i] - risks[b]) for b in range(len(self.laws))]
         # If leaving pays already, another arm is compared with no speculation, else with staying.
         leaving = changes[none].drawn
         instead = leaving if i != none and float(leaving.mean()) > 0.0 else np.zeros_like(leaving)
         return tuple(
-            self._option(
-                i, b, change, instead, uncovered[i] == 0.0, (stay, rolled[b]), (risks[b], uncovered[b])
-            )
+            self._option(b, change, instead, uncovered[i] == 0.0, (stay, rolled[b]), (risks[b], uncovered[b]))
             for b, change in enumerate(changes)
             if b != i
         )
 
-    def _change(self, i: int, b: int, spared: FloatArray, safer: float) -> _Change:
-        """The change from arm `i` to `b`, which saves so much of the waiting and is safer by so much.
+    def _change(self, b: int, spared: FloatArray, safer: float) -> _Change:
+        """The change to arm `b`, which saves so much of the waiting and is safer by so much.
 
         While requests queue, only the waiting that a roll saves counts. Every other gain can wait until they are served, and
         is then the same without a queue that grows on the remaining replicas.
         """
         if self.queued:
-            return _Change(spared, self._roll_cost(i, b), min(safer, 0.0))
-        return _Change(self._saving(i, b) + spared, self._roll_cost(i, b), safer)
+            return _Change(spared, self._roll_cost(b), min(safer, 0.0))
+        return _Change(self._saving(b) + spared, self._roll_cost(b), safer)
 
-    def _waited(self, i: int) -> tuple[FloatArray, FloatArray]:
-        """Request-seconds in queues: on arm `i` (M,), and after a roll to each arm (A, M), with the present queue."""
-        stakes, paths = self.stakes, np.array(self.ahead.paths or ((self.ahead.mean_rps,),))
+    def _waited(self) -> tuple[FloatArray, FloatArray]:
+        """Request-seconds in queues: on the arm in place (M,), and after a roll to each arm (A, M), with the present queue."""
+        i, stakes = self.running, self.stakes
+        paths = np.array(self.ahead.paths or ((self.ahead.mean_rps,),))
         every_s = stakes.horizon_s / paths.shape[1]
         held = self.now[i] if self.live.inflight is None else self.live.inflight
         waits = np.maximum(held - self.now[i], 0.0)
@@ -404,8 +403,9 @@ class _View:
             waited_along(paths, rolling * meanwhile + (1.0 - rolling) * full, every_s, waits),
         )
 
-    def surprises(self, none: int, saved: float, i: int) -> tuple[FloatArray, FloatArray]:
+    def surprises(self, none: int, saved: float) -> tuple[FloatArray, FloatArray]:
         """Cost of a surprise on each arm above that on none: the worth of avoiding it, and the part no account covers; (A,)."""
+        i = self.running
         stakes, safe, largest_rps = self.stakes, self.carries[none], max(self.largest_rps, _LEAST)
         # The shorter the known past, the further a load may exceed it: a reason not to enter an arm, and none to leave it.
         beyond = np.full((len(self.laws), 1), 1.0 + stakes.young_s / max(self.ahead.known_s, 1.0))
@@ -426,11 +426,12 @@ class _View:
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
         if stakes.day_risk is not None:
-            risks = np.maximum(risks, self._days(none, i, float(shares @ rates), stakes.day_risk))
+            risks = np.maximum(risks, self._days(none, float(shares @ rates), stakes.day_risk))
         return risks, np.maximum(costs - accounts, 0.0)
 
-    def _days(self, none: int, i: int, mean_rps: float, share: float) -> FloatArray:
+    def _days(self, none: int, mean_rps: float, share: float) -> FloatArray:
         """Worth of not risking the worst hour of a day on each arm (request-seconds a day); (A,)."""
+        i = self.running
         levels = np.array([law.prior.c1_s / law.prior.c2_s for law in self.laws])
         half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
         # A young service may meet any load: a reason not to enter an arm, and none to leave it.
@@ -442,7 +443,6 @@ class _View:
 
     def _option(
         self,
-        i: int,
         b: int,
         change: _Change,
         instead: FloatArray,
@@ -450,7 +450,7 @@ class _View:
         waited: tuple[FloatArray, FloatArray],
         surprise: tuple[float, float],
     ) -> ArmSaving:
-        stakes = self.stakes
+        i, stakes = self.running, self.stakes
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
         if self.queued:
             covered, least = True, _SHORTER * float(waited[0].mean())
@@ -476,22 +476,22 @@ class _View:
             float(self.carries[b].mean()),
         )
 
-    def _roll_cost(self, i: int, b: int) -> FloatArray:
+    def _roll_cost(self, b: int) -> FloatArray:
         """Request-seconds of a roll: replicas that start up serve nothing, and more requests are in flight on the others.
 
         Half of the roll is spent on the old arm, half on the new one, all of it with replicas away.
         """
-        stakes, left = self.stakes, 1.0 - self.stakes.away_share
+        i, stakes, left = self.running, self.stakes, 1.0 - self.stakes.away_share
         more = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0)
         return np.asarray(stakes.start_up_s * self.now[i] + more * stakes.roll_s)
 
-    def _saving(self, i: int, b: int) -> FloatArray:
+    def _saving(self, b: int) -> FloatArray:
         """Request-seconds saved, queues apart: over the horizon, and for the rest of a day at all loads seen.
 
         By the horizon alone a roll that pays within half a day is never made, however long the load has been constant.
         The rest of the day counts if its sign is that of the horizon: else there is time to change again.
         """
-        soon, usually = (held[i] - held[b] for held in (self.expected, self.usual))
+        soon, usually = (held[self.running] - held[b] for held in (self.expected, self.usual))
         lasting = np.where(soon * usually > 0.0, usually, 0.0)
         horizon_s = self.stakes.horizon_s
         return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))

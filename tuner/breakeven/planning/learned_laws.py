@@ -209,9 +209,8 @@ def _level(seen: Evidence | None) -> tuple[float, float]:
 def with_latency(
     evidence: Mapping[Arm, Evidence],
     laws: LearnedLaws,
-    arm: Arm,
+    prior: LawPrior,
     *,
-    level_s: tuple[float, float],
     expected_s: Sequence[float],
     latency_s: float,
     requests: float,
@@ -222,14 +221,14 @@ def with_latency(
     Args:
         evidence: before.
         laws: as known before this window.
-        arm: in place.
-        level_s: C1 and C2 of its law, as converted to the present acceptance and lengths.
+        prior: law of the arm in place, as converted to the present acceptance and lengths.
         expected_s: latency of the window by the profile (s): that of a lone request, and the part that the others add.
             Both come from the arm's curve: with a straight line near it, a bend would look like an engine that changed.
         latency_s: mean latency (s).
         requests: that it is a mean of, above 0.
         now_s: end of the window (s).
     """
+    arm, level_s = prior.arm, prior.level_s
     place = 2 * laws.arms.index(arm)
     mean = laws.mean[place : place + 2]
     parts = np.asarray(expected_s) * np.exp(mean)
