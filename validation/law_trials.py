@@ -283,7 +283,7 @@ def _predicted(fitted: AskedLaw, engine: JudgedEngine, rate_rps: float) -> Itera
 
 
 def _regrets(fitted: AskedLaw, truths: Truths) -> Iterator[float | None]:
-    """By how much the draft length that the law calls fastest is slower than the fastest, at most 1, at each load."""
+    """Share by which the law's fastest draft length is slower than the true fastest, at most 1, at each load."""
     for share in RATES:
         rate = share * truths.saturation_rps(0)
         true = {

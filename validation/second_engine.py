@@ -32,7 +32,7 @@ _SPREAD = 0.7548776662466927, 0.5698402909980532
 
 
 class StepTimer(Protocol):
-    """How long a step takes."""
+    """Durations of steps."""
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
         """Duration (s) of a step.

@@ -1,4 +1,4 @@
-"""When not to believe a fit: one bad point, a law that bends, loads that were left out and missed.
+"""Reasons not to believe a fit: one bad point, a law that bends, large errors at loads that were left out.
 
 Out-of-sample errors decide, not R^2: over the range of a sweep every rising curve has an R^2 near 1.
 """
@@ -155,7 +155,7 @@ def bend(observations: Sequence[Observation], solution: Solution) -> Bend | None
 
 
 def interpolated(observations: Sequence[Observation], solution: Solution) -> Bend | None:
-    """How far the law and interpolation between neighbours miss left-out inner loads; None with fewer than three loads."""
+    """Errors of the law and of interpolation between neighbours at left-out inner loads; None with fewer than three loads."""
     groups = by_load(observations)
     law_errors, points_errors = [], []
     for before, group, after in zip(groups, groups[1:], groups[2:], strict=False):

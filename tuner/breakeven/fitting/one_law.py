@@ -97,13 +97,13 @@ class _Sweep(NamedTuple):
 
 
 class _Scatter(NamedTuple):
-    """How rows lie around the law (ln).
+    """Scatter of rows around the law (ln).
 
     Attributes:
-        noise: of the rows; the middle of what is likely.
-        form: how the engine departs over loads.
-        departed: how it departs over positions.
-        wider: root of the mean variance of the noise over its middle: bounds are that much wider.
+        noise: of the rows, on average over its likely values.
+        form: size of the departures over loads.
+        departed: size of the departures over positions.
+        wider: root of the mean variance of the noise over `noise`: the factor by which bounds are wider.
     """
 
     noise: float
@@ -161,7 +161,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
 
 
 def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
-    """By how much the law's latency changes, row by row, where each accepts so much in place of what it accepted."""
+    """Factor on the law's latency of each row if its E were `tokens_per_step` in place of its own; shape (rows,)."""
     sweep = _sweep(rows, {}, lengths_of(rows.rows))
     demand = sweep.loads.demand
     even = demand._replace(

@@ -284,7 +284,7 @@ INTERPOLATION_ERROR = 0.014
 five drafters it was at most 1.0 % in 99 of 100 pairs."""
 
 BELOW_ERROR = 0.025
-"""The same below the shortest measured draft length."""
+"""Relative distance likewise, below the shortest measured draft length."""
 
 _TREND = 0.5
 """Share of the trend of rates between the two longest measured draft lengths that goes on beyond them: none left E at

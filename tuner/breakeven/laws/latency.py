@@ -26,10 +26,10 @@ from numpy.typing import ArrayLike
 from breakeven.laws.arrays import BoolArray, FloatArray, at_least, nonnegative, positive, probability
 
 FEWEST_SPANS = 20
-"""Of a dispersion: its standard error is then a third of it."""
+"""Fewest spans behind a dispersion: its standard error is then a third of it."""
 
 BURSTY = 2.0
-"""Of a dispersion: Poisson arrivals look like this in one of fifty cases of `FEWEST_SPANS` spans, and in none of six times as many."""
+"""Dispersion from which arrivals count as bursty: Poisson's reach it in 2 % of cases of `FEWEST_SPANS` spans."""
 
 _RARE = 1e-3
 """Chances below this are added up term by term."""
@@ -259,7 +259,7 @@ class InflightDistribution:
         """Logarithms of P(0) to P(`last`)."""
         alone = self.mean * (1.0 - self.rho)
         nobody = alone / self.rho * math.log1p(-self.rho) if self.rho > 0 else -alone
-        # Nobody is ever in flight at rate 0, where every ratio is 0.
+        # At rate 0 no request is in flight, and every ratio is 0.
         with np.errstate(divide="ignore"):
             steps = np.log(self._ratio(np.arange(last)))
         return np.asarray(nobody + np.concatenate([[0.0], np.cumsum(steps)]))
@@ -324,5 +324,5 @@ def dispersion_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> flo
         scatter += float(apart[known].sum())
         expected += float(((counts[1:] + counts[:-1]) / both_s)[known].sum())
         compared -= int(known.sum())
-    # So many spans have one neighbour less.
+    # N spans have N - 1 pairs of neighbours.
     return scatter / expected if compared <= 1 and expected > 0.0 else None

@@ -154,7 +154,7 @@ SENSITIVE = (
 def step_sensitivities(
     costs: CostsOfSteps, tier: Tier, context_tokens: FloatArray, decoding: FloatArray
 ) -> FloatArray:
-    """How a step's duration answers to each cost, d ln S / d ln(cost), stacked on a first axis in the order of `SENSITIVE`.
+    """Sensitivities of a step's duration to each cost, d ln S / d ln(cost), stacked on a first axis in the order of `SENSITIVE`.
 
     Of `sharpness` it is d ln S / d ln(r - 1), of `untouched` d ln S / d logit(s): the unbounded forms in which they are fitted.
     """
@@ -269,15 +269,15 @@ def _steps(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> _Steps:
 
 
 class Answering(NamedTuple):
-    """How requests fare among a given number, and how that answers to the steps.
+    """Mean times of requests, and their sensitivities to the durations of steps.
 
     Attributes:
-        served: the figures.
+        served: the mean times.
         of_decoding: seconds of latency per ln(step) of 0, 1, 2, ... decoding requests, through decoding.
         of_first: seconds of TTFT, and so of latency, likewise.
-        of_prompts: seconds of latency, and of TTFT, per ln of what a prompt adds to a step.
+        of_prompts: seconds of latency, and of TTFT, per ln(time that a prompt adds to a step).
         prompt_slopes: slopes of that logarithm in the order of `READ_BY`.
-        through_first: seconds of latency per second of TTFT: who waits for the first token does not decode beside others.
+        through_first: seconds of latency per second of TTFT: a request that waits for its first token does not slow others.
     """
 
     served: Served
@@ -289,13 +289,13 @@ class Answering(NamedTuple):
 
 
 class _Chances(NamedTuple):
-    """How often how many decode.
+    """Distribution of the number of requests that decode.
 
     Attributes:
         chances: P(0) to P(last).
         past: P(beyond the last).
         beyond: the sum of j*P(j) beyond the last.
-        alone: share of those that come first in their group, of all that come while 0, 1, 2, ... decode.
+        alone: share of requests that are first in their group, of those that arrive while 0, 1, 2, ... decode.
     """
 
     chances: FloatArray
@@ -305,19 +305,19 @@ class _Chances(NamedTuple):
 
     @property
     def decoding(self) -> FloatArray:
-        """Mean number, without those beyond the last."""
+        """Mean number that decodes, without the part beyond the last."""
         return np.asarray(self.chances @ np.arange(float(self.chances.shape[-1])))
 
     @property
     def away(self) -> FloatArray:
-        """How far each number is from the mean, times its chance."""
+        """Distance of each number from the mean, times its chance."""
         return np.asarray(
             self.chances * (np.arange(float(self.chances.shape[-1])) - self.decoding[..., None])
         )
 
     @property
     def slope(self) -> FloatArray:
-        """Of the mean number, per ln(rate)."""
+        """Derivative of the mean number by ln(rate)."""
         return np.asarray(
             np.maximum((self.away[..., 1:] * np.cumsum(self.alone, axis=-1)).sum(axis=-1), _LEAST)
         )
@@ -342,7 +342,7 @@ class _Settled(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How many decode together, up to a largest number; the last axis is the number.
+    """Times of requests by the number that decodes together, up to a largest one; the last axis is the number.
 
     Attributes:
         steps_s: duration of a step in which 0, 1, 2, ... decode; the first is one whose prompts are read alone.
@@ -465,9 +465,9 @@ class Together(NamedTuple):
         return np.asarray(q[..., None] * (1.0 - np.arange(1.0, most + 1.0) / most))
 
     def _chances(self, work_s: FloatArray, pushed: FloatArray, together: FloatArray) -> _Chances:
-        """How often how many decode.
+        """Distribution of the number that decodes.
 
-        Requests come in groups of a geometric number with this share of followers: P(j+1)/P(j) is
+        Requests come in groups of a geometric number; `together` is the share of followers. P(j+1)/P(j) is
         (rate*(1 - share) + share*mu(j))/mu(j+1), with mu(j) = j/X(j) the rate at which they end among j.
         """
         most = work_s.shape[-1]

@@ -1,4 +1,4 @@
-"""When the requests of a load are sent, and of which length its first ones are."""
+"""Send times of a load's requests, and lengths of its first ones."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _SIZING_REQUESTS = 5
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
-    """Where a sweep is.
+    """Progress of a sweep.
 
     Attributes:
         step: what is being measured.
@@ -67,7 +67,7 @@ class Sweep:
 
     @property
     def course(self) -> Course:
-        """How its loads are chosen."""
+        """Choice of its loads."""
         return Course(self.settings, self.question, self.others)
 
     @property
@@ -99,7 +99,7 @@ class Sweep:
 
     @property
     def precision(self) -> Precision:
-        """When windows may end early."""
+        """Conditions under which windows may end early."""
         return Precision(
             self.settings.relative_error, self.settings.min_requests, self.settings.min_point_seconds
         )

@@ -415,7 +415,7 @@ class _Asked:
         return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
 
     def _why_left(self) -> Reason:
-        """Why speculation ends."""
+        """Reason for which speculation ends."""
         running = self.memory.running
         if self._fell(running):
             return Reason.ACCEPTANCE_COLLAPSED
@@ -446,7 +446,7 @@ class _Asked:
         return self._why_without(best)
 
     def _why_without(self, best: ArmSaving) -> Reason:
-        """Why no speculative arm is entered, not even the best one."""
+        """Reason for which no speculative arm is entered, not even the best one."""
         if best.gross <= 0.0:
             others = [one.arm for one in self.found.options]
             if all(map(self._never_pays, others)):

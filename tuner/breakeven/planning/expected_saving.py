@@ -318,11 +318,11 @@ class _View:
     taken: FloatArray = field(init=False)
     """In flight on average over the expected loads, queues apart, shape (A, M)."""
     expected: FloatArray = field(init=False)
-    """The same, with loads that miss an objective counted several times, shape (A, M)."""
+    """`taken`, with loads that miss an objective counted several times, shape (A, M)."""
     usual: FloatArray = field(init=False)
     """In flight on average over all loads that were seen, shape (A, M)."""
     seen: FloatArray = field(init=False)
-    """The same, queues and objectives apart, shape (A, M)."""
+    """`usual` without queues and objectives, shape (A, M)."""
     carries: FloatArray = field(init=False)
     """Saturation (1/s), shape (A, M)."""
 

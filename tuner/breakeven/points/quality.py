@@ -143,7 +143,7 @@ _BY_FLAG = {
 
 
 def reason_against(point: Point) -> Reason | None:
-    """Why a fit leaves the point out; None if it does not."""
+    """Reason for which a fit leaves the point out; None if it does not."""
     for word in point.flags:
         reason = _BY_FLAG.get(word) or next((r for r in Reason if r == word), None)
         # A word that a newer driver knows and this version does not is still a word against the point.

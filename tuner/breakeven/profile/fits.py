@@ -122,7 +122,7 @@ class MeasuredRange:
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """Where latency bends away from the law.
+    """Bend of latency away from the law.
 
     Attributes:
         others: load (others in flight) of the largest distance.

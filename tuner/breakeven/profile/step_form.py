@@ -21,7 +21,7 @@ LENGTHS_REACH = 1.0
 """Difference in ln(tokens) of prompts or answers over which the engine departs in the same way."""
 
 DRAFT_REACH = 1.2
-"""The same in ln(1 + draft length)."""
+"""Difference in ln(1 + draft length) over which the engine departs in the same way."""
 
 SCHEDULE_APART = 5.0
 """Distance of a schedule from all draft lengths, because it mixes them."""
@@ -46,7 +46,7 @@ class Whereabouts(NamedTuple):
     def of(
         cls, arm: Arm, others: FloatArray, prompt_tokens: FloatArray, output_tokens: FloatArray
     ) -> Whereabouts:
-        """Of loads and lengths, which are scalars or one per load."""
+        """The coordinates of loads and lengths, which are scalars or one per load."""
         draft = np.log1p(float(arm.k)) + SCHEDULE_APART * arm.scheduled
         logs = (
             np.asarray(draft),
@@ -69,7 +69,7 @@ class FormError:
     reach: float
 
     def covariance(self, left: Whereabouts, right: Whereabouts) -> FloatArray:
-        """Between departures at n and at m places, shape (n, m)."""
+        """Covariance between departures at n and at m places, shape (n, m)."""
         reaches = (DRAFT_REACH, self.reach, LENGTHS_REACH, LENGTHS_REACH)
         apart = sum(
             (np.subtract.outer(a, b) / reach) ** 2 for a, b, reach in zip(left, right, reaches, strict=True)

@@ -299,7 +299,7 @@ def _warms_up(phase: AiperfPhase) -> bool:
 
 
 def _arrivals(read: AiperfSummary) -> str | None:
-    """How an open loop's requests arrived; GenAI-Perf sends at a constant rate and does not say so."""
+    """Kind of arrivals of an open loop; GenAI-Perf sends at a constant rate and does not say so."""
     if read.per_user is not None:
         return None
     match read.arrivals:

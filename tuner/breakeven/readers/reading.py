@@ -56,7 +56,7 @@ TABLES: tuple[tuple[str, str, str], ...] = (
     (r"metadata:$|benchmarks:$", "GuideLLM as YAML", "its JSON report"),
     (r".*\b(mean_ttft_ms|request_throughput)\b", "a sweep of vLLM's as CSV", "the JSON file of each run"),
 )
-"""How the first line begins of other texts that load generators write, what they are, and what to give in their place."""
+"""Begin of the first line of other texts of load generators, what they are, and what to give in their place."""
 
 _SAME = 3
 

@@ -126,7 +126,7 @@ _NO_TEXT = re.compile(r".*(embed|pooling|rerank|score|audio|visual|image).*")
 _ENGINES = re.compile(
     r"(vllm|sglang|tgi|lmdeploy|deepspeed-mii|tensorrt-llm|trt|scalellm|llama\.cpp|xllm)(-.*)?"
 )
-"""Of `backend`: the other words are kinds of requests, which every engine answers."""
+"""Words of `backend` that name an engine; the others are kinds of requests, which every engine answers."""
 
 
 def _engine(read: VllmBenchResult) -> str | None:

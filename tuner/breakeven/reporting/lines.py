@@ -68,7 +68,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class BestArmMap:
-    """Which arm is fastest for every acceptance (rows) and load (columns).
+    """The fastest arm for every acceptance (rows) and load (columns).
 
     Attributes:
         arms: by index.

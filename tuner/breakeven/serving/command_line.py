@@ -146,7 +146,7 @@ def _cut(words: Sequence[str]) -> Iterator[GivenFlag]:
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
-    """The same command line with dashes for underscores, `-O3` in full, and dotted forms gathered into JSON.
+    """The command line with dashes for underscores, `-O3` in full, and dotted forms gathered into JSON.
 
     As in vLLM the gathered values go to the end and so replace whatever else the same flag was given; `-sc.x` and
     `--speculative-config.y` are gathered apart, so that the one seen last wins.
@@ -250,7 +250,7 @@ def joined(config: Mapping[str, Any] | None, shorts: Mapping[str, Any]) -> Mappi
 
 
 def without_speculation(words: Sequence[str]) -> list[str]:
-    """The same command line with every form of a speculative flag and its value removed."""
+    """The command line with every form of a speculative flag and its value removed."""
     return [item for flag in cut(words) if not flag.speculative for item in flag.items]
 
 
@@ -404,7 +404,7 @@ def _long_name(head: str) -> str:
 
 
 def _values_after(name: str, following: Sequence[str]) -> int:
-    """How many of the words after a flag without `=` are its values; only a number may begin with a dash.
+    """Number of words after a flag without `=` that are its values; only a number may begin with a dash.
 
     A flag that vLLM's table does not know, as of a newer version or a plug-in, owns one.
     """

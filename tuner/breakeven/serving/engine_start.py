@@ -1,4 +1,4 @@
-"""How a container starts vLLM: directly, behind another program, or in a script that is read and never run."""
+"""Start of vLLM in a container: directly, behind another program, or in a script that is read and never run."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class ReplayedParts:
 
     @classmethod
     def of(cls, finished: Sequence[Request]) -> ReplayedParts | None:
-        """Of requests that an engine answered; `None` without any."""
+        """The parts of requests that an engine answered; `None` without any."""
         if not finished:
             return None
         ttft_s = np.array([r.first_token_s - r.arrival_s for r in finished])
@@ -165,7 +165,7 @@ def of_windows(
         means,
         length_s,
         None,
-        # By Little's law: every request is in flight for its latency.
+        # Little's law: every request is in flight for its latency.
         float((weight * mean).sum() / length_s.sum()),
         tuple(w.arm for w in windows),
     )
