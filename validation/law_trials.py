@@ -276,7 +276,7 @@ def _break_evens(fitted: AskedLaw, truths: Truths) -> Iterator[JudgedAnswer]:
 
 
 def _predicted(fitted: AskedLaw, engine: JudgedEngine, rate_rps: float) -> Iterator[tuple[int, float]]:
-    """Draft lengths and their latencies (s) at a rate, as far as the law knows them."""
+    """Draft lengths and their latencies (s) at a rate, as far as the law has them."""
     for k in sorted((*MEASURED, *UNSEEN)):
         with suppress(BreakevenError):
             yield k, fitted.latency(engine.arm(k), LoadPoint(rps=rate_rps), Conditions()).value

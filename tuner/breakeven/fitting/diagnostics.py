@@ -38,7 +38,7 @@ _BEND_LEAST = 0.015
 """A law that misses left-out loads by less than this is good enough whatever interpolation does."""
 
 _LEAST_RISE = 0.05
-"""A sweep over which latency rises by less than this share of C1 says nothing about C2."""
+"""Least rise of latency over a sweep, as a share of C1, that determines C2."""
 
 _DECIDES_NOTHING = 0.5
 """Half-width of the bounds of a mean latency (ln) beyond which arms cannot be distinguished."""

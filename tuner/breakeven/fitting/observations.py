@@ -22,7 +22,7 @@ SAME_OUTPUT, SAME_PROMPT = 0.10, 0.25
 measured on purpose is far from the first."""
 
 RAMP_SHARE = 0.5
-"""rho where no row of the files tells it: measured 0.2 to 0.8 on published closed-loop sweeps."""
+"""rho if no row of the files determines it: measured 0.2 to 0.8 on published closed-loop sweeps."""
 
 _REQUESTS_PER_CLIENT = 10.0
 

@@ -128,7 +128,7 @@ def _judged(profile: Profile) -> Profile:
 
 
 def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
-    """An arm whose bounds decide nothing is not believed; TTFT and time per token keep their ratio to the law."""
+    """The fit with the ratios of TTFT and TPOT to the law; not believable if its bounds are too wide for any decision."""
     over = {}
     for name in ("ttft", "tpot"):
         measured, by_law = getattr(fit, name), getattr(curve, name)

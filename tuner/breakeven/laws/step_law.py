@@ -454,7 +454,7 @@ class Together(NamedTuple):
     def _work_s(self, prompt_s: FloatArray, q: FloatArray) -> FloatArray:
         """Decoding of a whole request, with the prompts of those that came while its own was read: they are read next.
 
-        In a full batch nobody is, before a place is free: that wait is in the queue.
+        In a full batch none is read before a place is free: that wait is in the queue.
         """
         reading_s = self.steps_s[..., 1:] / (1.0 - q[..., None]) + (prompt_s / (1.0 - q**2))[..., None]
         return np.asarray(self.decode_s + self._behind(q) * reading_s)
@@ -490,8 +490,8 @@ class Together(NamedTuple):
     def _ttft_s(self, number: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:
         """Half of the step that an arrival falls into, one of its own, its prompt and those read beside it.
 
-        Who meets nobody waits for no step. Who comes beyond the last number waits for a place too, which is in the sum of
-        those in flight.
+        A request that meets no other one waits for no step. One that arrives beyond the last number waits for a place too, which
+        is in the number in flight.
         """
         own_s = _mean(self.steps_s, number)
         busy_s = own_s - number.chances[..., 0] * self.steps_s[..., 0]
@@ -518,8 +518,8 @@ def _from_zero(values: FloatArray) -> FloatArray:
 def _together(q: FloatArray) -> FloatArray:
     """The share of requests that start to decode with another one.
 
-    While prompts are read nobody decodes and others ask: of Poisson arrivals a whole busy period of prompts starts to
-    decode at once, which multiplies the variance of their number by 1/(1 - q)^2. Groups of a geometric size with this share
+    While prompts are read no request decodes and others arrive. With Poisson arrivals a whole busy period of prompts starts
+    to decode at once, which multiplies the variance of their number by 1/(1 - q)^2. Groups of a geometric size with this share
     of followers have the variance over mean (1 + share)/(1 - share).
     """
     spread = (1.0 - q) ** -2.0

@@ -39,8 +39,8 @@ class ArmBlocks:
         tokens: tokens generated in these times: all but the first of each request.
         watched_s: time between the two samples that a block lies between (s).
         queued: requests that waited at its begin and at its end, whichever is fewer.
-        prompt_tokens: of the requests that began; NaN also where nobody counts them.
-        hits: those of them that the prefix cache held; NaN also where nobody counts them.
+        prompt_tokens: of the requests that began; NaN also if they are not counted.
+        hits: those of them that the prefix cache held; NaN also if they are not counted.
     """
 
     waited_s: FloatArray
@@ -71,7 +71,8 @@ class ServedArm:
         young: what may be left of a cold start in each block: for each of `WARMING_BLOCKS`, or as the hits say (`cold_pods`);
             shape (ways, blocks).
         first_share: of the latency, until the first token.
-        prompt_tokens: of a request, by block; NaN where nobody counts them. hit_share: of them in the prefix cache.
+        prompt_tokens: of a request, by block; NaN if they are not counted.
+        hit_share: share of them in the prefix cache.
     """
 
     served: PodsServed

@@ -44,7 +44,7 @@ def best_arm(evaluations: Evaluations, slo: Slo, min_gain: float = 0.0) -> BestA
 
     Args:
         evaluations: of all arms.
-        slo: what is promised.
+        slo: the objectives.
         min_gain: where above 0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
 
     Raises:

@@ -24,7 +24,7 @@ _NO_CACHE = 0.02
 
 
 def _hit_share(blocks: ArmBlocks) -> float:
-    """The share of prompt tokens that the prefix caches of an arm held; NaN if nobody counts them."""
+    """The share of prompt tokens that the prefix caches of an arm held; NaN if they are not counted."""
     prompts = float(np.nansum(np.where(np.isfinite(blocks.hits), blocks.prompt_tokens, np.nan)))
     return float(np.nansum(blocks.hits)) / prompts if prompts > 0.0 else math.nan
 

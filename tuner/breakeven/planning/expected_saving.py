@@ -2,7 +2,7 @@
 
 By Little's law the requests in flight are the request-seconds that are spent per second. So the saving of an arm is the
 difference in flight, over the expected loads, times the horizon, less the cost of the roll. Three things make it safe if
-a fit is wrong or a load comes that nobody expected:
+a fit is wrong or an unexpected load comes:
 
 - every figure is drawn, not estimated: fits err, and beyond saturation an error costs more than it saves on the other
   side. An arm is entered by the lower bound of its saving, and left by the expected saving of leaving.

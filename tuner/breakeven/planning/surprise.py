@@ -47,7 +47,7 @@ class LargestRate:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """A load that nobody expected.
+    """An unexpected load.
 
     Attributes:
         rps: rate while it lasts (1/s per replica); broadcasts with the draws.

@@ -103,7 +103,7 @@ class Curve:
         bent: whether latencies inside the measured range bend away from a line.
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
         closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from that of an open loop with as
-            many in flight on average: the number in flight does not vary there, and nobody waits for a step to end.
+            many in flight on average: the number in flight does not vary there, and no request waits for a step to end.
     """
 
     knots: FloatArray
@@ -123,7 +123,7 @@ class Curve:
 
     @cached_property
     def open_ends(self) -> FloatArray:
-        """Knots of an open loop from nobody else to beyond all loads, shape (K + 2, 2) at most."""
+        """Knots of an open loop from no others to beyond all loads, shape (K + 2, 2) at most."""
         return _to_both_ends(self.knots, self.saturation_rps)
 
     @cached_property

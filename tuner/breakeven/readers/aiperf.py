@@ -243,7 +243,7 @@ def _load_of(document: Document, read: AiperfSummary) -> _Load | ForeignFileErro
     if isinstance(read.phases, list):
         return _phase_load(document, read.phases)
     if read.rate is None and read.clients is None:
-        # A later configuration names its load elsewhere: nobody may read it as all requests at once.
+        # A later configuration names its load elsewhere: it must not be read as all requests at once.
         return document.disown(
             "a summary that does not say how requests arrived", "input_config.loadgen or input_config.phases"
         )

@@ -158,7 +158,7 @@ def _table(text: str, source: str, most_points: int) -> Sequence[Point | Foreign
 def distinct(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Origin, ...]]:
     """The points without the repeated results of load generators, and where those stand: a run counts once.
 
-    Every figure of two runs is never the same. Rows of a points file are somebody's own, rounded as they please: they stay.
+    Two runs never agree in every figure. Rows of a points file may, because people round them: they stay.
     """
     seen: set[tuple[tuple[str, object], ...]] = set()
     kept, repeated = [], []

@@ -1,8 +1,8 @@
-"""Does speculation pay right now, and if not, which of the known causes is it?
+"""Diagnosis of a model: whether speculation pays right now, and if not, which of the known causes it has.
 
-Figures of one model over one window in, an ordered list of findings out. Each cause is one that users have met (what
-it looks like and what helped is in the finding). Without a profile nothing can say whether speculation pays, since
-that needs the engine's speed without it; the figures alone still show why it cannot.
+Its input is the figures of one model over one window, its output an ordered list of findings. Users have met each cause;
+the finding has its symptom and its remedy. Without a profile it is not known whether speculation pays, because that
+needs the engine's speed without it. The figures alone still show why it cannot.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _acceptance_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[
     dead = next(
         (place for place, share in enumerate(snapshot.window.survival) if share < DEAD_POSITION), None
     )
-    # Short tiers draft no late positions, which says nothing against long ones.
+    # Short tiers draft no late positions, which is no evidence against long ones.
     if dead and not scheduled:
         yield Finding(
             Cause.DRAFT_TOO_LONG,

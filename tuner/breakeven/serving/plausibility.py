@@ -1,7 +1,7 @@
 """Finds counters that cannot be true, are no numbers, are missing or are old: four different things, each with its own word.
 
-Figures are held against each other and against what any engine can do. Only what is off by more than any engine, any traffic
-and Prometheus' sampling explain is refused. A figure that is merely surprising is somebody else's question.
+Figures are compared with each other and with the limits of any engine. A figure is refused only if no engine, no traffic
+and no sampling of Prometheus explain it. A figure that is merely surprising is not refused here.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def _queue(means: Growths, limits: EngineLimits, window_s: float) -> str | None:
         return f"{running + waiting:.3g} requests in flight, and no server holds more than {_MOST_HELD:.3g}"
     if least > waiting * (1 + _SLACK):
         return f"{least:.3g} requests wait at least, and {waiting:.3g} on average"
-    # More wait all along than began: whoever began was there before the window, and waited through half of it on average.
+    # More requests wait all the time than began, so those that began waited since before the window, half of it on average.
     overtaken = limits.in_order and least > 2 * stats.get("started", 0.0) + _FEW
     if not overtaken or means.ttft_s is None or means.ttft_s >= _SLACK * window_s:
         return None
