@@ -1,7 +1,7 @@
 """Figures of the second engine from long runs, kept in `validation/truths/`; `python -m validation.truths` makes them.
 
-A figure is the mean over runs of some thousand requests each, repeated with other seeds until its standard error is below
-six tenths of a percent (at most 192 runs). The file of an engine holds its parameters: figures of another engine are refused.
+A figure is the mean over runs of some thousand requests each. Runs with other seeds are added until its standard error is
+below six tenths of a percent, at most 192. The file of an engine holds its parameters: figures of another engine are refused.
 """
 
 from __future__ import annotations

@@ -18,13 +18,13 @@ from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
 FEWEST_LOADS = 3
-"""A law of two coefficients through fewer loads has nothing left to check it by."""
+"""Fewest loads that leave a residual to check a law of two coefficients by."""
 
 FEWEST_LOADS_TO_INTERPOLATE = 5
 
 SHAPE_LIMIT = 0.15
-"""Relative distance of a measured point, and mean error at a load that was left out, from which the shape of the residuals is
-looked at: real cells within the law lie up to 0.11 away."""
+"""Relative distance of a point, or mean error at a left-out load, from which the shape of residuals is checked. Real cells
+within the law lie up to 0.11 away."""
 
 _SHAPE_LEVEL = 0.01
 """Chance that residuals without a shape are taken to have one."""
@@ -78,13 +78,12 @@ def fit_law(observations: Sequence[Observation]) -> Solution | None:
 
 
 def outliers(observations: Sequence[Observation]) -> list[int]:
-    """Find rows that all others agree to contradict; at most one row in five.
+    """Indices in `observations` of rows that contradict all others; at most one row in five.
 
-    A row is named where the law of the others misses it by more than 10 % and by more than a t test at 1 % (shared
-    out over the rows) explains, and the straight line through its two neighbours misses it by more than 10 % too (20 %
-    at an end of the sweep): the end of a curve that bends is far from the law of the others without being wrong. A
-    replicate that confirms a row is among the others, whose scatter then explains both.
-    Index of each in `observations`.
+    The law of the others must miss the row by more than 10 %, and by more than a t test at 1 % over the number of rows
+    explains. The straight line through its two neighbours must miss it by more than 10 % too (20 % at an end of the sweep):
+    the end of a curve that bends is far from the law of the others without being wrong. A replicate that confirms
+    a row is among the others, whose scatter then explains both.
     """
     kept = list(range(len(observations)))
     found: list[int] = []

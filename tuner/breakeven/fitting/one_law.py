@@ -1,8 +1,8 @@
 """Fit the one law of all arms to their mean latencies, and to the means of TTFT where those were measured.
 
-A few loads of three arms do not tell ten costs apart. Each cost therefore has a prior in the unbounded form that is fitted,
-relative to the lone step that was measured, and what a sweep cannot tell stays at it, with its width in the bounds.
-Departures and the levels of arms are pulled towards nothing. The result is the most probable law with the covariance around it.
+A few loads of three arms do not determine ten costs. Each cost therefore has a prior in the unbounded form that is fitted,
+relative to the measured lone step. A cost that a sweep does not determine stays at its prior, whose width is in the bounds.
+Priors of departures and of the levels of arms are centred at 0. The result is the most probable law with the covariance around it.
 """
 
 from __future__ import annotations

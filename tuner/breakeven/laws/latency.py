@@ -2,8 +2,8 @@
 
     L = C1 + n*C2
 
-C1 (s) is the latency of a lone request, n the mean number of *other* requests in flight that a request meets, C2
-(s per other request) what each of them costs. Kong et al., arXiv 2605.15051, write the same law with the rate; the
+C1 (s) is the latency of a lone request. n is the mean number of *other* requests in flight that a request meets. C2 (s
+per other request) is the latency that each of them adds. Kong et al., arXiv 2605.15051, write the same law with the rate; the
 form with n is the one in which closed-loop and open-loop measurements agree:
 
 - closed loop with C clients: n = (mean in flight) - 1, which is C - 1 in a long run;
@@ -106,8 +106,8 @@ def rps_at(c1_s: ArrayLike, c2_s: ArrayLike, others: ArrayLike) -> FloatArray:
 def others_met(mean_inflight: ArrayLike, closed_loop: ArrayLike) -> FloatArray:
     """Turn a measured mean in-flight (requests) into n, the law's load.
 
-    In a closed loop a request never meets itself, so n is one less (0 for a lone client, whose mean in-flight falls
-    below 1 by the pauses between its requests); in an open loop an arrival meets the whole time average.
+    In a closed loop a request never meets itself, so n is one less. For a lone client it is 0, although pauses between
+    requests take its mean in-flight below 1. In an open loop an arrival meets the whole time average.
     `closed_loop` is boolean per element.
 
     Raises:
@@ -141,8 +141,8 @@ def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) 
 def mean_inflight_closed(concurrency: ArrayLike, requests: ArrayLike, rho: ArrayLike = 0.5) -> FloatArray:
     """Mean in-flight (requests) of a closed-loop run of finite length, ramp and drain included: C/F.
 
-    F = 1 + rho*(C - 1)/requests. With few requests per client much of the run is ramp and drain, and the imposed
-    concurrency taken for the mean bends the law by 7-10 % at middle loads.
+    F = 1 + rho*(C - 1)/requests. With few requests per client much of the run is ramp and drain. The imposed
+    concurrency in place of the mean would bend the law by 7-10 % at middle loads.
 
     Args:
         concurrency: imposed concurrency C (requests, at least 1).
@@ -172,8 +172,8 @@ def littles_law_gap(mean_inflight: ArrayLike, rps: ArrayLike, latency_s: ArrayLi
 def mean_latency_error(c1_s: ArrayLike, latency_s: ArrayLike, requests: ArrayLike) -> FloatArray:
     """Relative standard error (1) of the mean latency of so many requests of a Poisson open loop: L/C1 * sqrt(2/N).
 
-    Requests that share the engine wait together, so N of them tell far less than N independent ones: a number in flight
-    that has strayed from its mean comes back to it within L^2/C1 seconds, and strays by 1/(RPS*C1) of its square. Replicas
+    Requests that share the engine wait together, so N of them determine a mean far worse than N independent ones. The number
+    in flight returns to its mean within L^2/C1 seconds, and its variance is 1/(RPS*C1) of the mean's square. Replicas
     count together. A window shorter than that time varies less than this; lengths that spread more than exponentially
     vary more, where the law is not taken at their mean. (Simulated: tests/property/test_latency_laws.py.)
 

@@ -4,16 +4,17 @@ A step in which j requests decode, each verifying 1 + k positions, lasts
 
     S(j) = [(a*(1 - s*exp(-V/v)))^r + (b*V)^r]^(1/r) + w*j*context + [k > 0]*(f + d*k) + t*j*k,   V = j*(1 + k)
 
-a is the time in which the weights are read once, b that of computing one position, r how sharply one bound gives way to
-the other, s and v the saving of experts while few are touched, w the time of a token of context, f, d and t the costs of drafting.
+a is the time in which the weights are read once, b that of computing one position. r is the sharpness of the transition
+between these two bounds. s and v are the saving of experts while few are touched. w is the time of a token of context; f, d
+and t are the costs of drafting.
 A request of p prompt and g output tokens decodes for D = (g - 1)/E steps. Its prompt is read in a step with others: u*p more
 of computing, of which the share h of what fits behind the reading of weights is hidden. At a rate prompts take the share q of
 all time, and decoding goes slower by 1/(1 - q).
 
-Among j in all a request has X(j) = (D*S(j) + q*R)/(1 - q) seconds of work, R the step in which its prompt is read: those that
-ask during it are read next. With Poisson arrivals this is processor sharing whose speed depends on the state. Its number in
-flight has a product form, P(j) proportional to the product of rate*X(i)/i over i up to j, whatever the distribution of
-lengths. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., arXiv 2605.15051).
+With j in all, a request has X(j) = (D*S(j) + q*R)/(1 - q) seconds of work. R is the step in which its prompt is read; prompts
+that arrive during it are read next. With Poisson arrivals this is processor sharing whose speed depends on the state. Its number in
+flight has a product form for any distribution of lengths: P(j) is proportional to the product of rate*X(i)/i over i up
+to j. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., arXiv 2605.15051).
 
 Costs are scalars; demands of requests, rates and numbers in flight broadcast.
 """

@@ -1,7 +1,7 @@
 """The best arm at one load without a memory, as `plan` names it, and why.
 
-`plan` goes by the expected latency where no gain is asked for, so that it may name an arm on an extrapolation or for a
-gain that is not significant; `kept` is then the arm that needs neither.
+Without a required gain `plan` uses the expected latency. It may then name an arm on an extrapolation or for a gain that is
+not significant; `kept` is the arm that needs neither.
 """
 
 from __future__ import annotations

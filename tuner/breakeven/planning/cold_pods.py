@@ -74,7 +74,7 @@ def warming(arm: ServedArm, log: FloatArray, weights: FloatArray, most: float, m
     """Logarithm by which an arm may be faster than it was measured to be, once its pods are as warm as others.
 
     A cold start fades within a time that is not known, and one that fades slowly looks like a slower arm. So it is at most as
-    large as the trend in the blocks allows, and its remainder in the mean of the blocks is the allowance. If the caches
+    large as the trend in the blocks allows. Its remainder in the mean of the blocks is the allowance. If the caches
     have nothing to fill, only a significant trend counts.
 
     Args:

@@ -2,8 +2,8 @@
 
 The rule is `expected_saving`. Around it are the limits on how often an arm may change, and nothing else. A speculative
 arm is entered when that has been worth it for the dwell time and the last switch is older than the cool-down. No
-speculation is entered at once. So is an arm that keeps an objective which the running one misses, or that makes up for
-its roll within an hour while requests queue up. If requests had to wait within the last day, no arm is entered within a
+speculation is entered at once. So is an arm that keeps an objective which the running one misses. While requests queue up,
+so is an arm that makes up for its roll within an hour. If requests had to wait within the last day, no arm is entered within a
 day of a roll: a queue makes one arm after another look better than the one in place, and each roll takes replicas away.
 """
 
@@ -106,8 +106,8 @@ class Decision:
         load: the load at the decision.
         policy: the policy that was applied.
         ahead: loads that were expected; None if nothing was calculated.
-        pays_until_rps: rate (1/s per replica) up to which the speculative arm in question holds fewer requests in flight
-            than no speculation, by the laws as live latency has corrected them; None where there is no such rate.
+        pays_until_rps: break-even (1/s per replica) by the laws as live latency has corrected them: below it the speculative
+            arm in question holds fewer requests in flight than no speculation; None if there is none.
         fewest: the arm that needs fewest replicas, if they follow the load.
     """
 

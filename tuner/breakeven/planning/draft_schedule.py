@@ -1,7 +1,7 @@
 """A draft length per batch size, in the form that vLLM takes (`num_speculative_tokens_per_batch_size`).
 
 A schedule is not free and not no speculation: k = 0 inside the engine still feeds the drafter (a time per token 6.6 to
-21.6 % longer was measured), and switching costs (7/3/2 lost to a fixed 3 from concurrency 8 up in one study). It is one
+21.6 % longer was measured). Switching costs time too: in one study 7/3/2 lost to a fixed 3 from concurrency 8 up. It is one
 more arm, measured against a real pod without speculation and never assumed to be better.
 """
 

@@ -32,8 +32,8 @@ class Forecast:
         seen: all of the known past, in the same form.
         largest_rps: highest rate in it (1/s per replica).
         known_s: length of the known past (s); gaps do not count.
-        paths: the same expectation in the order of time, as many equally likely ways, each with as many rates (1/s per
-            replica) at equal distances over the horizon. Empty: the mean all along.
+        paths: the same expectation as equally likely courses of the rate (1/s per replica) at equal distances over the
+            horizon. Empty: the mean all the time.
     """
 
     expected: tuple[ExpectedLoad, ...]

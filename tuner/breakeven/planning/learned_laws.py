@@ -1,7 +1,7 @@
 """Laws of all arms learned from live latency: a factor on C1 and one on C2 of each, with their doubt.
 
-A profile errs in three ways: its fit has a covariance, every arm has an error of its own (another day, another node),
-and all arms share one (other requests than those that were measured). The live latency of the arm in place is therefore
+A profile errs in three ways. Its fit has a covariance. Every arm has an error of its own (another day, another node). All
+arms share one (other requests than those that were measured). The live latency of the arm in place is therefore
 evidence about all of them, and most about itself. One factor per arm is not enough: a slope that is 20 % wrong looks
 right at the load at which it was last seen, and saturates at the next.
 

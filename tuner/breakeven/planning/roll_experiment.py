@@ -4,9 +4,9 @@ Pods of both arms are compared in blocks of time. Where both serve in a block, t
 time and are compared side by side. Blocks in which one arm serves alone are compared before against after.
 
 The mean latency of finished requests is the wrong figure. A new pod finishes short requests first and a draining pod long
-ones, so that with long requests any new arm looks faster. A block's latency is therefore made of two figures of the requests
-under way, which do not depend on who has finished: the time to the first token of those that began, and the time per token of
-all that decode, times one length of answers for both arms. Clients that give up and answers that grow shorter cancel too.
+ones, so that with long requests any new arm looks faster. A block's latency is therefore the sum of two figures of the
+requests under way, which do not depend on which requests have finished: the time to the first token of those that began, and
+the time per token of all that decode. The second is multiplied by one length of answers for both arms. Clients that give up and answers that grow shorter cancel too.
 
 Time per token depends on the number of requests in the pod. A young pod has few because it began with none, a draining
 pod too, and a balancer sends more to an empty one. Rates of arrival do not show it. By Little's law a number in flight and a

@@ -1,7 +1,8 @@
 """Cost of a jump of the load on an arm that carries less than another one.
 
-No forecast shows the first jump. On an arm with a third less capacity than none, ten minutes beyond it make a queue
-that none, close to its own limit, works off for hours: more request-seconds than speculation has saved in a week. That
+No forecast shows the first jump. Ten minutes beyond the capacity of an arm that has a third less than no speculation make a
+long queue. No speculation, close to its own limit, works it off for hours. It takes more request-seconds than speculation
+has saved in a week. That
 cost is known beforehand, and so are the savings so far. An arm is worth its risk if the savings pay for the cost, and if
 its gain is worth the chance.
 

@@ -24,7 +24,7 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
     """The profile in which an arm is not saturated at a rate which it carries, nor below.
 
     A measured ceiling below the rate rises above it, and one far below it is dropped. If the law of steps is saturated at the
-    rate, the arm's steps become shorter by one factor, so that the law predicts the measured latency there. Below its
+    rate, one factor makes the arm's steps shorter, so that the law predicts the measured latency there. Below its
     saturation the profile is left as it is: this is no correction of latencies. Other arms are never changed.
 
     Args:

@@ -1,7 +1,7 @@
 """vLLM's command line, read as vLLM 0.32 reads it: the one reader of operator, `lint` and simulated engine.
 
-Rules as tried with vLLM's own parser. Dashes and underscores mean the same, an unambiguous beginning stands for a flag,
-a value follows as the next item or after `=`, and `--flag.key 3` sets one key of a flag's JSON.
+The rules were tried with vLLM's own parser. Dashes and underscores mean the same. An unambiguous beginning stands for a
+flag. A value follows as the next item or after `=`, and `--flag.key 3` sets one key of a flag's JSON.
 `--speculative-config` and its short form `-sc` take JSON; an empty value, `null` and `None` mean no speculation.
 `--spec-method`, `--spec-model` and `--spec-tokens` each give one key of it.
 """
