@@ -3,12 +3,12 @@
 published   the data sets, prepared as a user would prepare them
 checks      latency at loads and draft lengths that were left out
 accepted    tokens per step at other draft lengths
-simulated   how often bounds hold a known truth
+simulated   coverage of bounds, with a known truth
 outcomes    a line of the table: errors and goals
 
 The laws side by side on a second engine, in a table of their own (`python -m validation.law_table`):
 
-second_engine   the engine, event by event        step_clocks   how long its steps take
-judged_engines  which machines and workloads      truths        their true figures, kept in files
-law_door        what a law must answer            law_trials    what it is asked
+second_engine   the engine, event by event        step_clocks   durations of its steps
+judged_engines  machines and workloads            truths        their true figures, kept in files
+law_door        questions that a law answers      law_trials    its trials
 """

@@ -1,4 +1,4 @@
-"""What is checked against published data: the split, the errors, the goal."""
+"""Checks against published data: the split, the errors, the goal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibrated once, predicted elsewhere: acceptance, lengths and loads that differ, against the engine on the event clock."""
+"""Predictions at other acceptance, lengths and loads than the calibration's, against the engine on the event clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from validation.outcomes import Goal, ValidationOutcome, error_outcome
 
 _GPU = "NVIDIA-H100-80GB-HBM3"
 _REQUESTS = 500
-"""Of a run, over the square of the idle share of the engine: the nearer to saturation, the longer a mean takes."""
+"""Requests of a run, over the square of the idle share of the engine: near saturation a mean takes longer."""
 _WARM_UP = 0.25
 _TEXTS = 400
 _CLEAR = 0.05
@@ -79,7 +79,7 @@ def drawn(seed: int) -> list[Elsewhere]:
 
 @dataclass(frozen=True, slots=True)
 class CalibratedEngine:
-    """What is calibrated."""
+    """An engine to calibrate: its name, lengths and arm."""
 
     name: str
     prompt_tokens: int
@@ -95,14 +95,14 @@ ENGINES = (
 
 
 class _Repeated:
-    """The texts of a source, few and over again: what they cost to draw is no part of the question."""
+    """Few texts of a source, repeated, because drawing each one would take long."""
 
     def __init__(self, source: Texts) -> None:
         self._source = source
         self._drawn: dict[tuple[int, int, int], DraftedText] = {}
 
     def draw(self, number: int, total: int, prompt_tokens: int = 0) -> DraftedText:
-        """As the source."""
+        """A text of the source, from its first `_TEXTS`."""
         key = number % _TEXTS, total, prompt_tokens
         if key not in self._drawn:
             self._drawn[key] = self._source.draw(*key)
@@ -126,7 +126,7 @@ class _OneArm:
 
 
 class _Truth(NamedTuple):
-    """What the engine does: mean latency (s) at the rate that was asked for, its relative error, and E."""
+    """Mean latency (s) of the engine at the rate that was asked for, its relative error, and E."""
 
     latency_s: float
     error: float
@@ -235,10 +235,10 @@ def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int) -> J
         found.speedup.append(error)
         pair = JudgedCurve(engine.arm, now[engine.arm]), JudgedCurve(NO_SPECULATION, now[NO_SPECULATION])
         clear = abs(true_speedup - 1.0) > _CLEAR
-        # What is said to be surely so: a band on one side of 1.
-        sure = compare_curves(*pair, LoadPoint(rps=rps), 0.9).speedup_ci or (None, None)
-        surely_wrong = clear and not _may_be(sure, above=true_speedup > 1.0)
-        found.wrong.append(surely_wrong or (clear and (speedup > 1.0) != (true_speedup > 1.0)))
+        # A claim is a band on one side of 1.
+        band = compare_curves(*pair, LoadPoint(rps=rps), 0.9).speedup_ci or (None, None)
+        wrong_band = clear and not _may_be(band, above=true_speedup > 1.0)
+        found.wrong.append(wrong_band or (clear and (speedup > 1.0) != (true_speedup > 1.0)))
         off = {arm: latency[arm] / truth[arm].latency_s - 1.0 for arm in now}
         if max(abs(error), *map(abs, off.values())) > GOALS["worst"].limit:
             e_now = truth[engine.arm].tokens_per_step
@@ -344,7 +344,7 @@ def _run(arms: Arms, arm: Arm, rps: float, p: int, g: int, count: int, seed: int
     steps = sum(one.steps for one in counted)
     times = arms.config(arm).times
     e = (g - 1) * len(counted) / steps if steps else 1.0
-    # What another request costs this engine, by its own costs.
+    # Time that another request adds, by the engine's own costs.
     context = p + g // 2
     none_s, one_s = (times.seconds(arm.k, n, n * arm.k, n * context, 0) for n in (0, 1))
     prompt_s = times.seconds(arm.k, 0, 0, 0, p) - none_s

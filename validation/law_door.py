@@ -19,7 +19,7 @@ from breakeven.profile import Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.tiers import Schedule
 
 CONFIDENCE = 0.9
-"""Of all bounds that are judged."""
+"""Level of all bounds that are judged."""
 
 
 class BoundedFigure(NamedTuple):

@@ -87,12 +87,12 @@ def files_rows(law: str, noise: float = 0.02, seeds: int = 3) -> Iterator[list[s
 
 
 def files_header() -> list[str]:
-    """Of those rows."""
+    """Header of the rows of files."""
     return ["engines", "kind", "law", "latency", "given", "held", "wrong side"]
 
 
 def law_header() -> list[str]:
-    """Of the rows."""
+    """Header of the rows of laws."""
     return [
         "engines",
         "kind",

@@ -276,14 +276,14 @@ def _break_evens(fitted: AskedLaw, truths: Truths) -> Iterator[JudgedAnswer]:
 
 
 def _predicted(fitted: AskedLaw, engine: JudgedEngine, rate_rps: float) -> Iterator[tuple[int, float]]:
-    """Draft lengths and their latencies (s) at a rate, as far as the law knows them."""
+    """Draft lengths and their latencies (s) at a rate, as far as the law has them."""
     for k in sorted((*MEASURED, *UNSEEN)):
         with suppress(BreakevenError):
             yield k, fitted.latency(engine.arm(k), LoadPoint(rps=rate_rps), Conditions()).value
 
 
 def _regrets(fitted: AskedLaw, truths: Truths) -> Iterator[float | None]:
-    """By how much the draft length that the law calls fastest is slower than the fastest, at most 1, at each load."""
+    """Share by which the law's fastest draft length is slower than the true fastest, at most 1, at each load."""
     for share in RATES:
         rate = share * truths.saturation_rps(0)
         true = {

@@ -1,4 +1,4 @@
-"""What a check found: the split, the errors, the goal."""
+"""Outcome of a check: the split, the errors, the goal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def error_outcome(
     goals: dict[str, Goal],
     note: str = "",
 ) -> ValidationOutcome:
-    """Mean, 90th percentile and worst of relative errors, held against goals."""
+    """Mean, 90th percentile and worst of relative errors, compared with goals."""
     size = np.abs(errors)
     figures = {"mean": float(size.mean()), "p90": float(np.quantile(size, 0.9)), "worst": float(size.max())}
     return ValidationOutcome(what, dataset, split, figures, goals, len(size), note)

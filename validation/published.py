@@ -84,8 +84,8 @@ def apertus_levels(folder: Path) -> tuple[Point, ...]:
 def apertus_grid(folder: Path, method: str) -> tuple[Point, ...]:
     """The summarization grid of the same study: k = 1 to 7 of one drafter, published as throughput over plain.
 
-    The plain arm's own throughput is not published for this workload; its shape is taken from the other workload of
-    the same model and GPU, scaled to the output length, which cancels in every comparison between draft lengths.
+    The plain arm's own throughput is not published for this workload. Its shape is that of the other workload of the same
+    model and GPU, scaled to the output length. It cancels in every comparison between draft lengths.
     Acceptance lengths that are not published are interpolated, or come from one rate where only one is.
     """
     plain = {one.concurrency: one for one in apertus_levels(folder) if one.arm.k == 0}

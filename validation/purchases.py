@@ -1,4 +1,4 @@
-"""What the points that calibration buys are worth, on engines that the choice was not made on."""
+"""Worth of the points that calibration buys, on engines that the choice was not made on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bought_points() -> Iterator[ValidationOutcome]:
 
 
 def _bought(group: Sequence[Result]) -> str:
-    """What the money went into, which is measured; why a goal is missed is not."""
+    """Points and engines that were bought, as measured; the cause of a missed goal is not known."""
     starts = float(np.mean([one.starts for one in group]))
     points = float(np.mean([one.points for one in group]))
     return f"a calibration bought {points:.0f} points on {starts:.1f} engines of 11"

@@ -1,8 +1,8 @@
 """A serving engine, event by event, whose steps follow no law of the product: it judges laws and is not shipped.
 
-It schedules as vLLM does. A step has a budget of tokens. Requests that decode take their positions first (their last token
-and k drafts each), prompts take what is left in chunks, in order of arrival, while there is a place among `seats`. The step
-that ends a prompt yields its first token. How long a step takes is a `StepTimer`'s business (`validation.step_clocks`).
+It schedules as vLLM does. A step has a budget of tokens. Requests that decode take their positions first: their last token
+and k drafts each. Prompts take the rest in chunks, in order of arrival, while there is a place among `seats`. The step that
+ends a prompt yields its first token. A `StepTimer` gives the duration of a step (`validation.step_clocks`).
 
 Every request has an acceptance level of its own, so that its tokens resemble each other; lengths are lognormal. There is no
 KV pool: nothing is preempted.
@@ -32,7 +32,7 @@ _SPREAD = 0.7548776662466927, 0.5698402909980532
 
 
 class StepTimer(Protocol):
-    """How long a step takes."""
+    """Durations of steps."""
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
         """Duration (s) of a step.
@@ -88,8 +88,8 @@ class Asked:
 
     Attributes:
         prompts, outputs: tokens, shape (requests,).
-        accepted: drafts that each coming step would accept if it drafted without end; those of request i begin at
-            first[i], one for each of its output tokens after the first, which is as many steps as it can need.
+        accepted: drafts that each coming step would accept if it drafted without end; those of request i begin at first[i],
+            one for each of its output tokens after the first.
         first: shape (requests,).
     """
 

@@ -49,7 +49,7 @@ def break_even_coverage(runs: int = 400) -> Iterator[ValidationOutcome]:
 
 
 def bounds_coverage(runs: int = 300) -> Iterator[ValidationOutcome]:
-    """How often the 90 % bounds of every figure a user sees hold its truth, with few loads and with many."""
+    """Coverage of the 90 % bounds of every figure that a user sees, with few loads and with many."""
     rng = np.random.default_rng(12)
     slow, fast = (float(open_loop_latency(law.c1, law.c2, _RATE_RPS)) for law in (_NONE, _ARM))
     for clients in ((1, 16, 64), (1, 4, 16, 48, 96), _CLIENTS):
@@ -73,7 +73,7 @@ def bounds_coverage(runs: int = 300) -> Iterator[ValidationOutcome]:
 
 
 def open_loop_coverage(runs: int = 300) -> Iterator[ValidationOutcome]:
-    """How often the bounds of C1 and C2 hold the truth at imposed rates, for each way in which noise enters."""
+    """Coverage of the bounds of C1 and C2 at imposed rates, for each way in which noise enters."""
     rng = np.random.default_rng(14)
     c1, c2 = float(_ARM.c1), float(_ARM.c2)
     for noise in ("an engine that varies", "latencies that vary"):

@@ -1,4 +1,4 @@
-"""How long the steps of the second engine take: machines, not formulas that a law was written from.
+"""Durations of the second engine's steps: from models of machines, not from formulas of a law.
 
 Numbers are seconds. None of them has the form of the product's laws: bounds that give way abruptly, batches padded to the
 sizes of CUDA graphs, cores that run out, experts of unequal popularity, kinks and jumps.

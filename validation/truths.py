@@ -1,7 +1,7 @@
 """Figures of the second engine from long runs, kept in `validation/truths/`; `python -m validation.truths` makes them.
 
-A figure is the mean over runs of some thousand requests each, repeated with other seeds until its standard error is below
-six tenths of a percent (at most 192 runs). The file of an engine holds its parameters: figures of another engine are refused.
+A figure is the mean over runs of some thousand requests each. Runs with other seeds are added until its standard error is
+below six tenths of a percent, at most 192. The file of an engine holds its parameters: figures of another engine are refused.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LARGEST_ERROR = 0.006
 """Standard error of a mean latency, relative to it, at which no further run is made."""
 
 _BURSTY_ERROR = 0.02
-"""The same of arrivals in bursts, whose means take very long."""
+"""Standard error likewise, for arrivals in bursts, whose means take very long."""
 
 _REQUESTS = 3000
 _RUNS = range(4, 193)
 _WARM, _COLD = 0.2, 0.9
-"""Of a run's requests only those between count: it begins and ends empty."""
+"""Shares of a run between which requests count, because it begins and ends empty."""
 
 _PAIRS = 3
 _HALVINGS = 7
@@ -45,7 +45,7 @@ def open_loop(rate_rps: float) -> ImposedLoad:
 
 
 def closed_loop(clients: int) -> ImposedLoad:
-    """So many clients."""
+    """A closed loop of a number of clients."""
     return ImposedLoad(LoadMode.CLOSED, clients)
 
 
@@ -146,7 +146,7 @@ def break_even_rps(engine: JudgedEngine, k: int, highest_rps: float) -> float:
     if at_low * at_high > 0.0:
         return 0.0
     for _ in range(_HALVINGS):
-        # Where a line through both ends crosses, kept off the ends: latencies run away at the upper one.
+        # The crossing of a line through both ends, kept away from them: latencies diverge at the upper one.
         share = min(max(at_low / (at_low - at_high), 0.2), 0.8)
         middle = low + share * (high - low)
         found = gain(middle)

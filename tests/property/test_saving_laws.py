@@ -377,8 +377,7 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
         evidence = with_latency(
             evidence,
             learned(prior, evidence, now_s),
-            EAGLE,
-            level_s=prior[1].level_s,
+            prior[1],
             expected_s=(c1, c2 * inflight),
             latency_s=alone * c1 + each * c2 * inflight,
             requests=MANY,
@@ -399,8 +398,7 @@ def watched(
     return with_latency(
         evidence,
         learned(prior, evidence, now_s),
-        EAGLE,
-        level_s=prior[1].level_s,
+        prior[1],
         expected_s=(c1_s, 0.0),
         latency_s=factor * c1_s,
         requests=window.get("requests", MANY),
@@ -476,8 +474,7 @@ def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
     evidence = with_latency(
         {},
         nothing,
-        EAGLE,
-        level_s=prior[1].level_s,
+        prior[1],
         expected_s=(c1, c2 * inflight),
         latency_s=factor * (c1 + c2 * inflight),
         requests=MANY,

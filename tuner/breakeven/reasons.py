@@ -1,4 +1,4 @@
-"""Why a fit is believed or not and why a decision went as it did: one word each.
+"""Reasons of fits and decisions: one word each.
 
 The words are used as they are in results, Kubernetes conditions and events, logs, metric labels and documentation.
 A word is never reused for a second meaning; add one instead. Words about the cluster are the operator's.

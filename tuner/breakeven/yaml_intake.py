@@ -13,7 +13,7 @@ _MOST_MERGED: Final = 100_000
 _LONGEST_NUMBER: Final = 64
 # Errors that PyYAML raises by mistake: of `!!bool x`, `!!timestamp x`, `!!int ""`, a number of base 60.
 _MISTAKES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-# By libyaml where PyYAML has it: a megabyte takes a second in place of forty.
+# libyaml, if PyYAML has it: a megabyte takes a second in place of forty.
 _Fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -18,19 +18,9 @@ MOST_WORDS = 40
 # number when the folder's count has fallen.
 OPENINGS = {
     "operator/breakeven_operator/resources": 8,
-    "tuner/breakeven/fitting": 8,
-    "tuner/breakeven/laws": 8,
-    "tuner/breakeven/planning": 40,
-    "tuner/breakeven/profile": 12,
-    "validation": 9,
 }
 PICTURES = {
     "demo": 1,
-    "tuner/breakeven/fitting": 4,
-    "tuner/breakeven/laws": 3,
-    "tuner/breakeven/planning": 12,
-    "tuner/breakeven/profile": 1,
-    "validation": 1,
 }
 LONG_BULLETS = 0
 

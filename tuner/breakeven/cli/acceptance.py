@@ -126,14 +126,7 @@ def command(
         "--log": log,
         "--alpha": alpha,
     }
-    options = [name for name, value in given.items() if value is not None]
-    if len(options) != 1:
-        raise click.UsageError(f"give one of {', '.join(given)} (given: {', '.join(options) or 'none'})")
-    if bonus is not None and length is None:
-        raise click.UsageError("--bonus says how to read --length")
-    known, drafts = _known(
-        {name: value for name, value in given.items() if value is not None}, bonus, drafts, k
-    )
+    known, drafts = _known(given, bonus, drafts, k)
     result = _result(
         known,
         known.k if for_k is None else for_k,
@@ -152,8 +145,18 @@ def command(
 def _known(
     given: Mapping[str, Any], bonus: str | None, drafts: float | None, k: int | None
 ) -> tuple[_Given, float | None]:
-    """The figures behind the one option that is given, and the drafts behind them."""
-    ((name, value),) = given.items()
+    """The figures behind the one option whose value is not None, and the drafts behind them.
+
+    Raises:
+        click.UsageError: not one option is given, or one that does not belong to it.
+        InputError: impossible figures.
+    """
+    options = [name for name, value in given.items() if value is not None]
+    if len(options) != 1:
+        raise click.UsageError(f"give one of {', '.join(given)} (given: {', '.join(options) or 'none'})")
+    if bonus is not None and given["--length"] is None:
+        raise click.UsageError("--bonus says how to read --length")
+    name, value = options[0], given[options[0]]
     readers: Mapping[str, Callable[[], tuple[_Given, float | None]]] = {
         "--per-position": lambda: (_from_positions(value, k), drafts),
         "--conditional": lambda: (_from_positions(_from_conditional(value), k), drafts),

@@ -1,8 +1,9 @@
-"""Options for today's acceptance and lengths, and the conditions that follow for each arm."""
+"""Conditions of each arm from the options about present acceptance, lengths and arrivals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,10 @@ def conditions_of(
     steps: tuple[str, ...],
     alpha: float | None,
     per_position: tuple[float, ...] | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
-    dispersion: float = 1.0,
+    load: Conditions,
 ) -> Callable[[Arm], Conditions]:
-    """Turn the acceptance options into the conditions of each arm."""
+    """Conditions of each arm: those of the load, with the acceptance of the options."""
     from breakeven.laws.acceptance_numbers import AcceptanceModel, tokens_per_step_iid
-    from breakeven.profile import Conditions
 
     if sum([bool(steps), alpha is not None, per_position is not None]) > 1:
         raise click.UsageError("--tokens-per-step, --alpha and --per-position say the same thing; give one")
@@ -46,7 +44,7 @@ def conditions_of(
                 arm.method, {measured_k: 1.0 + sum(per_position)}, {measured_k: per_position}
             )
             e = model.at(arm.k).value
-        return Conditions(e, prompt_tokens, output_tokens, dispersion=dispersion)
+        return replace(load, tokens_per_step=e)
 
     return conditions
 

@@ -16,6 +16,7 @@ from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
     from breakeven.serving.causes import ModelSnapshot
+    from breakeven.serving.diagnosis import Diagnosis
     from breakeven.serving.promql import Matcher
 
 
@@ -98,7 +99,6 @@ def command(
     """
     from breakeven.profile import Conditions
     from breakeven.serving.diagnosis import diagnose
-    from breakeven.serving.promql import Matcher
 
     if profile_path is not None and (method is None or k is None):
         raise InputError("--profile", "given without --method and --k", "the arm that runs")
@@ -106,13 +106,10 @@ def command(
     if profile_path is None and asked != Conditions():
         raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
     server = PrometheusAddress.of(access, timeout_seconds)
-    matchers = [Matcher("model_name", "=", model)]
-    if namespace:
-        matchers.append(Matcher("namespace", "=", namespace))
-    matchers += map(read_matcher, match)
+    matchers = _matchers(model, namespace, match)
     if metric_prefix is not None and not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", metric_prefix):
         raise InputError("--metric-prefix", repr(metric_prefix), "letters, digits, _ and :")
-    snapshot = _snapshot(server, tuple(matchers), metric_prefix, window_seconds)
+    snapshot = _snapshot(server, matchers, metric_prefix, window_seconds)
     profile = read_profile(profile_path, 0.9) if profile_path else None
     arm = arm_in(profile, method, k) if profile is not None and method is not None else None
     diagnosis = diagnose(snapshot, profile, arm, asked)
@@ -127,7 +124,23 @@ def command(
                 rps=snapshot.window.rps if snapshot.pods else None,
             )
         )
-        return
+    else:
+        _print(diagnosis)
+
+
+def _matchers(model: str, namespace: str | None, match: tuple[str, ...]) -> tuple[Matcher, ...]:
+    """Label matchers of the model's pods.
+
+    Raises:
+        click.BadParameter: a text in `match` is no label matcher.
+    """
+    from breakeven.serving.promql import Matcher
+
+    of_namespace = [Matcher("namespace", "=", namespace)] if namespace else []
+    return (Matcher("model_name", "=", model), *of_namespace, *map(read_matcher, match))
+
+
+def _print(diagnosis: Diagnosis) -> None:
     answer = {True: "Yes", False: "No", None: "?"}[diagnosis.pays]
     click.echo(f"Does speculation pay? {answer}: {diagnosis.sentence}")
     for finding in diagnosis.findings:

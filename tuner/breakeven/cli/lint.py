@@ -49,23 +49,7 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
       breakeven lint deployment.yaml
       kubectl get deployment chat-vllm -o yaml | breakeven lint -
     """
-    from breakeven.serving.examination import examinations
-    from breakeven.serving.pod_templates import neighbours, pod_templates
-    from breakeven.serving.template import PassedOver
-
-    found: list[Examination] = []
-    passed: list[PassedOver] = []
-    documents = [
-        (f"{manifest}:document {number}", document) for number, document in enumerate(_documents(manifest), 1)
-    ]
-    beside = neighbours(documents)
-    for where, document in documents:
-        for template in pod_templates(document, where):
-            results = (
-                [template] if isinstance(template, PassedOver) else examinations(template, container, beside)
-            )
-            for result in results:
-                passed.append(result) if isinstance(result, PassedOver) else found.append(result)
+    found, passed = _examined(manifest, container)
     if not found:
         raise _nothing(manifest, passed)
     findings = [_linted(one) for one in found]
@@ -91,6 +75,32 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
         )
     if check and not all(finding.ok for finding in findings):
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
+
+
+def _examined(manifest: Path, container: str | None) -> tuple[list[Examination], list[PassedOver]]:
+    """Containers of a file that run vLLM, and the objects that are passed over.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    from breakeven.serving.examination import examinations
+    from breakeven.serving.pod_templates import neighbours, pod_templates
+    from breakeven.serving.template import PassedOver
+
+    found: list[Examination] = []
+    passed: list[PassedOver] = []
+    documents = [
+        (f"{manifest}:document {number}", document) for number, document in enumerate(_documents(manifest), 1)
+    ]
+    beside = neighbours(documents)
+    for where, document in documents:
+        for template in pod_templates(document, where):
+            results = (
+                [template] if isinstance(template, PassedOver) else examinations(template, container, beside)
+            )
+            for result in results:
+                passed.append(result) if isinstance(result, PassedOver) else found.append(result)
+    return found, passed
 
 
 def _nothing(manifest: Path, passed: list[PassedOver]) -> InputError:

@@ -24,8 +24,10 @@ from breakeven.cli.profile_options import (
 from breakeven.laws.arrays import Span
 
 if TYPE_CHECKING:
+    from breakeven.cli.plan_view import Plan
     from breakeven.planning.best_arm import BestArm
     from breakeven.planning.evaluation import Evaluations
+    from breakeven.planning.objective import Slo
     from breakeven.profile import Profile
 
 _SECONDS = Number(min=0, max=86_400, min_open=True)
@@ -111,66 +113,79 @@ def command(
     """
     from breakeven.cli.plan_view import load_text, result_of, show
     from breakeven.planning.best_arm import best_arm
-    from breakeven.planning.envelope import envelope
     from breakeven.planning.evaluation import evaluate
-    from breakeven.planning.objective import Slo
-    from breakeven.planning.wording import unmeasured_texts
-    from breakeven.profile import LoadPoint
+    from breakeven.profile import Conditions, LoadPoint
 
     load_given(rps, concurrency)
-    if rps_range is not None and not 0 <= rps_range[0] < rps_range[1] < float("inf"):
-        raise click.BadParameter(f"{rps_range[0]:g} {rps_range[1]:g} is no range", param_hint="--rps-range")
-    slo = Slo(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
-    if quantile is not None and not slo.is_set:
-        raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
+    _check_range(rps_range)
+    slo = _objectives(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
     bursts = dispersion_of(profile, dispersion, arrivals, concurrency)
-    conditions = conditions_of(profile, steps, alpha, per_position, prompt_tokens, output_tokens, bursts)
+    now = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens, dispersion=bursts)
     evaluations = evaluate(
         profile,
-        [*(fit.arm for fit in profile.arms), *_unmeasured(profile, draft_lengths or ())],
+        _arms(profile, draft_lengths or ()),
         LoadPoint(rps, concurrency),
-        conditions,
+        conditions_of(profile, steps, alpha, per_position, now),
         slo,
         doubtful=True,
         rps_range=rps_range,
         confidence=confidence,
     )
     best = best_arm(evaluations, slo, min_gain_percent / 100.0)
+    plan = _planned(evaluations, best, rps_range, _lacks(profile, draft_lengths or ()))
+    if as_json:
+        echo_result(result_of(plan, confidence, quantile, dispersion=bursts if concurrency is None else None))
+    else:
+        plan = plan._replace(warnings=[*plan.warnings, *profile.warnings])
+        show(plan, load_text(rps, concurrency, bursts), objectives=slo.is_set)
+
+
+def _check_range(rps_range: Span | None) -> None:
+    """Refuses a range of rates that is empty, negative or infinite."""
+    if rps_range is not None and not 0 <= rps_range[0] < rps_range[1] < float("inf"):
+        raise click.BadParameter(f"{rps_range[0]:g} {rps_range[1]:g} is no range", param_hint="--rps-range")
+
+
+def _objectives(
+    e2e_s: float | None, ttft_s: float | None, tpot_s: float | None, quantile: float | None
+) -> Slo:
+    """The objectives; a quantile without any of them is refused."""
+    from breakeven.planning.objective import Slo
+
+    slo = Slo(e2e_s, ttft_s, tpot_s, quantile)
+    if quantile is not None and not slo.is_set:
+        raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
+    return slo
+
+
+def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, lacks: list[str]) -> Plan:
+    """The answer: the best arm, the envelope if there is a range, and all warnings, `lacks` among them."""
+    from breakeven.cli.plan_view import Plan
+    from breakeven.planning.envelope import envelope
+    from breakeven.planning.wording import unmeasured_texts
+
     stretches = None
     if rps_range is not None:
         taking_part = [one for one in evaluations.arms if one.believable] or evaluations.arms
         stretches = envelope([(one.arm, one.curve) for one in taking_part], rps_range)
     warnings = [
         *evaluations.unbelievable.values(),
-        *_lacks(profile, draft_lengths or ()),
+        *lacks,
         *_doubts(evaluations, best),
         *unmeasured_texts({one.arm: one.unmeasured for one in evaluations.arms}),
     ]
-    if as_json:
-        echo_result(
-            result_of(
-                evaluations.arms,
-                best,
-                stretches,
-                warnings,
-                confidence,
-                quantile,
-                dispersion=bursts if concurrency is None else None,
-            )
-        )
-    else:
-        warnings += profile.warnings
-        load = load_text(rps, concurrency, bursts)
-        show(evaluations.arms, best, stretches, warnings, load, objectives=slo.is_set)
+    return Plan(evaluations.arms, best, stretches, warnings)
 
 
-def _unmeasured(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
-    arms = []
+def _arms(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
+    """The measured arms, then those of these draft lengths that were not measured."""
+    arms = [fit.arm for fit in profile.arms]
     for pooled in profile.pooled:
         member = next(fit.arm for fit in profile.arms if fit.k and fit.arm.family == pooled.method)
-        arms += [Arm(member.method, k, member.candidate) for k in lengths]
-    return [arm for arm in arms if not profile.measured(arm)]
+        derived = (Arm(member.method, k, member.candidate) for k in lengths)
+        arms += [arm for arm in derived if not profile.measured(arm)]
+    return arms
 
 
 def _lacks(profile: Profile, lengths: tuple[int, ...]) -> list[str]:

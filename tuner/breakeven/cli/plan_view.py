@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,27 +19,37 @@ if TYPE_CHECKING:
     from breakeven.profile import Comparison
 
 
+class Plan(NamedTuple):
+    """Answer of `plan`.
+
+    Attributes:
+        arms: evaluations of the arms at the load.
+        best: the arm to run.
+        stretches: the fastest arm over a range of rates; None if no range was given.
+        warnings: a sentence each.
+    """
+
+    arms: Sequence[ArmEvaluation]
+    best: BestArm
+    stretches: tuple[Stretch, ...] | None
+    warnings: list[str]
+
+
 def result_of(
-    arms: Sequence[ArmEvaluation],
-    best: BestArm,
-    stretches: tuple[Stretch, ...] | None,
-    warnings: list[str],
-    confidence: float,
-    quantile: float | None,
-    *,
-    dispersion: float | None,
+    plan: Plan, confidence: float, quantile: float | None, *, dispersion: float | None
 ) -> PlanResult:
-    """Return the document of `plan --json`; `stretches` and `quantile` only where they were asked for; no dispersion at a concurrency."""
+    """The document of `plan --json`; no dispersion at a concurrency."""
+    stretches = plan.stretches
     return PlanResult(
         confidence=confidence,
-        best=best.arm,
+        best=plan.best.arm,
         compared_at="equal_concurrency" if dispersion is None else "equal_rps",
         dispersion=dispersion,
         quantile=quantile,
-        arms=[_arm(one, quantile) for one in arms],
-        reason=best.reason,
-        explanation=_sentence(arms, best),
-        warnings=warnings,
+        arms=[_arm(one, quantile) for one in plan.arms],
+        reason=plan.best.reason,
+        explanation=_sentence(plan.arms, plan.best),
+        warnings=plan.warnings,
         envelope=None if stretches is None else [EnvelopeStretch.of(one, one.arm) for one in stretches],
     )
 
@@ -98,32 +108,25 @@ def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
 
 
 def load_text(rps: float | None, concurrency: float | None, dispersion: float) -> str:
-    """The load in words; of a rate with how bursty arrivals are, because a speedup holds for that."""
+    """The load in words; a rate with the dispersion of arrivals, because a speedup holds for that one."""
     if rps is None:
         return f"concurrency {concurrency:g}"
     arrivals = "Poisson arrivals" if dispersion == 1.0 else f"arrivals of dispersion {figure(dispersion)}"
     return f"{rps:g} rps per replica ({arrivals})"
 
 
-def show(
-    arms: Sequence[ArmEvaluation],
-    best: BestArm,
-    stretches: tuple[Stretch, ...] | None,
-    warnings: list[str],
-    load: str,
-    *,
-    objectives: bool,
-) -> None:
-    """Print sentence, table, envelope and warnings; `objectives` says whether the SLO column means anything."""
+def show(plan: Plan, load: str, *, objectives: bool) -> None:
+    """Print sentence, table, envelope and warnings; with `objectives` the table has a column of them."""
+    arms, best = plan.arms, plan.best
     print_text(f"at {load}: {_sentence(arms, best)} ({best.reason.value})")
     header = ["arm", "latency s", "speedup", "pays at rps", "SLO rps" if objectives else "saturation rps"]
     rows = [[*_cells(one), _most(one, objectives=objectives)] for one in arms]
     print_table(header, rows)
     if not all(one.measured for one in arms):
         click.echo("* derived from the method's other draft lengths, not measured")
-    for stretch in stretches or ():
+    for stretch in plan.stretches or ():
         click.echo(f"{figure(stretch.from_rps)} to {figure(stretch.to_rps)} rps: {stretch.arm}")
-    print_warnings(warnings)
+    print_warnings(plan.warnings)
 
 
 def _cells(one: ArmEvaluation) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -19,6 +19,10 @@ from breakeven.cli.profile_options import (
     read_profile,
 )
 from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from breakeven.arm import Arm
+    from breakeven.profile import Prediction
 
 
 @click.command("predict", short_help="Latency of one arm at one load.")
@@ -72,8 +76,8 @@ def command(
       breakeven predict chat.json --method eagle3 --k 3 --rps 4
       breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
     """
-    from breakeven.laws.acceptance_numbers import tokens_per_step_iid
     from breakeven.planning.trust import extrapolated
+    from breakeven.profile import Conditions
 
     load_given(rps, concurrency)
     if tokens_per_step is not None and alpha is not None:
@@ -81,10 +85,7 @@ def command(
     of_result = None if k == "schedule" else arm_of(method, k, candidate)
     profile = read_profile(profile_path, confidence, of_result)
     arm = arm_in(profile, method, k, candidate)
-    if alpha is not None:
-        tokens_per_step = float(tokens_per_step_iid(alpha, arm.k))
-    if tokens_per_step is not None and tokens_per_step > arm.k + 1:
-        raise InputError("--tokens-per-step", f"{tokens_per_step:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
+    tokens_per_step = _tokens_per_step(arm, tokens_per_step, alpha)
     found = profile.predict(
         arm,
         rps=rps,
@@ -95,29 +96,44 @@ def command(
         quantile=quantile,
         confidence=confidence,
     )
+    doubtful = extrapolated(found, open_loop=rps is not None)
+    where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
     if as_json:
         from breakeven.cli.results import PredictResult
 
-        echo_result(
-            PredictResult.of(
-                found,
-                confidence=confidence,
-                quantile=quantile,
-                extrapolated=extrapolated(found, open_loop=rps is not None),
-            )
-        )
-        return
-    from breakeven.cli.tables import bounds, figure
-    from breakeven.profile import Conditions
-
-    where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
-    what = "latency" if quantile is None else f"latency quantile {quantile:g}"
-    if found.saturated:
+        echo_result(PredictResult.of(found, confidence=confidence, quantile=quantile, extrapolated=doubtful))
+    elif found.saturated:
         conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
-        most = figure(profile.curve(arm, conditions).saturation_rps)
-        click.echo(f"{arm} at {where}: saturated; its saturation is {most} rps")
-        return
-    click.echo(f"{arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
+        _print_saturated(arm, where, profile.curve(arm, conditions).saturation_rps)
+    else:
+        _print(found, where, quantile, doubtful=doubtful)
+
+
+def _tokens_per_step(arm: Arm, given: float | None, alpha: float | None) -> float | None:
+    """E of an arm: as given, or by the rate of independent acceptances; None: as measured.
+
+    Raises:
+        InputError: more than the draft length allows.
+    """
+    from breakeven.laws.acceptance_numbers import tokens_per_step_iid
+
+    e = given if alpha is None else float(tokens_per_step_iid(alpha, arm.k))
+    if e is not None and e > arm.k + 1:
+        raise InputError("--tokens-per-step", f"{e:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
+    return e
+
+
+def _print_saturated(arm: Arm, where: str, saturation_rps: float) -> None:
+    from breakeven.cli.tables import figure
+
+    click.echo(f"{arm} at {where}: saturated; its saturation is {figure(saturation_rps)} rps")
+
+
+def _print(found: Prediction, where: str, quantile: float | None, *, doubtful: bool) -> None:
+    from breakeven.cli.tables import bounds, figure
+
+    what = "latency" if quantile is None else f"latency quantile {quantile:g}"
+    click.echo(f"{found.arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
     parts = ""
     for name, field, value, interval in (
         ("TTFT", "ttft_s", found.ttft_s, found.ttft_ci_s),
@@ -129,7 +145,7 @@ def command(
     click.echo(
         f"{parts}{figure(found.inflight)} in flight, utilisation {found.utilisation:.2f}, from {_BASIS[found.basis]}"
     )
-    if extrapolated(found, open_loop=rps is not None):
+    if doubtful:
         click.echo("! extrapolated: outside what was measured, or above utilisation 0.75")
 
 

@@ -1,4 +1,4 @@
-"""How commands ask a Prometheus: address, credentials from the environment or from files, and one query.
+"""Options for queries to a Prometheus: address, credentials from the environment or from files, and one query.
 
 A credential never stands in an address or on the command line, where process lists and CI logs show it, and is never printed.
 """

@@ -64,6 +64,7 @@ def command(
       breakeven report chat.json -o chat.html --load-range 1 6
     """
     from breakeven.errors import InputError
+    from breakeven.profile import Conditions
     from breakeven.reporting.page import render_png
     from breakeven.reporting.profile_page import drawings, page_title, render_report
 
@@ -75,7 +76,8 @@ def command(
         raise InputError("--load-range", f"{load_range[0]:g} {load_range[1]:g}", "the lower load first")
     shaded = _trace_range(trace, replicas) if trace else load_range or None
     profile = read_profile(profile_path, 0.9)
-    conditions = conditions_of(profile, steps, None, None, prompt_tokens, output_tokens)
+    lengths = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    conditions = conditions_of(profile, steps, None, None, lengths)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":
         written[output] = render_report(profile, title or page_title(profile), shaded, conditions)

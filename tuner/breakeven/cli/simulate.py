@@ -351,7 +351,7 @@ def _ratio(of: PolicyOutcome, to: PolicyOutcome) -> float | None:
 
 @contextmanager
 def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
-    """A bar on stderr, per policy; nothing if nobody looks."""
+    """A progress bar on stderr, per policy; none if `hidden` or stderr is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -145,7 +145,7 @@ def workload_of(options: Mapping[str, Any]) -> SentWorkload:
 
 
 def _lengths(options: Mapping[str, Any]) -> LengthDistribution | None:
-    """How lengths scatter; None if they do not."""
+    """Distribution of lengths; None if they do not scatter."""
     from breakeven.load_driver.lengths import LogNormalLengths, read_lengths
 
     scatter = options["prompt_tokens_stdev"], options["output_tokens_stdev"]

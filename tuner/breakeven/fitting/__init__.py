@@ -1,11 +1,11 @@
 """From points to a profile; formula, solver, uncertainty and diagnostics are separate.
 
-observations  rows -> others in flight; which rows say nothing
+observations  rows -> others in flight; which rows are left out
 solve         nonnegative least squares of relative residuals
 uncertainty   noise, covariance, Student bounds
-diagnostics   bad points, bends, left-out loads, when not to believe
+diagnostics   bad points, bends, left-out loads: reasons not to believe a fit
 arms          one arm's rows, its line       one_law  the law of steps of all arms
-pooled        all draft lengths of one method, as the paper sees them
+pooled        all draft lengths of one method, as in the paper
 profiles      a whole file of points -> Profile
 """
 

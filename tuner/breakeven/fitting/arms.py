@@ -137,7 +137,7 @@ def _checked(arm: Arm, points: Sequence[Point], ramp_share: float) -> _Checked:
     used, rejected = observe(points, ramp_share)
     used, other_lengths = _of_one_length(used)
     excluded = [*rejected, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths)]
-    # Where one tier ends and the next begins, a good point is off the line of all others.
+    # Near the border of two tiers of a schedule, a good point is off the line of all others.
     bad = set() if arm.scheduled else set(diagnostics.outliers(used))
     excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
     used = [one for i, one in enumerate(used) if i not in bad]
@@ -198,7 +198,7 @@ def _saturation(
     saturation = max(law if ceiling is None else min(law, ceiling), carried)
     if found is not None:
         low, high = found
-        # What one row carried is as uncertain as the row: it raises the estimate, not the lower bound.
+        # The rate that one row carried is as uncertain as the row: it raises the estimate, not the lower bound.
         found = (low, None if high is None else max(high, saturation))
     return saturation, found
 
@@ -295,7 +295,7 @@ def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
 
 
 def _text(rows: Sequence[Point]) -> str | None:
-    """On which text acceptance was measured; texts that differ are named together, as far as the words go."""
+    """Text on which acceptance was measured; several are joined, up to 200 characters."""
     texts = sorted({point.text_source for point in rows if point.text_source})
     return " and ".join(texts)[:200] or None
 

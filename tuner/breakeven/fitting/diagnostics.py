@@ -1,4 +1,4 @@
-"""When not to believe a fit: one bad point, a law that bends, loads that were left out and missed.
+"""Reasons not to believe a fit: one bad point, a law that bends, large errors at loads that were left out.
 
 Out-of-sample errors decide, not R^2: over the range of a sweep every rising curve has an R^2 near 1.
 """
@@ -18,13 +18,13 @@ from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
 FEWEST_LOADS = 3
-"""A law of two coefficients through fewer loads has nothing left to check it by."""
+"""Fewest loads that leave a residual to check a law of two coefficients by."""
 
 FEWEST_LOADS_TO_INTERPOLATE = 5
 
 SHAPE_LIMIT = 0.15
-"""Relative distance of a measured point, and mean error at a load that was left out, from which the shape of the residuals is
-looked at: real cells within the law lie up to 0.11 away."""
+"""Relative distance of a point, or mean error at a left-out load, from which the shape of residuals is checked. Real cells
+within the law lie up to 0.11 away."""
 
 _SHAPE_LEVEL = 0.01
 """Chance that residuals without a shape are taken to have one."""
@@ -38,7 +38,7 @@ _BEND_LEAST = 0.015
 """A law that misses left-out loads by less than this is good enough whatever interpolation does."""
 
 _LEAST_RISE = 0.05
-"""A sweep over which latency rises by less than this share of C1 says nothing about C2."""
+"""Least rise of latency over a sweep, as a share of C1, that determines C2."""
 
 _DECIDES_NOTHING = 0.5
 """Half-width of the bounds of a mean latency (ln) beyond which arms cannot be distinguished."""
@@ -78,13 +78,12 @@ def fit_law(observations: Sequence[Observation]) -> Solution | None:
 
 
 def outliers(observations: Sequence[Observation]) -> list[int]:
-    """Find rows that all others agree to contradict; at most one row in five.
+    """Indices in `observations` of rows that contradict all others; at most one row in five.
 
-    A row is named where the law of the others misses it by more than 10 % and by more than a t test at 1 % (shared
-    out over the rows) explains, and the straight line through its two neighbours misses it by more than 10 % too (20 %
-    at an end of the sweep): the end of a curve that bends is far from the law of the others without being wrong. A
-    replicate that confirms a row is among the others, whose scatter then explains both.
-    Index of each in `observations`.
+    The law of the others must miss the row by more than 10 %, and by more than a t test at 1 % over the number of rows
+    explains. The straight line through its two neighbours must miss it by more than 10 % too (20 % at an end of the sweep):
+    the end of a curve that bends is far from the law of the others without being wrong. A replicate that confirms
+    a row is among the others, whose scatter then explains both.
     """
     kept = list(range(len(observations)))
     found: list[int] = []
@@ -155,7 +154,7 @@ def bend(observations: Sequence[Observation], solution: Solution) -> Bend | None
 
 
 def interpolated(observations: Sequence[Observation], solution: Solution) -> Bend | None:
-    """How far the law and interpolation between neighbours miss left-out inner loads; None with fewer than three loads."""
+    """Errors of the law and of interpolation between neighbours at left-out inner loads; None with fewer than three loads."""
     groups = by_load(observations)
     law_errors, points_errors = [], []
     for before, group, after in zip(groups, groups[1:], groups[2:], strict=False):

@@ -22,7 +22,7 @@ SAME_OUTPUT, SAME_PROMPT = 0.10, 0.25
 measured on purpose is far from the first."""
 
 RAMP_SHARE = 0.5
-"""rho where no row of the files tells it: measured 0.2 to 0.8 on published closed-loop sweeps."""
+"""rho if no row of the files determines it: measured 0.2 to 0.8 on published closed-loop sweeps."""
 
 _REQUESTS_PER_CLIENT = 10.0
 
@@ -61,12 +61,12 @@ class Observation:
 
     @property
     def carried_rps(self) -> float:
-        """Rate that the row proves was carried: in-flight over latency, free of the chance of a count."""
+        """Rate that was carried: in-flight over latency, without the scatter of a count."""
         return self.inflight / self.latency_s
 
     @property
     def load(self) -> ImposedLoad:
-        """What was imposed: rows with the same load are replicates of each other."""
+        """The imposed load: rows with the same load are replicates of each other."""
         return self.point.load
 
 

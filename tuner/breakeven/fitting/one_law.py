@@ -1,8 +1,8 @@
 """Fit the one law of all arms to their mean latencies, and to the means of TTFT where those were measured.
 
-A few loads of three arms do not tell ten costs apart. Each cost therefore has a prior in the unbounded form that is fitted,
-relative to the lone step that was measured, and what a sweep cannot tell stays at it, with its width in the bounds.
-Departures and the levels of arms are pulled towards nothing. The result is the most probable law with the covariance around it.
+A few loads of three arms do not determine ten costs. Each cost therefore has a prior in the unbounded form that is fitted,
+relative to the measured lone step. A cost that a sweep does not determine stays at its prior, whose width is in the bounds.
+Priors of departures and of the levels of arms are centred at 0. The result is the most probable law with the covariance around it.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ class _Sweep(NamedTuple):
 
 
 class _Scatter(NamedTuple):
-    """How rows lie around the law (ln).
+    """Scatter of rows around the law (ln).
 
     Attributes:
-        noise: of the rows; the middle of what is likely.
-        form: how the engine departs over loads.
-        departed: how it departs over positions.
-        wider: root of the mean variance of the noise over its middle: bounds are that much wider.
+        noise: of the rows, on average over its likely values.
+        form: size of the departures over loads.
+        departed: size of the departures over positions.
+        wider: root of the mean variance of the noise over `noise`: the factor by which bounds are wider.
     """
 
     noise: float
@@ -147,7 +147,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
         families,
         layout.arms,
         tuple(solved.figures.tolist()),
-        # Noise and form grow alike, so what is followed stays and its bounds widen.
+        # Noise and form grow by one factor: the estimates stay and their bounds widen.
         tuple(map(tuple, (scatter.wider**2 * solved.covariance).tolist())),
         scatter.wider * scatter.noise,
         max(int(solved.freedom) - _SCATTER_FIGURES, _LEAST_FREEDOM),
@@ -161,7 +161,7 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
 
 
 def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
-    """By how much the law's latency changes, row by row, where each accepts so much in place of what it accepted."""
+    """Factor on the law's latency of each row if its E were `tokens_per_step` in place of its own; shape (rows,)."""
     sweep = _sweep(rows, {}, lengths_of(rows.rows))
     demand = sweep.loads.demand
     even = demand._replace(
@@ -232,7 +232,7 @@ def _likeliest(layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], solved: 
 
 
 class _Prior(NamedTuple):
-    """What is believed of each figure before any row, and what each deviation of them costs.
+    """Prior of the figures: their values before any row, and the cost of deviations.
 
     Attributes:
         center: shape (figures,).
@@ -270,14 +270,14 @@ class _Prior(NamedTuple):
         )
 
     def departing(self, layout: Layout, sd: float) -> _Prior:
-        """The same with another size of the departures over positions."""
+        """The prior with another size of the departures over positions."""
         root = self.root.copy()
         inverse = np.linalg.inv(_departures(sd))
         root[layout.departures :, layout.departures :] = np.linalg.cholesky(inverse).T
         return _Prior(self.center, root)
 
     def covariance(self) -> FloatArray:
-        """What is believed of the figures together."""
+        """Covariance of the figures before any row, shape (figures, figures)."""
         half = np.linalg.inv(self.root)
         return np.asarray(half @ half.T)
 

@@ -41,7 +41,7 @@ class MemberLine(NamedTuple):
 def family_of(
     family: str, fits: Sequence[ArmFit], points: Sequence[Point], ramp_share: float
 ) -> PooledFit | None:
-    """What the draft lengths of a family accept; None where its rows lack output lengths or acceptance, or are too few.
+    """Acceptance of the draft lengths of a family; None if its rows lack output lengths or acceptance, or are too few.
 
     Args:
         family: candidate or method name.
@@ -49,7 +49,7 @@ def family_of(
         points: all rows.
         ramp_share: rho of short closed-loop runs.
     """
-    # What a schedule accepts is a mixture over its tiers.
+    # The acceptance of a schedule is a mixture over its tiers.
     members = [fit for fit in fits if fit.k == 0 or (fit.arm.family == family and not fit.arm.scheduled)]
     rows = {fit.k: _rows(fit, points, ramp_share) for fit in members}
     speculating = [fit for fit in members if fit.k > 0 and rows[fit.k]]

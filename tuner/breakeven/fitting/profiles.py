@@ -106,7 +106,7 @@ def _at_mean_acceptance(
         return fit
     rows, _ = observe(own, share)
     factors = latency_factors(steps, ArmRows(fit.arm, rows), mean)
-    # Rows of several files may have one number: they are told apart as objects.
+    # Rows of several files may have one number: the key is the object's identity.
     moved = {
         id(row.point): carried(row.point, factor) for row, factor in zip(rows, factors.tolist(), strict=True)
     }
@@ -128,7 +128,7 @@ def _judged(profile: Profile) -> Profile:
 
 
 def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
-    """An arm whose bounds decide nothing is not believed; TTFT and time per token keep their ratio to the law."""
+    """The fit with the ratios of TTFT and TPOT to the law; not believable if its bounds are too wide for any decision."""
     over = {}
     for name in ("ttft", "tpot"):
         measured, by_law = getattr(fit, name), getattr(curve, name)
@@ -243,7 +243,7 @@ def schedules_of(points: Sequence[Point]) -> list[Arm]:
     """Every arm whose draft length follows the batch size, by family.
 
     Raises:
-        InputError: two schedules of one family, which cannot be told apart by the arm's name.
+        InputError: two schedules of one family, which the arm's name does not distinguish.
     """
     found: dict[Arm, str] = {}
     for one in points:
@@ -310,7 +310,7 @@ def _warnings(
 
 
 def _engine_warnings(points: Sequence[Point]) -> Iterator[str]:
-    """What may have been two engines: the rest is refused (`reading.one_setting`)."""
+    """Warnings about rows that may come from two engines; clear cases are refused (`reading.one_setting`)."""
     several = {"engine_version": "engine versions", "target": "addresses", "endpoint": "kinds of request"}
     for column, noun in several.items():
         values = sorted({value for one in points if (value := one.text(column)) is not None})

@@ -76,7 +76,7 @@ def solve(design: ArrayLike, measured: ArrayLike, offset: ArrayLike = 0.0) -> So
             break
         # A row that the law cannot reach must not get all the weight there is.
         weights = 1.0 / np.maximum(fitted, 0.1 * y)
-    # What contributes less than rounding is at the bound: a lone request's latency of 1e-16 s is none.
+    # A coefficient below rounding is at its bound of 0: a lone request's latency of 1e-16 s counts as none.
     coefficients[coefficients < _NOTHING * np.max(coefficients)] = 0.0
     fitted = np.maximum(known + scaled @ coefficients, 1e-3 * y)
     free = coefficients > 0

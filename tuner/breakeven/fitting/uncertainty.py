@@ -39,12 +39,12 @@ def law_fit(solution: Solution, replicates: float = 0.0) -> LawFit:
 def law_fit_of_loads(
     solution: Solution, design: FloatArray, imposed_rate: Sequence[bool], replicates: float
 ) -> LawFit:
-    """The same for latencies against the number of others, where the rate may have been imposed.
+    """Covariance of a law of latencies against the number of others, some of them at imposed rates.
 
-    Two kinds of noise look alike in a sweep, and each coefficient gets the larger standard error of both. An engine that
-    is slower for a while changes C1 and C2, and the number in flight follows: a residual is the noise. A latency that
-    was not averaged for long enough moves, at an imposed rate, along the law, as the number in flight is rate times latency:
-    only C1/L of the noise is left as residual. Taken for the first, bounds of 90 % held C1 in 79 to 87 % of open-loop
+    Two kinds of noise cannot be distinguished in a sweep, and each coefficient gets the larger standard error of both. An
+    engine that is slower for a while changes C1 and C2, and the number in flight follows: the residual is the noise. A
+    latency that was not averaged for long enough moves along the law at an imposed rate, because the number in flight is
+    rate times latency: only C1/L of the noise is left as residual. Taken for the first, bounds of 90 % held C1 in 79 to 87 % of open-loop
     sweeps of the second kind; the larger error holds it in 88 to 98 % of both.
 
     Args:

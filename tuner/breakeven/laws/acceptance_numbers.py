@@ -205,8 +205,8 @@ def tokens_per_step_sd(survival: ArrayLike, drafts: ArrayLike, design_effect: fl
     """Standard deviation of E (tokens) measured over `drafts` steps.
 
     Variance of accepted tokens, sum (2i - 1) s_i - (sum s_i)^2, over the effective number of steps. Steps of one
-    request are alike, so binomial counts promise too much: the design effect is 2 to 3 on homogeneous text (maths)
-    and over 100 on chat. Where requests are known one by one use `resampled_tokens_per_step`.
+    request are correlated, so binomial bounds are too narrow: the design effect is 2 to 3 on homogeneous text (maths)
+    and over 100 on chat. If requests are known one by one, use `resampled_tokens_per_step`.
 
     Args:
         survival: shape (..., k).
@@ -277,14 +277,14 @@ def interpolate_tokens_per_step(measured_k: ArrayLike, measured: ArrayLike, k: A
 
 FORM_ERROR = {"lookup": (0.006, 0.006, 0.006), "model": (0.08, 0.035, 0.017)}
 """Largest relative error of E at an unseen draft length from profiles of one, two, and three or more positions, on
-recorded sequences (n-gram; EAGLE): what the mixture's form adds to its bounds."""
+recorded sequences (n-gram; EAGLE). It widens the bounds of the mixture."""
 
 INTERPOLATION_ERROR = 0.014
-"""What E between two measured draft lengths may lie outside the two ways of interpolating it: the truth of five
-drafters lay between them but for 1.0 % (99 of 100 pairs)."""
+"""Relative distance by which E between two measured draft lengths may lie outside the two ways of interpolating it. For
+five drafters it was at most 1.0 % in 99 of 100 pairs."""
 
 BELOW_ERROR = 0.025
-"""The same below the shortest measured draft length."""
+"""Relative distance likewise, below the shortest measured draft length."""
 
 _TREND = 0.5
 """Share of the trend of rates between the two longest measured draft lengths that goes on beyond them: none left E at

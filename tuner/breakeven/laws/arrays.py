@@ -1,4 +1,4 @@
-"""How formulas take their arguments: anything numpy can broadcast, checked once, never silently repaired."""
+"""Arguments of formulas: anything numpy can broadcast, checked once, never silently repaired."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Span: TypeAlias = tuple[float, float]
 """The low and the high end of a range."""
 
 FloatArray: TypeAlias = NDArray[np.float64]
-"""What every formula returns; a scalar argument gives a zero-dimensional result that `float()` accepts."""
+"""Result of every formula; a scalar argument gives a zero-dimensional result that `float()` accepts."""
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 

@@ -1,7 +1,7 @@
 """Fieller's interval of a ratio: the values that a t test does not reject.
 
-A symmetric interval around a ratio of two estimates is wrong where the denominator may be zero, and the break-even of
-two nearly parallel laws is exactly that case. In simulation with 6 to 9 points and 1 to 6 % noise this interval covers
+A symmetric interval around a ratio of two estimates is wrong if the denominator may be zero. The break-even of two
+nearly parallel laws is such a ratio. In simulation with 6 to 9 points and 1 to 6 % noise this interval covers
 93-96 % at 95 % nominal, the delta method 66-97 %, the bootstrap 86-92 %.
 """
 

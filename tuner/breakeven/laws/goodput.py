@@ -83,7 +83,7 @@ def time_per_token(tokens_per_step: ArrayLike, step_s: ArrayLike, *, worst_case:
 
 
 def allowed(tpot_s: ArrayLike, limit_s: float | None) -> NDArray[np.bool_]:
-    """Which draft lengths (last axis) keep the limit; where none does, those with the lowest time per token.
+    """Mask of draft lengths (last axis) that keep the limit; if none does, of those with the lowest time per token.
 
     Args:
         tpot_s: `time_per_token`, shape (..., K).

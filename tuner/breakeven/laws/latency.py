@@ -2,8 +2,8 @@
 
     L = C1 + n*C2
 
-C1 (s) is the latency of a lone request, n the mean number of *other* requests in flight that a request meets, C2
-(s per other request) what each of them costs. Kong et al., arXiv 2605.15051, write the same law with the rate; the
+C1 (s) is the latency of a lone request. n is the mean number of *other* requests in flight that a request meets. C2 (s
+per other request) is the latency that each of them adds. Kong et al., arXiv 2605.15051, write the same law with the rate; the
 form with n is the one in which closed-loop and open-loop measurements agree:
 
 - closed loop with C clients: n = (mean in flight) - 1, which is C - 1 in a long run;
@@ -26,10 +26,10 @@ from numpy.typing import ArrayLike
 from breakeven.laws.arrays import BoolArray, FloatArray, at_least, nonnegative, positive, probability
 
 FEWEST_SPANS = 20
-"""Of a dispersion: its standard error is then a third of it."""
+"""Fewest spans behind a dispersion: its standard error is then a third of it."""
 
 BURSTY = 2.0
-"""Of a dispersion: Poisson arrivals look like this in one of fifty cases of `FEWEST_SPANS` spans, and in none of six times as many."""
+"""Dispersion from which arrivals count as bursty: Poisson's reach it in 2 % of cases of `FEWEST_SPANS` spans."""
 
 _RARE = 1e-3
 """Chances below this are added up term by term."""
@@ -106,8 +106,8 @@ def rps_at(c1_s: ArrayLike, c2_s: ArrayLike, others: ArrayLike) -> FloatArray:
 def others_met(mean_inflight: ArrayLike, closed_loop: ArrayLike) -> FloatArray:
     """Turn a measured mean in-flight (requests) into n, the law's load.
 
-    In a closed loop a request never meets itself, so n is one less (0 for a lone client, whose mean in-flight falls
-    below 1 by the pauses between its requests); in an open loop an arrival meets the whole time average.
+    In a closed loop a request never meets itself, so n is one less. For a lone client it is 0, although pauses between
+    requests take its mean in-flight below 1. In an open loop an arrival meets the whole time average.
     `closed_loop` is boolean per element.
 
     Raises:
@@ -121,9 +121,9 @@ def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) 
     """Turn a mean in-flight B (requests) under equally spaced arrivals into n, the law's load: B - E[min(S, S')]/E[S].
 
     Seen from a request, the others were sent whole intervals before and after it. A request sent at its own moment
-    would fill the pattern up to the time average B, so what is missing from B is the time for which two lengths S, S'
-    drawn alike overlap: all of it for equal lengths (n = B - 1, as in a closed loop), half for exponential ones, 1 less
-    Gini's coefficient in general, which is taken of the lognormal with this spread. Below one in flight nobody is met.
+    would fill the pattern up to the time average B. So the difference to B is the time for which two independent lengths S,
+    S' overlap: all of it for equal lengths (n = B - 1, as in a closed loop), half for exponential ones. In general it is 1
+    less Gini's coefficient, which is that of the lognormal with this spread. Below one in flight there are no others.
     Simulated with eight kinds of lengths (docs/model.md): latency within 5 % where C1 >= 5*C2, against 16 % for n = B.
 
     Args:
@@ -141,8 +141,8 @@ def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) 
 def mean_inflight_closed(concurrency: ArrayLike, requests: ArrayLike, rho: ArrayLike = 0.5) -> FloatArray:
     """Mean in-flight (requests) of a closed-loop run of finite length, ramp and drain included: C/F.
 
-    F = 1 + rho*(C - 1)/requests. With few requests per client much of the run is ramp and drain, and the imposed
-    concurrency taken for the mean bends the law by 7-10 % at middle loads.
+    F = 1 + rho*(C - 1)/requests. With few requests per client much of the run is ramp and drain. The imposed
+    concurrency in place of the mean would bend the law by 7-10 % at middle loads.
 
     Args:
         concurrency: imposed concurrency C (requests, at least 1).
@@ -172,8 +172,8 @@ def littles_law_gap(mean_inflight: ArrayLike, rps: ArrayLike, latency_s: ArrayLi
 def mean_latency_error(c1_s: ArrayLike, latency_s: ArrayLike, requests: ArrayLike) -> FloatArray:
     """Relative standard error (1) of the mean latency of so many requests of a Poisson open loop: L/C1 * sqrt(2/N).
 
-    Requests that share the engine wait together, so N of them tell far less than N independent ones: a number in flight
-    that has strayed from its mean comes back to it within L^2/C1 seconds, and strays by 1/(RPS*C1) of its square. Replicas
+    Requests that share the engine wait together, so N of them determine a mean far worse than N independent ones. The number
+    in flight returns to its mean within L^2/C1 seconds, and its variance is 1/(RPS*C1) of the mean's square. Replicas
     count together. A window shorter than that time varies less than this; lengths that spread more than exponentially
     vary more, where the law is not taken at their mean. (Simulated: tests/property/test_latency_laws.py.)
 
@@ -246,7 +246,7 @@ class InflightDistribution:
         later = max(float(self._ratio(j + 1)), self.rho)
         if rest > _RARE or later >= 1.0:
             return max(rest, 0.0)
-        # What is left of 1 has lost its digits; the terms beyond fall by at least this ratio each.
+        # The difference to 1 has lost its digits; the terms beyond fall by at least this ratio each.
         last = j + 2 + math.ceil(math.log(np.finfo(float).eps) / math.log(max(later, np.finfo(float).eps)))
         return float(np.exp(self._logarithms(last)[j + 1 :]).sum())
 
@@ -259,7 +259,7 @@ class InflightDistribution:
         """Logarithms of P(0) to P(`last`)."""
         alone = self.mean * (1.0 - self.rho)
         nobody = alone / self.rho * math.log1p(-self.rho) if self.rho > 0 else -alone
-        # Nobody is ever in flight at rate 0, where every ratio is 0.
+        # At rate 0 no request is in flight, and every ratio is 0.
         with np.errstate(divide="ignore"):
             steps = np.log(self._ratio(np.arange(last)))
         return np.asarray(nobody + np.concatenate([[0.0], np.cumsum(steps)]))
@@ -324,5 +324,5 @@ def dispersion_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> flo
         scatter += float(apart[known].sum())
         expected += float(((counts[1:] + counts[:-1]) / both_s)[known].sum())
         compared -= int(known.sum())
-    # So many spans have one neighbour less.
+    # N spans have N - 1 pairs of neighbours.
     return scatter / expected if compared <= 1 and expected > 0.0 else None

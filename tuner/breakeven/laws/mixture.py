@@ -1,4 +1,4 @@
-"""How acceptance changes with draft length: text is a mixture of easy and hard stretches.
+"""Acceptance at other draft lengths: text is a mixture of easy and hard stretches.
 
 Let w(a) be the share of *tokens* in stretches whose first draft is accepted with rate a, the rate decaying with depth
 as a_i = a*exp(-d*(i-1)). Long drafts cross easy text in fewer steps, so a step falls into a stretch with probability
@@ -10,7 +10,7 @@ proportional to w(a)/E(a, k), and
 with E(a, k) = 1 + sum_i a^i exp(-d*i*(i-1)/2). The two satisfy E(k) = 1 + sum_i s_i(k) (renewal).
 
 A profile measured at k fixes the first k moments of the *steps'* distribution over a, and E at another k is a linear
-functional of that distribution: so what a profile leaves open has sharp bounds, attained by distributions on few points
+functional of that distribution. So E has sharp bounds, attained by distributions on few points
 (Krein and Nudelman, The Markov Moment Problem). Their width, not a covariance of the two points, is the uncertainty of
 extrapolating; the two-point form is one member of that set.
 
@@ -246,7 +246,7 @@ def _extreme_points(moments: FloatArray) -> list[FloatArray]:
 
 
 def _shares_with(moments: FloatArray, rates: FloatArray) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Which sets of rates carry these moments with shares that are not negative, and those shares."""
+    """Mask of the sets of rates that have these moments with shares that are not negative, and those shares."""
     points = rates.shape[-1]
     possible = np.all((rates >= 0.0) & (rates <= 1.0), axis=-1)
     gaps = np.abs(np.diff(np.sort(np.where(possible[:, None], rates, 0.0), axis=-1), axis=-1))

@@ -154,9 +154,9 @@ def mean_kv_tokens(
 
 
 def outside_row_space(measured: ArrayLike, rows: ArrayLike, tolerance: float = 1e-6) -> FloatArray:
-    """How far rows lie outside what was measured: 0 (determined) to 1 (orthogonal to everything measured).
+    """Distance of rows from the measured ones: 0 (determined) to 1 (orthogonal to all of them).
 
-    Columns are scaled by the measured ones first, so that tokens and ones weigh alike; a column that was never measured
+    Columns are scaled by the measured ones first, so that tokens and ones have the same weight; a column that was never measured
     counts fully.
 
     Args:

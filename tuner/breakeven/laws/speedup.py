@@ -77,7 +77,7 @@ def speedup_among(against: Law, arm: Law, others: ArrayLike) -> FloatArray:
 
 
 def saturation_ratio(against: Law, arm: Law) -> FloatArray:
-    """How much more load the arm carries before it saturates (1): C2_against / C2_arm."""
+    """Saturation rate of the arm over that of the other one (1): C2_against / C2_arm."""
     return np.asarray(against.c2 / arm.c2)
 
 

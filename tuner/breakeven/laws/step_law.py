@@ -4,18 +4,19 @@ A step in which j requests decode, each verifying 1 + k positions, lasts
 
     S(j) = [(a*(1 - s*exp(-V/v)))^r + (b*V)^r]^(1/r) + w*j*context + [k > 0]*(f + d*k) + t*j*k,   V = j*(1 + k)
 
-a is the time in which the weights are read once, b that of computing one position, r how sharply one bound gives way to
-the other, s and v what experts save while few are touched, w that of a token of context, f, d and t what drafting costs.
+a is the time in which the weights are read once, b that of computing one position. r is the sharpness of the transition
+between these two bounds. s and v are the saving of experts while few are touched. w is the time of a token of context; f, d
+and t are the costs of drafting.
 A request of p prompt and g output tokens decodes for D = (g - 1)/E steps. Its prompt is read in a step with others: u*p more
 of computing, of which the share h of what fits behind the reading of weights is hidden. At a rate prompts take the share q of
 all time, and decoding goes slower by 1/(1 - q).
 
-Among j in all a request has X(j) = (D*S(j) + q*R)/(1 - q) seconds of work, R the step in which its prompt is read: those that
-ask during it are read next. With Poisson arrivals this is processor sharing whose speed depends on the state. Its number in
-flight has a product form, P(j) proportional to the product of rate*X(i)/i over i up to j, whatever the distribution of
-lengths. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., arXiv 2605.15051).
+With j in all, a request has X(j) = (D*S(j) + q*R)/(1 - q) seconds of work. R is the step in which its prompt is read; prompts
+that arrive during it are read next. With Poisson arrivals this is processor sharing whose speed depends on the state. Its number in
+flight has a product form for any distribution of lengths: P(j) is proportional to the product of rate*X(i)/i over i up
+to j. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., arXiv 2605.15051).
 
-Costs are scalars; what a request asks for, rates and numbers in flight broadcast.
+Costs are scalars; demands of requests, rates and numbers in flight broadcast.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from breakeven.laws.arrays import FloatArray
 
 _LEAST = 1e-12
-"""Below every duration (s) and every share that decides anything."""
+"""Smaller than every duration (s) and every share that has an effect."""
 
 _LEAST_TOKENS = 1e-3
 """Fewest tokens after the first: without any, a request never decodes and ends at no rate."""
@@ -41,14 +42,14 @@ _MOST_PROMPTS, _ALL_PROMPTS = 0.95, 0.99
 """Largest share of time that prompts take in a law on trial, and at any rate."""
 
 _PROMPT_ROUNDS = 2
-"""Rounds until what a prompt adds to a step and how many decode there agree."""
+"""Rounds until the time that a prompt adds to a step and the number decoding there agree."""
 
 _SETTLING = 4
-"""Rounds until how many of a closed loop decode and what a schedule drafts for them agree."""
+"""Rounds until the number decoding in a closed loop and the draft length of a schedule for it agree."""
 
 
 class CostsOfSteps(NamedTuple):
-    """What a step is made of; scalars but for the departures.
+    """Costs of a step; scalars except the departures.
 
     Attributes:
         weights_s: a, the weights streamed once (s), above 0.
@@ -61,10 +62,10 @@ class CostsOfSteps(NamedTuple):
         drafting_s: f, drafting at all (s).
         draft_s: d, each position drafted, however many requests draft (s).
         each_draft_s: t, a position drafted for one request (s).
-        request_s: what a request takes outside of steps (s).
+        request_s: time of a request outside of steps (s).
         hidden: h, the share of a prompt's computing behind the reading of weights that costs nothing, 0 to 1.
-        departures: ln of what multiplies a step at 1, 2, 4, ... positions, shape (knots,); between them it follows
-            a straight line over the logarithm of positions. It holds knees that no sharpness has.
+        departures: ln of the factor on a step at 1, 2, 4, ... positions, shape (knots,), with straight lines between over the
+            logarithm of positions. They describe knees that no sharpness has.
     """
 
     weights_s: FloatArray
@@ -97,10 +98,10 @@ class Tier(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a request asks of the engine.
+    """Work that a request demands of the engine.
 
     Attributes:
-        tiers: how it is drafted for: one tier, of a schedule several with the first at 1.
+        tiers: of its drafting: one tier; of a schedule several, with the first at 1.
         prompt_tokens: p.
         output_tokens: g, at least 1.
         context_tokens: mean tokens of context while it decodes.
@@ -113,7 +114,7 @@ class Demand(NamedTuple):
 
 
 class Served(NamedTuple):
-    """How requests fare on average.
+    """Mean times of requests.
 
     Attributes:
         latency_s: from asking to the last token; NaN where there is no steady state.
@@ -154,7 +155,7 @@ SENSITIVE = (
 def step_sensitivities(
     costs: CostsOfSteps, tier: Tier, context_tokens: FloatArray, decoding: FloatArray
 ) -> FloatArray:
-    """How a step's duration answers to each cost, d ln S / d ln(cost), stacked on a first axis in the order of `SENSITIVE`.
+    """Sensitivities of a step's duration to each cost, d ln S / d ln(cost), stacked on a first axis in the order of `SENSITIVE`.
 
     Of `sharpness` it is d ln S / d ln(r - 1), of `untouched` d ln S / d logit(s): the unbounded forms in which they are fitted.
     """
@@ -184,21 +185,21 @@ def step_sensitivities(
 
 
 def departure_shares(positions: FloatArray, knots: int) -> tuple[NDArray[np.intp], FloatArray]:
-    """Between which two departures a number of positions lies: the first one's index, and the second one's share."""
+    """The two departures around a number of positions: the first one's index, and the second one's share."""
     place = np.clip(np.log2(np.maximum(positions, 1.0)), 0.0, knots - 1.0 - 1e-9)
     first = place.astype(np.intp)
     return first, np.asarray(place - first)
 
 
 class PromptReading(NamedTuple):
-    """What a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
+    """Time that a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
 
     prompt_s: FloatArray
     slopes: tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 READ_BY = ("weights_s", "position_s", "prompt_s", "hidden")
-"""Costs that reading a prompt answers to: by their logarithms, by the logit of the last."""
+"""Costs that the slopes of reading a prompt refer to: by their logarithms, by the logit of the last."""
 
 
 def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> PromptReading:
@@ -214,7 +215,7 @@ def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Prompt
     compute = costs.position_s * positions
     prompt = costs.prompt_s * demand.prompt_tokens
     without = _bound(costs, positions)
-    # As many positions as take that long to compute.
+    # The prompt counts as the positions that take as long to compute.
     beside = _bound(costs, positions + prompt / costs.position_s)
     of_compute = beside.bound_s * (1.0 - beside.of_memory) / np.maximum(compute + prompt, _LEAST)
     saved = beside.bound_s - without.bound_s - prompt
@@ -269,15 +270,15 @@ def _steps(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> _Steps:
 
 
 class Answering(NamedTuple):
-    """How requests fare among a given number, and how that answers to the steps.
+    """Mean times of requests, and their sensitivities to the durations of steps.
 
     Attributes:
-        served: the figures.
+        served: the mean times.
         of_decoding: seconds of latency per ln(step) of 0, 1, 2, ... decoding requests, through decoding.
         of_first: seconds of TTFT, and so of latency, likewise.
-        of_prompts: seconds of latency, and of TTFT, per ln of what a prompt adds to a step.
+        of_prompts: seconds of latency, and of TTFT, per ln(time that a prompt adds to a step).
         prompt_slopes: slopes of that logarithm in the order of `READ_BY`.
-        through_first: seconds of latency per second of TTFT: who waits for the first token does not decode beside others.
+        through_first: seconds of latency per second of TTFT: a request that waits for its first token does not slow others.
     """
 
     served: Served
@@ -289,13 +290,13 @@ class Answering(NamedTuple):
 
 
 class _Chances(NamedTuple):
-    """How often how many decode.
+    """Distribution of the number of requests that decode.
 
     Attributes:
         chances: P(0) to P(last).
         past: P(beyond the last).
         beyond: the sum of j*P(j) beyond the last.
-        alone: share of those that come first in their group, of all that come while 0, 1, 2, ... decode.
+        alone: share of requests that are first in their group, of those that arrive while 0, 1, 2, ... decode.
     """
 
     chances: FloatArray
@@ -305,19 +306,19 @@ class _Chances(NamedTuple):
 
     @property
     def decoding(self) -> FloatArray:
-        """Mean number, without those beyond the last."""
+        """Mean number that decodes, without the part beyond the last."""
         return np.asarray(self.chances @ np.arange(float(self.chances.shape[-1])))
 
     @property
     def away(self) -> FloatArray:
-        """How far each number is from the mean, times its chance."""
+        """Distance of each number from the mean, times its chance."""
         return np.asarray(
             self.chances * (np.arange(float(self.chances.shape[-1])) - self.decoding[..., None])
         )
 
     @property
     def slope(self) -> FloatArray:
-        """Of the mean number, per ln(rate)."""
+        """Derivative of the mean number by ln(rate)."""
         return np.asarray(
             np.maximum((self.away[..., 1:] * np.cumsum(self.alone, axis=-1)).sum(axis=-1), _LEAST)
         )
@@ -342,7 +343,7 @@ class _Settled(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How many decode together, up to a largest number; the last axis is the number.
+    """Times of requests by the number that decodes together, up to a largest one; the last axis is the number.
 
     Attributes:
         steps_s: duration of a step in which 0, 1, 2, ... decode; the first is one whose prompts are read alone.
@@ -422,10 +423,10 @@ class Together(NamedTuple):
         return self._answering(rps, served, _Settled(q, work_s, number, prompt_s, ttft_s))
 
     def _answering(self, rps: FloatArray, served: Served, settled: _Settled) -> Answering:
-        """How requests that fare like this answer to the steps."""
+        """The mean times with their sensitivities to the steps."""
         q, work_s, number, prompt_s, ttft_s = settled
         decode_s, slope, decoding = served.latency_s - ttft_s, number.slope, number.decoding
-        # What is slower among i moves P at i and above; of those that come in groups, part of it is taken back at i + 1.
+        # A slower step among i moves P at i and above; for requests that come in groups, part of it is taken back at i + 1.
         above = np.cumsum(number.away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         moved = above.copy()
         moved[..., :-1] -= (1.0 - number.alone[..., 1:]) * above[..., 1:]
@@ -454,7 +455,7 @@ class Together(NamedTuple):
     def _work_s(self, prompt_s: FloatArray, q: FloatArray) -> FloatArray:
         """Decoding of a whole request, with the prompts of those that came while its own was read: they are read next.
 
-        In a full batch nobody is, before a place is free: that wait is in the queue.
+        In a full batch none is read before a place is free: that wait is in the queue.
         """
         reading_s = self.steps_s[..., 1:] / (1.0 - q[..., None]) + (prompt_s / (1.0 - q**2))[..., None]
         return np.asarray(self.decode_s + self._behind(q) * reading_s)
@@ -465,9 +466,9 @@ class Together(NamedTuple):
         return np.asarray(q[..., None] * (1.0 - np.arange(1.0, most + 1.0) / most))
 
     def _chances(self, work_s: FloatArray, pushed: FloatArray, together: FloatArray) -> _Chances:
-        """How often how many decode.
+        """Distribution of the number that decodes.
 
-        Requests come in groups of a geometric number with this share of followers: P(j+1)/P(j) is
+        Requests come in groups of a geometric number; `together` is the share of followers. P(j+1)/P(j) is
         (rate*(1 - share) + share*mu(j))/mu(j+1), with mu(j) = j/X(j) the rate at which they end among j.
         """
         most = work_s.shape[-1]
@@ -490,8 +491,8 @@ class Together(NamedTuple):
     def _ttft_s(self, number: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:
         """Half of the step that an arrival falls into, one of its own, its prompt and those read beside it.
 
-        Who meets nobody waits for no step. Who comes beyond the last number waits for a place too, which is in the sum of
-        those in flight.
+        A request that meets no other one waits for no step. One that arrives beyond the last number waits for a place too, which
+        is in the number in flight.
         """
         own_s = _mean(self.steps_s, number)
         busy_s = own_s - number.chances[..., 0] * self.steps_s[..., 0]
@@ -518,8 +519,8 @@ def _from_zero(values: FloatArray) -> FloatArray:
 def _together(q: FloatArray) -> FloatArray:
     """The share of requests that start to decode with another one.
 
-    While prompts are read nobody decodes and others ask: of Poisson arrivals a whole busy period of prompts starts to
-    decode at once, which multiplies the variance of their number by 1/(1 - q)^2. Groups of a geometric size with this share
+    While prompts are read no request decodes and others arrive. With Poisson arrivals a whole busy period of prompts starts
+    to decode at once, which multiplies the variance of their number by 1/(1 - q)^2. Groups of a geometric size with this share
     of followers have the variance over mean (1 + share)/(1 - share).
     """
     spread = (1.0 - q) ** -2.0

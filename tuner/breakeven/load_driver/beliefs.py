@@ -24,7 +24,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
 
 BEND = 0.02
-"""By how much (1, standard deviation) a steady engine is off the straight law at one load."""
+"""Standard deviation (1) of a steady engine from the straight law at one load."""
 
 REQUEST_SPREAD = 0.2
 """Standard deviation of a request's latency over its mean at given other requests in flight: acceptance differs between texts."""
@@ -152,9 +152,9 @@ class Belief:
         return float(np.hypot(self.bend, REQUEST_SPREAD / np.sqrt(max(requests, 1.0))))
 
     def step(self, arm: int, others: float, requests: float) -> FloatArray:
-        """How a point that is not measured yet will move the mean, as one standard deviation, shape (3 * arms,).
+        """One standard deviation by which a future point will move the mean, shape (3 * arms,).
 
-        The covariance falls by the outer product of this vector with itself, whatever the point shows.
+        The covariance falls by the outer product of this vector with itself, whatever the result of the point.
         """
         row = self.row(arm, self.among(arm, others))
         along = self.covariance @ row

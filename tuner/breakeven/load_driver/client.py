@@ -34,7 +34,7 @@ class EngineError(BreakevenError):
 
 
 class InFlight:
-    """How many requests are open, and for how long so many were.
+    """Number of open requests, and its integral over time.
 
     A count taken when a step's output arrives would miss the requests that ended with that step: one in seven where
     an answer takes seven steps. The time average over the step counts them, and those that wait for the next one.
@@ -57,7 +57,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the engine is and how it is talked to.
+    """Address of the engine, and settings of requests to it.
 
     Attributes:
         url: base address, `http://host:port` or https.

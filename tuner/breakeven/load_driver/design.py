@@ -26,7 +26,7 @@ SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one 
 _LENGTHENED = 10.0
 
 POINTS_AT_OTHER_LENGTHS = 2
-"""How many short points at other lengths an arm has beside those of its sweep; a schedule has none."""
+"""Number of short points at other lengths that an arm has beside those of its sweep; a schedule has none."""
 
 _LONGER_SURELY = 2.0
 """A point whose prompts are this multiple of the shortest ones is one at other lengths: windows of a sweep differ by less."""

@@ -1,4 +1,4 @@
-"""When the requests of a load are sent, and of which length its first ones are."""
+"""Send times of a load's requests, and lengths of its first ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _poisson(
 def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
     """Output lengths that make `count` requests sent together look like a population met in mid-flight.
 
-    A request seen at a random instant is a long one more often than a short one, and a uniformly distributed part of it is
+    A request seen at a random instant is a long one more often than a short one. A uniformly distributed part of it is
     left. The share of rests up to r is sum(min(r, g)) / sum(g) over the lengths g. Evenly spaced quantiles of it (longest
     first) start a window near its steady state. They also keep closed-loop clients from finishing in lockstep, which would
     alternate bursts of prefill with pure decoding.

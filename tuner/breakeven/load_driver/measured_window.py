@@ -102,7 +102,7 @@ class MeasuredWindow:
         others = self.clients.others_met
         if others is None:
             return self.clients.mean_inflight
-        # Nobody met anybody at a very low rate; the column wants a positive number.
+        # At a very low rate no request met another one, but the column must be positive.
         return max(others, 1e-6) if self.load.clients is None else others + 1
 
     def point(self) -> Point:

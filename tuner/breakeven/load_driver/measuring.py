@@ -41,7 +41,7 @@ _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """When a window may end before its limit, and how long its answers are waited for.
+    """Conditions under which a window may end before its limit, and the longest wait for its answers.
 
     Attributes:
         relative_error: standard error of the mean latency, relative to it.
@@ -88,7 +88,7 @@ class _Traffic:
 
     @property
     def failing(self) -> bool:
-        """So many requests fail that waiting longer would only fail more."""
+        """Whether so many requests fail that a longer window would only add failures."""
         return self.failures > max(3, 0.2 * (len(self.records) - len(self.open)))
 
 
@@ -154,7 +154,7 @@ class Trial:
 
     @property
     def answers(self) -> OutputLengths:
-        """How long answers are."""
+        """Lengths of answers."""
         given = self.output_tokens
         return FixedLengths(1, given) if isinstance(given, int) else given
 

@@ -48,7 +48,7 @@ class Purchase:
         load: under this load.
         latency_s: expected mean latency.
         inflight: expected number in flight.
-        company_s: C2 as believed.
+        company_s: expected C2 (s).
         warmup_s: load before the window.
         window_s: planned window.
         startup_s: GPU time of starting the engine; 0 if it runs.

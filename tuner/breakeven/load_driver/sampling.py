@@ -1,4 +1,4 @@
-"""How the engine draws its tokens: the sampling fields of a request, by the names of vLLM's API."""
+"""Sampling fields of a request, by the names of vLLM's API."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Prompts(Protocol):
 
 
 class OutputLengths(Protocol):
-    """How long answers are; the same index always gives the same length."""
+    """Lengths of answers; the same index always gives the same length."""
 
     def pair(self, index: int) -> LengthPair:
         """Lengths of request number `index`."""
@@ -155,7 +155,7 @@ class SentWorkload:
 
     @property
     def text(self) -> str:
-        """Which text is sent, in a few words: what acceptance was measured on."""
+        """Name of the text that is sent, on which acceptance is measured."""
         if self.label:
             return self.label[:64]
         if self.dataset is not None:
@@ -168,11 +168,11 @@ class SentWorkload:
         return self.lengths or FixedLengths(self.prompt_tokens, self.output_tokens)
 
     def answers(self) -> OutputLengths:
-        """How long the answers are: as the dataset says, where it does."""
+        """Lengths of the answers, from the dataset if it has them."""
         return self.drawn if self.dataset is None else DatasetRequests(self.dataset, self.drawn, self.seed)
 
     def prompts(self) -> Prompts | None:
-        """Where prompts come from; None: made-up prose, which has to be sized by the engine's tokenizer first."""
+        """Source of prompts; None: made-up prose, which has to be sized by the engine's tokenizer first."""
         if self.dataset is not None:
             return DatasetRequests(self.dataset, self.drawn, self.seed)
         if self.random_tokens:

@@ -26,7 +26,7 @@ _SIZING_REQUESTS = 5
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
-    """Where a sweep is.
+    """Progress of a sweep.
 
     Attributes:
         step: what is being measured.
@@ -67,7 +67,7 @@ class Sweep:
 
     @property
     def course(self) -> Course:
-        """How its loads are chosen."""
+        """Choice of its loads."""
         return Course(self.settings, self.question, self.others)
 
     @property
@@ -99,7 +99,7 @@ class Sweep:
 
     @property
     def precision(self) -> Precision:
-        """When windows may end early."""
+        """Conditions under which windows may end early."""
         return Precision(
             self.settings.relative_error, self.settings.min_requests, self.settings.min_point_seconds
         )
@@ -139,9 +139,7 @@ async def run_sweep(
     begun_s = time.monotonic()
     if isinstance(nothing := sweep.course.next_step(points, spent_s), Finished):
         return nothing
-    workload = sweep.workload
-    prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
-    trial = Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
+    trial = await _trial(client, sweep)
     probing = sweep.probes
 
     def report(left_s: float, step: SweepStep, point_s: float) -> None:
@@ -164,9 +162,20 @@ async def run_sweep(
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
         seed = sweep.workload.seed * 1000 + step.number
         window = await measure(client, trial, step, seed, partial(report, left_s, step))
-        point = replace(window.point(), text_source=workload.text)
+        point = replace(window.point(), text_source=sweep.workload.text)
         await on_point(point)
         points.append(point)
+
+
+async def _trial(client: EngineClient, sweep: Sweep) -> Trial:
+    """The requests of a sweep's points.
+
+    Raises:
+        EngineError: a request that sizes made-up prompts was refused.
+    """
+    workload = sweep.workload
+    prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
+    return Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
 
 
 async def _measure_other_lengths(

@@ -1,4 +1,4 @@
-"""The pods of one arm in blocks of time: what was counted, and the latency and the rate per replica that follow.
+"""The pods of one arm in blocks of time: their counts, and the latency and the rate per replica that follow.
 
 The latency is that of the requests under way (`roll_experiment` says why), at the steady rate that keeps their number in flight.
 """
@@ -15,13 +15,13 @@ import numpy as np
 from breakeven.laws.arrays import BoolArray, FloatArray
 
 USUAL_BLOCK_SD = 0.03
-"""By which blocks of one arm usually differ beyond what their requests explain."""
+"""Usual standard deviation (log) between blocks of one arm, beyond what their requests explain."""
 _REQUEST_SD = 0.5
-"""By which one request's times per token and to the first one scatter (log) at a given number in flight: its text, its prompt."""
+"""Standard deviation (log) of one request's times per token and to the first one, at a given number in flight."""
 WARMING_BLOCKS = (5.0, 10.0, 20.0, 30.0)
-"""Ages by which a cold start may have faded to 1/e: one to six windows. Which one it is, few blocks do not show."""
+"""Ages (blocks) by which a cold start may have faded to 1/e: one to six windows. Few blocks do not show which it is."""
 _ENOUGH_REQUESTS = 20.0
-"""Of an arm in a block, on average; blocks that hold fewer are joined with their neighbours."""
+"""Mean requests of an arm in a block; blocks that hold fewer are joined with their neighbours."""
 FEWEST_REQUESTS = 5.0
 
 LatencyAt = Callable[[FloatArray], FloatArray]
@@ -30,17 +30,17 @@ LatencyAt = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmBlocks:
-    """What each pod of one arm did in each block; all of shape (pods, blocks), NaN where a pod has no figures.
+    """Counts and times of each pod of one arm in each block; all of shape (pods, blocks), NaN if a pod has no figures.
 
     Attributes:
         waited_s: times to the first token, summed over the requests that began (s).
         begun: requests whose first token came.
         stepped_s: times between tokens, summed over the requests under way (s).
-        tokens: that came in these times: all but the first of each request.
+        tokens: tokens generated in these times: all but the first of each request.
         watched_s: time between the two samples that a block lies between (s).
         queued: requests that waited at its begin and at its end, whichever is fewer.
-        prompt_tokens: of the requests that began; NaN also where nobody counts them.
-        hits: those of them that the prefix cache held; NaN also where nobody counts them.
+        prompt_tokens: of the requests that began; NaN also if they are not counted.
+        hits: those of them that the prefix cache held; NaN also if they are not counted.
     """
 
     waited_s: FloatArray
@@ -66,12 +66,13 @@ class ServedArm:
         served: what its pods did, shape (pods, blocks).
         latency_s, requests, rps: of a block, shape (blocks,); the rate per replica that keeps the number in flight.
         variance: of the latency's logarithm, from the requests behind it.
-        usable: blocks that tell something.
+        usable: blocks that can be compared: busy, and not saturated.
         busy: blocks in which requests were served. saturated: those of them without a latency of their own.
         young: what may be left of a cold start in each block: for each of `WARMING_BLOCKS`, or as the hits say (`cold_pods`);
             shape (ways, blocks).
         first_share: of the latency, until the first token.
-        prompt_tokens: of a request, by block; NaN where nobody counts them. hit_share: of them in the prefix cache.
+        prompt_tokens: of a request, by block; NaN if they are not counted.
+        hit_share: share of them in the prefix cache.
     """
 
     served: PodsServed
@@ -101,14 +102,14 @@ def both_served(
 ) -> tuple[tuple[ServedArm, ServedArm], BoolArray]:
     """Both arms' latencies at their rates in blocks that hold enough requests, and in which blocks both served.
 
-    Blocks say nothing in which an arm is saturated or serves hardly any requests, and no pod counts in its first block.
+    Blocks in which an arm is saturated or serves hardly any requests are left out, and so is the first block of each pod.
     """
     (old, new), together = _joined(*map(_without_first, arms))
     begun, tokens = (
         sum(float(np.nansum(part)) for part in parts)
         for parts in zip(*((blocks.begun, blocks.tokens) for blocks, _ in (old, new)), strict=True)
     )
-    # One length for both arms and all blocks: answers that grow shorter make no arm faster.
+    # One length for both arms and all blocks, so that answers that grow shorter make no arm faster.
     answer = tokens / begun if begun > 0.0 else 0.0
     return (_arm(*old, laws[0], answer), _arm(*new, laws[1], answer)), together
 
@@ -130,12 +131,12 @@ def _arm(blocks: ArmBlocks, young: FloatArray, law: LatencyAt, answer: float) ->
     busy = (np.minimum(requests, begun.sum(axis=0)) >= FEWEST_REQUESTS) & (spent_s > 0.0)
     many = np.where(busy, requests, np.nan)
     latency_s = spent_s / many
-    # Each token meets the company of its own pod: a pod that is nearly empty counts by the few tokens that it makes.
+    # Weighted by tokens, so that a pod that is nearly empty counts by the few tokens that it makes.
     rps = (each * served.inflight).sum(axis=0) / many / np.where(busy, latency_s, 1.0)
     with np.errstate(invalid="ignore"):
         slowed = law(np.where(busy, rps, 0.0)) / float(law(np.zeros(1))[0])
         queued = np.where(known, blocks.queued > 0.0, True).all(axis=0) & known.any(axis=0)
-        # That requests wait together is no error here: the number in flight that made them wait is known.
+        # Requests that wait together add no variance: the number in flight that made them wait is known.
         variance = _REQUEST_SD**2 / np.where(busy, np.minimum(requests, begun.sum(axis=0)), np.nan)
         prompts = np.where(known, blocks.prompt_tokens, 0.0).sum(axis=0)
         prompt_tokens = prompts / np.where(busy, begun.sum(axis=0), np.nan)
@@ -150,7 +151,7 @@ def _arm(blocks: ArmBlocks, young: FloatArray, law: LatencyAt, answer: float) ->
 
 
 def _without_first(blocks: ArmBlocks) -> tuple[ArmBlocks, FloatArray]:
-    """Figures where all of a pod's are known, but for its first block: its graphs are made in it.
+    """Figures of blocks in which all of a pod's are known, without its first block: the engine captures its graphs in it.
 
     Returns:
         The blocks, and the tokens of each that are made by young pods: shape (times, pods, blocks), by `WARMING_BLOCKS`. A
@@ -172,7 +173,7 @@ def _without_first(blocks: ArmBlocks) -> tuple[ArmBlocks, FloatArray]:
 def _joined(old: _Pods, new: _Pods) -> tuple[tuple[_Pods, _Pods], BoolArray]:
     """Both arms in blocks so long that each holds enough requests of either; and in which of them both served at a time.
 
-    A number in flight per block is what a latency is moved by: of two requests a second there is none.
+    A latency is moved by the number in flight of its block, which a block of a few requests does not show.
     """
     length = 1
     for blocks, _ in (old, new):
@@ -185,7 +186,7 @@ def _joined(old: _Pods, new: _Pods) -> tuple[tuple[_Pods, _Pods], BoolArray]:
 
 
 def _of_length(blocks: ArmBlocks, young: FloatArray, length: int) -> _Pods:
-    """So many neighbouring blocks as one; the last one may be shorter."""
+    """The blocks joined in groups of `length` neighbours; the last group may be shorter."""
     count = blocks.begun.shape[1]
     if length == 1 or not count:
         return blocks, young

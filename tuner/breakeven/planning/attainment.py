@@ -1,8 +1,8 @@
-"""How many requests kept a limit, and which latency a share of them kept, out of the buckets of a histogram.
+"""Share of requests that kept a limit, and the latency that a share of them kept, from the buckets of a histogram.
 
-A histogram says of each edge how many requests took at most that long, and nothing of what lies between two edges. What is
-read off it is therefore a band: its ends are edges, chosen so far apart that sampling cannot have moved the figure beyond
-them. The number in the middle is interpolated, as `histogram_quantile` of Prometheus does it.
+A histogram has for each edge the number of requests that took at most that long, and nothing between two edges. A figure
+read off it is therefore a band. Its ends are edges so far apart that sampling cannot have moved the figure beyond them.
+The number in the middle is interpolated, as `histogram_quantile` of Prometheus does it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ CONFIDENCE = 0.9
 
 
 def added_up(histograms: Sequence[Mapping[float, float]]) -> dict[float, float]:
-    """One histogram of several, each given as counts of at most so long by upper edge (s).
+    """The sum of several histograms, each given as cumulative counts by upper edge (s).
 
     Native histograms leave out buckets that are empty, and their edges differ from those of classic ones. An edge stays if
-    every histogram says how many lie below it: it has that edge, or none of its values lie between the edges around it.
+    the count below it is known in every histogram: it has that edge, or no values between the edges around it.
     """
     edges_s = sorted({edge_s for one in histograms for edge_s in one})
     found = {}
@@ -36,7 +36,7 @@ def added_up(histograms: Sequence[Mapping[float, float]]) -> dict[float, float]:
 
 
 def _up_to(histogram: Mapping[float, float], edge_s: float) -> float | None:
-    """How many took at most so long; None where the values of a bucket lie on both sides, or may."""
+    """Count of values up to an edge; None if the values of a bucket lie on both sides, or may."""
     if edge_s in histogram:
         return histogram[edge_s]
     before = max((one for one in histogram if one < edge_s), default=None)
@@ -75,11 +75,11 @@ class Histogram:
 
     @property
     def requests(self) -> float:
-        """How many there are."""
+        """Number of requests."""
         return self.counts[-1]
 
     def missed(self, limit_s: float) -> float:
-        """Requests that surely took longer: those above the first edge that is not below the limit."""
+        """Requests that certainly took longer: those above the first edge that is not below the limit."""
         return self.requests - self.counts[bisect_left(self.edges_s, limit_s)]
 
     def within(self, limit_s: float) -> Estimate:
@@ -123,13 +123,13 @@ class Histogram:
 
     def _interpolated(self, limit_s: float, above: int) -> float:
         low_s, before = (self.edges_s[above - 1], self.counts[above - 1]) if above else (0.0, 0.0)
-        # Of the last bucket nobody knows how far it goes: its requests count as missed.
+        # The last bucket has no upper end: its requests count as missed.
         part = (limit_s - low_s) / (self.edges_s[above] - low_s)
         return before + part * (self.counts[above] - before)
 
 
 def _wilson(share: float, requests: float) -> tuple[float, float]:
-    """Between which shares the true one lies when so many requests showed this one."""
+    """Wilson's interval of a share that was observed over so many requests."""
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
     middle = (share + z * z / (2.0 * requests)) / (1.0 + z * z / requests)
     half = (

@@ -1,7 +1,7 @@
 """The best arm at one load without a memory, as `plan` names it, and why.
 
-`plan` goes by the expected latency where no gain is asked for, so that it may name an arm on an extrapolation or for a
-gain that is not sure; `kept` then says which arm needs neither.
+Without a required gain `plan` uses the expected latency. It may then name an arm on an extrapolation or for a gain that is
+not significant; `kept` is the arm that needs neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BestArm:
     Attributes:
         chosen: the arm at the load.
         reason: the word that says why.
-        kept: the arm than which the best one is faster only by an extrapolation; None where it needs none.
+        kept: the best arm that needs no extrapolation; None if the chosen one needs none.
     """
 
     chosen: ArmEvaluation
@@ -40,11 +40,11 @@ class BestArm:
 def best_arm(evaluations: Evaluations, slo: Slo, min_gain: float = 0.0) -> BestArm:
     """Choose the arm with the lowest expected latency.
 
-    No speculation is measured best, and needs no entering: it is kept on an extrapolation too.
+    No speculation has the most measurements, and needs no entering: it is kept on an extrapolation too.
 
     Args:
         evaluations: of all arms.
-        slo: what is promised.
+        slo: the objectives.
         min_gain: where above 0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
 
     Raises:
@@ -71,8 +71,8 @@ def _best(
     steady: Sequence[ArmEvaluation], arms: Sequence[ArmEvaluation], min_gain: float
 ) -> tuple[ArmEvaluation, Reason]:
     """Lowest expected latency among arms that carry the load, of those that keep the objectives and gain enough."""
-    # An objective that cannot be checked is not kept: such an arm is chosen only where no other one is left, and one
-    # whose mean was taken for a quantile only where no other one surely keeps it.
+    # In this order: arms whose measured figures keep the objectives; those for which a mean was taken for a quantile;
+    # those whose objective cannot be checked; all that carry the load.
     keeping = (
         [one for one in steady if one.meets_slo and not one.unmeasured]
         or [one for one in steady if one.meets_slo]

@@ -1,12 +1,12 @@
-"""How much load per replica an arm carries within the objectives, and so how many replicas a fleet needs.
+"""Capacity: the load per replica that an arm carries within the objectives, and so the replicas that a fleet needs.
 
 The capacity is the largest rate at which all of this holds, each with bounds:
 
 - the arm has a steady state: saturation, and no more in flight than the engine's batch and its KV pool take on average;
 - every objective is kept. Each figure rises with the number of others in flight, so its limit is one such number;
-- with objectives, hardly any request finds batch or pool full, as it would wait: no more than may miss the objective.
+- with objectives, the share of requests that find batch or pool full, and wait, is at most the share that may miss them.
 
-Without objectives the first line alone counts. A bound that nothing tells is `None`, never a guess.
+Without objectives only the first condition counts. A bound that is not known is `None`, never a guess.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, 
 from breakeven.profile.student_t import t_quantile
 
 HEADROOM = 1.2
-"""How much more than the present load the replicas are to carry: it may rise by so much until a further one has started."""
+"""Factor on the present load that the replicas are to carry: it may rise by so much until a further one has started."""
 
 FULL_SHARE = 0.05
 """Share of requests that may find batch or KV pool full where the objectives name no rarer quantile."""
@@ -36,11 +36,11 @@ _FAR = 1e9
 _EXACT = 1e-9
 _STEPS = 100
 _NEAR = 1e-4
-"""Relative precision of a rate whose chance of a full engine is asked."""
+"""Relative precision of a rate that is found by the chance of a full engine."""
 
 
 class CapacityLimit(StrEnum):
-    """What a further request per second would break."""
+    """The limit that a further request per second would exceed."""
 
     OBJECTIVE = "Objective"
     SATURATION = "Saturation"
@@ -50,13 +50,13 @@ class CapacityLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one replica with one arm carries.
+    """Largest rate that one replica carries with one arm.
 
     Attributes:
         arm: the arm.
         rps: largest rate per replica (1/s) within objectives and engine; 0 where a lone request misses an objective.
         lower_rps, upper_rps: its bounds at the profile's confidence; None where open.
-        limit: what bounds it.
+        limit: the tightest limit.
     """
 
     arm: Arm
@@ -86,15 +86,15 @@ def capacity(
 
     Args:
         profile: the fit.
-        arm: of which.
-        slo: what is promised.
+        arm: the arm.
+        slo: the objectives.
         conditions: acceptance and lengths; None: as measured.
         max_num_seqs: requests that the engine's batch takes; None: not known.
         curve: `profile.curve(arm, conditions)` where it is there already.
         confidence: level of the bounds; None: the profile's.
 
     Returns:
-        None where nothing was measured of the figure that an objective is about.
+        None if the figure of an objective was not measured at all.
 
     Raises:
         NotIdentifiedError: what was measured does not determine the arm's latency.
@@ -119,7 +119,7 @@ def capacity(
     return Capacity(
         arm,
         least.rps,
-        # What one limit leaves open below could be anything down to nothing.
+        # A limit without a lower bound may be anything down to 0.
         None if any(one.lower is None for one in rates) else min(*lowest, least.rps),
         None if upper is None else max(upper, least.rps),
         least.limit,
@@ -143,7 +143,7 @@ class _Doubt(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """Requests that an engine holds at once, and what says so."""
+    """Requests that an engine holds at once, and the limit that this number comes from."""
 
     requests: int
     limit: CapacityLimit
@@ -172,23 +172,23 @@ class _LoadedArm:
     curve: Curve
     slo: Slo
     confidence: float
-    told: dict[float, Prediction] = field(default_factory=dict)
+    predictions: dict[float, Prediction] = field(default_factory=dict)
 
     @property
     def _t(self) -> float:
         return t_quantile(self.confidence, self.curve.dof)
 
     def promised(self, others: float) -> Prediction:
-        """What the objectives are about, among so many others; asked of the profile once."""
-        if others not in self.told:
-            self.told[others] = self.profile.predict_along(
+        """The figures of the objectives among so many others; predicted once and kept."""
+        if others not in self.predictions:
+            self.predictions[others] = self.profile.predict_along(
                 self.arm,
                 self.curve,
                 LoadPoint(others=others),
                 quantile=self.slo.quantile,
                 confidence=self.confidence,
             )
-        return self.told[others]
+        return self.predictions[others]
 
     def saturation(self) -> _Rate:
         """Rate beyond which there is no steady state; queues and preemption that were measured count as its ceiling."""
@@ -197,11 +197,11 @@ class _LoadedArm:
         return _Rate(most_rps, found.lower, found.upper, CapacityLimit.SATURATION)
 
     def full(self, room: _Room) -> _Rate:
-        """Rate that is answered with all the room in use all the time: by Little's law no more leaves."""
+        """Rate at which all the room is in use all the time: by Little's law the throughput cannot be higher."""
         return self._rate(room.requests, room.requests - 1.0, room.limit)
 
     def objectives(self) -> _Rate:
-        """Rate at which the tightest objective is just kept: the estimate, and each end by figures at the other end."""
+        """Rate at which the tightest objective is just kept; each bound uses the latencies at the opposite end of theirs."""
 
         def strain(others: float, end: Literal[0, 1] | None) -> float:
             at = self.promised(others)
@@ -222,7 +222,7 @@ class _LoadedArm:
         )
 
     def _rate(self, inflight: float, others: float, limit: CapacityLimit) -> _Rate:
-        """By Little's law the rate of so many in flight that each meet so many others."""
+        """Rate by Little's law of so many requests in flight that each meet so many others."""
         latency_s = self.curve.loop_latency_s(others, closed=False)
         found = Estimate.of(latency_s, self.curve.bounds_of(latency_s, others, self._t))
         return _Rate(
@@ -233,7 +233,7 @@ class _LoadedArm:
         )
 
     def _promised_among_fewer(self, others: float) -> float:
-        """Largest lower bound of the rate among fewer others: doubt grows with load, and what fewer carry stays carried."""
+        """Largest lower bound of the rate among fewer others: doubt grows with load, but a rate that is carried stays carried."""
         knots = self.curve.knots[self.curve.knots[:, 0] < others].tolist()
         uppers = (
             (n, Estimate.of(latency_s, self.curve.bounds_of(latency_s, n, self._t)).upper)
@@ -246,10 +246,10 @@ class _LoadedArm:
 
         Args:
             room: of the engine.
-            most_rps: what everything else allows (1/s).
+            most_rps: rate that all other limits allow (1/s).
 
         Returns:
-            None where it allows more than that, at the lower end of its bounds too.
+            None if it allows more than that, at the lower end of its bounds too.
         """
         allowed = min(1.0 - (self.slo.quantile or 0.0), FULL_SHARE)
         if self._finds_full(room, most_rps * self._at_rps(most_rps).slower) <= allowed:
@@ -258,7 +258,7 @@ class _LoadedArm:
         while high - low > _NEAR * high:
             middle = 0.5 * (low + high)
             low, high = (middle, high) if self._finds_full(room, middle) <= allowed else (low, middle)
-        # Where all latencies are wrong by one factor time runs faster or slower: the rate is wrong by the same factor.
+        # If all latencies are wrong by one factor, the rate is wrong by the same factor.
         slower, faster = self._at_rps(low)
         known = math.isfinite(self._t)
         return _Rate(
@@ -266,7 +266,7 @@ class _LoadedArm:
         )
 
     def _at_rps(self, rps: float) -> _Doubt:
-        """How wrong the latency may be at a rate."""
+        """The doubt about the latency at a rate (1/s); 1 and 1 without bounds."""
         latency_s = self.curve.at_rps(rps).latency_s
         ends = self.curve.bounds_of(latency_s, rps * latency_s, self._t) if math.isfinite(latency_s) else None
         found = Estimate.of(latency_s, ends)
@@ -303,7 +303,7 @@ def _most_others(strain: Callable[[float], float]) -> float | None:
     """Largest number of others in flight at which a strain that rises with it is at most 1.
 
     Returns:
-        0 where a lone request is strained more; infinite where no number is; None where the strain is not known.
+        0 if the strain of a lone request is more; infinite if that of no number is; None if the strain is not known.
     """
     low, below = 0.0, strain(0.0) - 1.0
     if math.isnan(below) or below >= 0:
@@ -363,10 +363,10 @@ class FleetLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FewestReplicas:
-    """Which arm a fleet that scales should run.
+    """The arm that a fleet that scales should run.
 
     Attributes:
-        arm: the running one, unless another one surely needs fewer replicas.
+        arm: the running one, unless another one needs significantly fewer replicas.
         needs: of every arm whose capacity is above 0, fewest first.
         sentence: why, without a full stop.
     """
@@ -405,7 +405,7 @@ def replicas_for(fleet_rps: float, capacity_rps: float) -> int:
 def fewest_replicas(
     capacities: Iterable[Capacity | None], loads: Sequence[FleetLoad], running: Arm
 ) -> FewestReplicas | None:
-    """Which arm keeps the objectives with the fewest replicas, and so the fewest GPUs, at the expected loads.
+    """The arm that keeps the objectives with the fewest replicas, and so the fewest GPUs, at the expected loads.
 
     This is the question of a fleet whose number of replicas follows its load: each replica is then always near its capacity,
     and an arm that is faster at the present load and carries less costs GPUs all day.
@@ -413,7 +413,7 @@ def fewest_replicas(
     Args:
         capacities: of believable arms; None for one whose capacity is not known.
         loads: of the whole fleet, at least one.
-        running: the arm that runs: it stays unless another one surely needs fewer.
+        running: the arm that runs: it stays unless another one needs significantly fewer.
 
     Returns:
         None where the running arm's need is not known.

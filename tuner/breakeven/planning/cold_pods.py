@@ -14,17 +14,17 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import USUAL_BLOCK_SD, ArmBlocks, ServedArm
 
 _MOST_COLD = 1.6
-"""So many times as long a cold pod's work may take. An arm that loses more is shown to lose at once."""
+"""Largest factor by which a cold pod's work may take longer. An arm that loses more is shown to lose at once."""
 _OTHER_TREND = 0.05
-"""Logarithm by which blocks of one arm drift for other reasons while its pods fill: a slope that is wrong there, the hour."""
+"""Logarithm by which blocks of one arm drift for other reasons while its pods fill: a wrong slope, the hour."""
 _DISCOUNTED = 1
 """Place of the fading among `WARMING_BLOCKS` by which blocks of cold pods count less."""
 _NO_CACHE = 0.02
-"""Share of prompt tokens found in the prefix cache below which there is nothing to be cold of."""
+"""Share of prompt tokens found in the prefix cache below which no pod counts as cold."""
 
 
 def _hit_share(blocks: ArmBlocks) -> float:
-    """The share of prompt tokens that the prefix caches of an arm held; NaN if nobody counts them."""
+    """The share of prompt tokens that the prefix caches of an arm held; NaN if they are not counted."""
     prompts = float(np.nansum(np.where(np.isfinite(blocks.hits), blocks.prompt_tokens, np.nan)))
     return float(np.nansum(blocks.hits)) / prompts if prompts > 0.0 else math.nan
 
@@ -42,7 +42,7 @@ def with_coldness(
 def _coldness(arm: ServedArm, warm: float) -> tuple[ServedArm, bool]:
     """The arm with how cold its pods were in each block, and whether that may have made them slower.
 
-    Hits that are missing say it, where any are to be had and somebody counts them. Otherwise the age of the pods must do.
+    Missing cache hits show it, if hits are counted and there are any. Otherwise the age of the pods is used.
 
     Args:
         arm: whose pods.
@@ -55,13 +55,13 @@ def _coldness(arm: ServedArm, warm: float) -> tuple[ServedArm, bool]:
 
 
 def discount(arm: ServedArm) -> FloatArray:
-    """By how much each block counts less, as a part of what a cold start costs."""
+    """Share of the cost of a cold start by which each block counts less; shape (blocks,)."""
     doubt: FloatArray = arm.young[min(_DISCOUNTED, len(arm.young) - 1)]
     return doubt
 
 
 def slowest(slowed: float) -> float:
-    """By how much (log) a request may take longer in cold pods, at the rate at which it takes `slowed` times what it takes alone.
+    """Logarithm by which a request may take longer in cold pods, at the rate at which it takes `slowed` times its lone time.
 
     Work that takes longer leaves more requests in flight, so that they wait for each other longer too: with all of it s times
     as long, C1/(1 - C2*rate) becomes s*C1/(1 - s*C2*rate).
@@ -71,17 +71,17 @@ def slowest(slowed: float) -> float:
 
 
 def warming(arm: ServedArm, log: FloatArray, weights: FloatArray, most: float, may_be_cold: bool) -> float:
-    """By how much (log) an arm may be faster than it was measured to be, once its pods are as warm as others.
+    """Logarithm by which an arm may be faster than it was measured to be, once its pods are as warm as others.
 
-    A cold start fades by a time that is not known, and one that fades slowly looks like a slower arm. So it is at most as large
-    as the trend in the blocks allows, and what is left of it in the mean of the blocks is allowed for. Where the caches
+    A cold start fades within a time that is not known, and one that fades slowly looks like a slower arm. So it is at most as
+    large as the trend in the blocks allows. Its remainder in the mean of the blocks is the allowance. If the caches
     have nothing to fill, only a significant trend counts.
 
     Args:
         arm: whose pods.
         log: logarithm of its latencies, by block.
         weights: of the blocks in the measured speedup.
-        most: that a cold pod may be slower by.
+        most: largest logarithm by which a cold pod may be slower.
         may_be_cold: whether its caches may still fill.
     """
     use = arm.usable
@@ -98,7 +98,7 @@ def warming(arm: ServedArm, log: FloatArray, weights: FloatArray, most: float, m
             slower, sd = 0.0, math.inf
         else:
             slower = float(precision * apart @ log[use]) / known
-            # No cold pod gets slower with age. Pods that do show another drift, which may be as large the other way.
+            # No cold pod gets slower with age. Pods that do show another drift, which may be as large in the other direction.
             sd = math.hypot(known**-0.5, _OTHER_TREND / spread, min(slower, 0.0))
         likely = slower + 2.0 * sd if may_be_cold else slower if slower > 3.0 * sd else 0.0
         allowance = max(allowance, left * min(max(likely, 0.0), most))

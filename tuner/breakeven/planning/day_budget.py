@@ -1,9 +1,9 @@
 """The worst hour that a day may bring, on every arm, and the bound on its cost.
 
-An overload cannot be mended once it has come. An arm of 3 % less saturation than no speculation makes a day with an hour
+An overload cannot be undone once it has come. An arm of 3 % less saturation than no speculation makes a day with an hour
 at capacity 1.4 times as long, one of 8 % less 1.7 times. A roll in its middle costs as much. An arm that halves the time
 of every other request loses an eighth at 4 % less. So the loss of a day is bounded by not running such an arm: the day is
-reckoned as usual, with one hour at each load that may come.
+calculated as usual, with one hour at each load that may come.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _DAY_S = 86400.0
 _WORST = (0.9, 0.95, 1.0, 1.1)
 """Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
 _BEYOND = 1.2
-"""How far beyond its largest hour a load may come that moves; published weeks of requests came to 1.4 times theirs."""
+"""Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
 _MOVES = 0.5
-"""How far above its mean the largest hour of such a load lies; one that never was a tenth above it does not double."""
+"""Share by which the largest hour of such a load exceeds its mean; one that never exceeded it by a tenth does not double."""
 _LEAST = 1e-12
 
 
@@ -39,7 +39,7 @@ class Day:
     """A day of a service on each of A arms, in M draws.
 
     Attributes:
-        arms: what leaves them.
+        arms: outflow of each.
         usual: in flight on average; shape (A, M).
         mean_rps: rate on average (1/s per replica).
         none: the place of no speculation among the arms.

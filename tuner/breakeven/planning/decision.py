@@ -1,10 +1,10 @@
-"""Which arm should run, when it may be changed, and the word that says why: pure, with one memory.
+"""The decision: which arm should run, when it may be changed, and the reason word; pure, with one memory.
 
-The rule is `expected_saving`. Around it are the limits on how often an arm may change, and nothing else: a speculative
+The rule is `expected_saving`. Around it are the limits on how often an arm may change, and nothing else. A speculative
 arm is entered when that has been worth it for the dwell time and the last switch is older than the cool-down. No
-speculation is entered at once. So is an arm that keeps an objective which the running one misses, or that makes up for
-its roll within an hour while requests queue up. On a day on which requests had to wait no arm is entered within a day of
-a roll: a queue makes one arm after another look better than the one in place, and each roll takes replicas away from it.
+speculation is entered at once. So is an arm that keeps an objective which the running one misses. While requests queue up,
+so is an arm that makes up for its roll within an hour. If requests had to wait within the last day, no arm is entered within a
+day of a roll: a queue makes one arm after another look better than the one in place, and each roll takes replicas away.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _GRID = 64
 
 @dataclass(frozen=True, slots=True)
 class DecisionMemory:
-    """What lasts from one decision to the next; small, and meant to be stored.
+    """State kept from one decision to the next; small, and meant to be stored.
 
     Attributes:
         running: the arm that runs.
@@ -61,9 +61,9 @@ class DecisionMemory:
         seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
             entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
         saved: request-seconds per replica that speculation has saved; older ones fade.
-        evidence: what live latency has said about each arm's law.
+        evidence: evidence of live latency about each arm's law.
         largest: largest rate that was seen within ten days (1/s per replica).
-        decided_s: when it was last decided (s); None: never.
+        decided_s: time of the last decision (s); None: never.
         backlog: requests that wait.
     """
 
@@ -80,7 +80,7 @@ class DecisionMemory:
 
 
 class Action(StrEnum):
-    """What to do."""
+    """The action of a decision."""
 
     STAY = "Stay"
     """The running arm is the right one, by figures."""
@@ -91,24 +91,24 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do, why, and the figures that decided.
+    """An action, its reason, and the figures that it rests on.
 
     Attributes:
         action: Stay, Switch or Hold.
         arm: the arm that should run from now on; the running one unless `action` is Switch.
         reason: one word why.
-        running: the arm that ran when it was decided.
-        considered: what changing to `arm` does, else to the best other one; None where nothing was reckoned.
-        options: what changing to each other arm does.
+        running: the arm that ran at the decision.
+        considered: effect of changing to `arm`, else to the best other one; None if nothing was calculated.
+        options: effect of changing to each other arm.
         until_s: end of the cool-down or dwell that holds a switch back.
-        memory: for the next decision. After a Switch it says that the arm was switched; who only recommends keeps
+        memory: for the next decision. After a Switch it holds the new arm; a caller that only recommends keeps
             `running` and `last_switch_s` as they were.
-        load: the load it was decided at.
-        policy: the policy it was decided under.
-        ahead: loads that were expected; None where nothing was reckoned.
-        pays_until_rps: rate (1/s per replica) up to which the speculative arm in question holds fewer requests in flight
-            than no speculation, by the laws as live latency has corrected them; None where there is no such rate.
-        fewest: which arm needs fewest replicas, where they follow the load.
+        load: the load at the decision.
+        policy: the policy that was applied.
+        ahead: loads that were expected; None if nothing was calculated.
+        pays_until_rps: break-even (1/s per replica) by the laws as live latency has corrected them: below it the speculative
+            arm in question holds fewer requests in flight than no speculation; None if there is none.
+        fewest: the arm that needs fewest replicas, if they follow the load.
     """
 
     action: Action
@@ -127,7 +127,7 @@ class Decision:
 
     @property
     def alternative(self) -> ArmSaving | None:
-        """The best of the arms that were neither chosen nor run."""
+        """The best of the arms that were neither chosen nor running; None without any."""
         rest = [one for one in self.options if one.arm != self.arm]
         return max(rest, key=lambda one: one.net, default=None)
 
@@ -151,18 +151,18 @@ def decide(
 ) -> Decision:
     """Decide which arm should run.
 
-    Pure: equal arguments give equal decisions. Pinning, pausing and missing data are the caller's; what arrives here
-    was observed.
+    Pure: equal arguments give equal decisions. Pinning, pausing and missing data are the caller's; all figures given here
+    were observed.
 
     Args:
         laws: of every arm that may run and may be believed, no speculation and the running arm among them.
         load: what was observed, per replica.
         past: loads before now (1/s per replica), on the clock of `now_s`.
         memory: from the last decision, after `with_acceptance`.
-        policy: what must be gained and may be risked.
+        policy: the gain required and the risk allowed.
         now_s: current time (s).
-        fewest: where an autoscaler follows the load, which arm needs fewest replicas. An arm that needs more than the running
-            one is not entered there, however fast it is: each replica is then always near its capacity.
+        fewest: the arm that needs fewest replicas, if an autoscaler follows the load. An arm that needs more than the running
+            one is not entered then, however fast it is: each replica is always near its capacity.
     """
     arms = [law.prior.arm for law in laws]
     believable = memory.running in arms and NO_SPECULATION in arms
@@ -188,10 +188,10 @@ def decide(
 
 
 def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s: float) -> DecisionMemory:
-    """Move the live acceptance of the running arm's drafter towards what this window shows.
+    """The memory with the live acceptance of the running arm's drafter moved towards this window's.
 
-    One window of strange text must not end speculation for good: an arm that was left shows no acceptance any more. A
-    schedule's acceptance is a mixture over its draft lengths and says nothing of any of them.
+    One window of unusual text must not end speculation for good, because an arm that was left shows no acceptance any more.
+    A schedule's acceptance is a mixture over its draft lengths and is evidence about none of them.
     """
     running = memory.running
     if load.tokens_per_step is None or running == NO_SPECULATION or running.scheduled or load.idle:
@@ -206,7 +206,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
             before = next((fit.tokens_per_step for fit in profile.arms if fit.arm == running), None)
         if before is None:
             before = load.tokens_per_step
-        # What lies between a calibration, or another draft length, and traffic is no scatter of traffic.
+        # The step from a calibration, or from another draft length, to traffic does not count as scatter of traffic.
         e = before + share_of_steps(weight, load.tokens_per_step, before) * (load.tokens_per_step - before)
         moved = LiveAcceptance(running, e, load.survival)
     others = tuple(seen for seen in memory.seen if seen.arm.family != running.family)
@@ -234,7 +234,7 @@ def _by_saving(
         away_share=min(policy.roll_away_share, _MOST_AWAY),
         noticed_s=load.window_s,
     )
-    # Without a lookback the present load is taken to last, and what came before it says nothing.
+    # Without a lookback the present load is taken to last, and earlier loads do not count.
     largest = memory.largest if policy.lookback_s else LargestRate()
     saving = SavingMemory(
         memory.running, memory.last_switch_s, memory.saved, memory.evidence, largest, memory.backlog
@@ -243,19 +243,19 @@ def _by_saving(
 
 
 def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
-    """Time (s) that this window stands for: since the last decision, as far as one window can tell of it."""
+    """Time (s) that this window stands for: since the last decision, at most `INDEPENDENT_S`."""
     since_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
     return min(max(since_s, 0.0), INDEPENDENT_S)
 
 
 _KNOWN_SHARE = 0.9
-"""Of the lookback, or a day of it, whose loads must be known before a service is not young any more."""
+"""Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
 _MOST_AWAY = 0.95
-"""Of replicas that are away at a time: with none left every figure of the roll is infinite."""
+"""Largest share of replicas that are away at a time: with none left every figure of the roll is infinite."""
 
 
 def _hold(reason: Reason, load: Load, memory: DecisionMemory, policy: Policy) -> Decision:
-    """Nothing to decide on: no limit's time goes on."""
+    """A Hold without anything to decide on; the dwell time starts over."""
     kept = replace(memory, candidate=None, candidate_since_s=None)
     return Decision(
         Action.HOLD, memory.running, reason, memory.running, None, (), None, kept, load, policy, None
@@ -264,7 +264,7 @@ def _hold(reason: Reason, load: Load, memory: DecisionMemory, policy: Policy) ->
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A question with the rule's answer; the word and the limits are still to come."""
+    """A question with the rule's answer, before the limits and the reason word."""
 
     laws: Sequence[FittedLaw]
     load: Load
@@ -276,7 +276,7 @@ class _Asked:
     fewest: FewestReplicas | None
 
     def answer(self, after: DecisionMemory) -> Decision:
-        """Hold the rule's answer against the limits."""
+        """The decision: the rule's answer within the limits."""
         now_s = self.now_s
         running, wanted = self.memory.running, self._wanted()
         if wanted in {running, NO_SPECULATION}:
@@ -305,7 +305,7 @@ class _Asked:
         return self._said(Action.HOLD, wanted, reason, waiting, max(cooled_s, dwelt_s))
 
     def _wanted(self) -> Arm:
-        """The arm that needs fewest replicas, where they follow the load; else the one that saves most."""
+        """The arm that needs fewest replicas, if they follow the load; else the one that saves most."""
         running = self.memory.running
         if self.fewest is None:
             return self.found.arm
@@ -348,21 +348,21 @@ class _Asked:
         return max(self.found.options, key=lambda one: one.surely_net, default=None)
 
     def _rest_s(self, after: DecisionMemory) -> float:
-        """For how long after a roll no arm is entered because requests have had to wait (s)."""
+        """Time (s) after a roll in which no arm is entered because requests have had to wait."""
         day_s, stood_s = self.policy.day_s, after.backlog.stood_s
         return day_s if stood_s is not None and 0.0 <= self.now_s - stood_s < day_s else 0.0
 
     def _presses(self, wanted: Arm, *, rested: bool) -> bool:
-        """Whether what is measured, not expected, calls for this arm at once.
+        """Whether measurements, not expectations, require this arm at once.
 
-        What a queue calls for waits until the last roll is a day old, however often it calls: five rolls in 100 minutes
-        of one overload cost more than any of the arms would have. An objective is missed in a queue whatever runs.
+        A roll because of a queue waits until the last roll is a day old: five rolls in 100 minutes of one overload cost
+        more than any of the arms would have. In a queue an objective is missed whatever runs.
         """
         missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.backlog.here)
         return missed or (rested and self._beyond_capacity() and self._shortens_queue(wanted))
 
     def _shortens_queue(self, arm: Arm) -> bool:
-        """Whether an arm carries so much more than the running one that an hour makes up for the replicas of a roll."""
+        """Whether an arm carries so much more than the running one that an hour makes up for the replicas away in a roll."""
         policy = self.policy
         here, there = (self._carries(one) for one in (self.memory.running, arm))
         return (there - here) * LASTS_S > here * policy.roll_seconds
@@ -373,7 +373,7 @@ class _Asked:
         return float(self._law(arm).table.saturations(factors)[0])
 
     def _breached(self) -> bool:
-        """Whether what users see misses an objective: a measured quantile surely does, or a mean, which then misses it for most."""
+        """Whether an objective is missed: by a measured quantile at the lower end of its bounds, or by a measured mean."""
         slo, load = self.policy.slo, self.load
         if load.strain is not None and load.strain[0] is not None and load.strain[0] > 1.0:
             return True
@@ -381,7 +381,7 @@ class _Asked:
         return any(value is not None and limit is not None and value > limit for value, limit in pairs)
 
     def _beyond_capacity(self) -> bool:
-        """Whether requests queue at every pod: measured, and no matter of a law."""
+        """Whether requests queue at every pod, by measurement and not by a law."""
         return self.load.saturated
 
     def _keeps(self, arm: Arm) -> bool:
@@ -389,12 +389,12 @@ class _Asked:
         return self._strain(arm) <= 1.0 < self._strain(self.memory.running)
 
     def _strain(self, arm: Arm) -> float:
-        """Ratio of what is promised to its limit, by the law as means and quantiles of live requests have corrected it."""
+        """Worst ratio of a figure to its limit, by the law as means and quantiles of live requests have corrected it."""
         running = np.array([self._by_means(self.memory.running)])
         return self._by_means(arm) * float(tail_factor(running, self.load.strain)[0])
 
     def _by_means(self, arm: Arm) -> float:
-        """That ratio by the law as mean latency alone has corrected it; 0 where nothing is promised."""
+        """The worst ratio by the law as mean latency alone has corrected it; 0 without objectives."""
         law, known = self._law(arm), self.found.known
         if law.strain is None:
             return 0.0
@@ -415,7 +415,7 @@ class _Asked:
         return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
 
     def _why_left(self) -> Reason:
-        """Why speculation ends."""
+        """Reason for which speculation ends."""
         running = self.memory.running
         if self._fell(running):
             return Reason.ACCEPTANCE_COLLAPSED
@@ -430,7 +430,7 @@ class _Asked:
         return live is not None and calibrated is not None and live < _FALLEN * calibrated
 
     def _never_pays(self, arm: Arm) -> bool:
-        """Whether an arm is slower than no speculation alone and in company, under the present conditions."""
+        """Whether an arm is slower than no speculation alone and among others, under the present conditions."""
         one, none = self._law(arm).prior, self._law(NO_SPECULATION).prior
         return one.c1_s > none.c1_s and one.c2_s > none.c2_s
 
@@ -446,7 +446,7 @@ class _Asked:
         return self._why_without(best)
 
     def _why_without(self, best: ArmSaving) -> Reason:
-        """Why no speculative arm is entered, not even the best one."""
+        """Reason for which no speculative arm is entered, not even the best one."""
         if best.gross <= 0.0:
             others = [one.arm for one in self.found.options]
             if all(map(self._never_pays, others)):
@@ -459,11 +459,11 @@ class _Asked:
         return Reason.ROLL_NOT_WORTH_IT if best.net <= 0.0 else Reason.WIDE_BOUNDS
 
     def _pays_until_rps(self, arm: Arm | None) -> float | None:
-        """The break-even by the learned laws, where the arm is the better one below it."""
+        """The break-even (1/s) by the learned laws, if the arm is the better one below it."""
         if arm is None:
             return None
         laws = [self._law(NO_SPECULATION), self._law(arm)]
-        # The most likely laws, not the mean of drawn ones: near saturation that one is far off.
+        # The most likely laws, not the mean of drawn ones: near saturation the mean is far off.
         known = self.found.known
         places = [known.arms.index(one) for one in (NO_SPECULATION, arm)]
         factors = np.exp(known.mean).reshape(-1, 1, 2)[places]

@@ -1,8 +1,8 @@
 """A draft length per batch size, in the form that vLLM takes (`num_speculative_tokens_per_batch_size`).
 
 A schedule is not free and not no speculation: k = 0 inside the engine still feeds the drafter (a time per token 6.6 to
-21.6 % longer was measured), and switching costs (7/3/2 lost to a fixed 3 from concurrency 8 up in one study). It is one
-more arm to be measured against a real pod without speculation, never assumed better.
+21.6 % longer was measured). Switching costs time too: in one study 7/3/2 lost to a fixed 3 from concurrency 8 up. It is one
+more arm, measured against a real pod without speculation and never assumed to be better.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def schedule(
 def _merge(
     relative: FloatArray, acceptable: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], lengths: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Cover the batch sizes by the fewest tiers: each goes on as long as one draft length is acceptable in it."""
+    """The fewest tiers that cover the batch sizes: each extends as long as one draft length is acceptable in all of it."""
     tiers: list[tuple[int, int]] = []
     start, last = 0, len(acceptable)
     while start < last:

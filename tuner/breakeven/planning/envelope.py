@@ -1,6 +1,6 @@
-"""Which arm is fastest at which load: the lower envelope of the latency curves of any number of arms.
+"""The fastest arm at each load: the lower envelope of the latency curves of any number of arms.
 
-The order of the break-evens against no speculation does not tell it: with D (1.20 s, 0.070), A (0.78, 0.085) and B
+The order of the break-evens against no speculation does not give it: with D (1.20 s, 0.070), A (0.78, 0.085) and B
 (0.92, 0.072), A is best below 6.35 requests per second, B up to 12.73, D above; A breaks even with D at 8.86.
 """
 
@@ -44,7 +44,7 @@ class Stretch:
 
 
 def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]) -> tuple[Stretch, ...]:
-    """Which arm is fastest over a range of rates.
+    """The fastest arm over a range of rates.
 
     Crossings are found by bisection.
 
@@ -57,8 +57,8 @@ def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]
 def fastest_by_rps(c1_s: ArrayLike, c2_s: ArrayLike, from_rps: float, to_rps: float) -> Segments:
     """Lower envelope of the open-loop curves of any number of arms, over a range of rates (1/s).
 
-    This, not the order of the break-evens against no speculation, says which arm is best at a load. Where every arm
-    is saturated, the one with the highest saturation rate holds. Equally fast arms: the one listed first.
+    This, not the order of the break-evens against no speculation, gives the best arm at a load. If every arm
+    is saturated, the arm with the highest saturation rate is taken. Equally fast arms: the one listed first.
 
     Args:
         c1_s: shape (A,), above 0.
@@ -106,12 +106,12 @@ def _highest_lines(intercept: FloatArray, slope: FloatArray, start: float, stop:
         at = float(np.min(crossing))
         if not at < stop:
             break
-        # Of several that cross at one load the steepest leads afterwards.
+        # If several cross at one load, the steepest is the highest afterwards.
         current = _leader(np.where(crossing == at, 0.0, -np.inf), slope)
         arms.append(current)
         starts.append(at)
     found = Segments(np.array(arms), np.array(starts), np.array([*starts[1:], stop]))
-    # Three lines through one point differ by rounding: a range without length is no range.
+    # Three lines through one point differ by rounding, which makes ranges without length.
     real = found.start < found.stop
     return Segments(found.arm[real], found.start[real], found.stop[real])
 
@@ -127,7 +127,7 @@ def _scan(curves: Sequence[tuple[Arm, Curve]], low: float, high: float) -> list[
 
     def fastest(rps: FloatArray) -> NDArray[np.intp]:
         latencies = np.array([curve.latencies_at_rps(rps) for _, curve in curves])
-        # Where every arm is saturated, the one that saturates last holds.
+        # If every arm is saturated, the one that saturates last is taken.
         latencies[last] = np.where(np.all(np.isnan(latencies), axis=0), 0.0, latencies[last])
         return np.asarray(np.nanargmin(latencies, axis=0))
 

@@ -1,11 +1,11 @@
-"""Every arm at one load: predicted with bounds, compared, held against the objectives.
+"""Every arm at one load: predicted with bounds, compared, and checked against the objectives.
 
 `plan`, `simulate`, `report` and the operator ask this one question, and differ in two things:
 
-- A person who asks sees every arm of the profile, also one that no decision may rest on, and draft lengths that were
-  not measured (`doubtful`); the operator acts unasked, so that such an arm does not exist for it.
-- A person names an acceptance to predict for, and is refused where the profile cannot be converted to it. A live
-  acceptance is a fact: where the profile knows no calibrated one, the law stays as it was calibrated.
+- A person sees every arm of the profile, also one that no decision may rest on, and draft lengths that were not
+  measured (`doubtful`). The operator acts by itself, so that it leaves such an arm out.
+- A person names an acceptance to predict for, and is refused if the profile cannot be converted to it. A live
+  acceptance is a fact: if the profile has no calibrated one, the law stays as it was calibrated.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class ArmEvaluation:
         measured: whether it was measured; if not, the law of steps rests on rows of other arms.
         believable: whether decisions may rest on it.
         curve: its latency against load, under `conditions`.
-        conditions: acceptance and lengths that it was predicted for.
+        conditions: acceptance and lengths of the prediction.
         tokens_per_step: E that was asked for, or measured live; `None`: as calibrated.
         calibrated_tokens_per_step: E when the arm was measured; `None` where it was not.
-        question: what was asked.
+        question: the question that it answers.
     """
 
     arm: Arm
@@ -59,7 +59,7 @@ class ArmEvaluation:
 
     @cached_property
     def promised(self) -> Prediction:
-        """What the objectives are about: the quantile asked for, or the means."""
+        """The figures of the objectives: the quantile asked for, or the means."""
         return self.question.promised(self)
 
     @property
@@ -89,12 +89,12 @@ class ArmEvaluation:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Limits that are held against a mean, or nothing, because their figure was not measured."""
+        """Limits that are checked against a mean, or not at all, because their figure was not measured."""
         return self.question.slo.unmeasured(self.promised)
 
     @property
     def meets_slo(self) -> bool | None:
-        """Whether all limits are kept, by an arm that carries the load at all; `None` where nothing was measured of one."""
+        """Whether the arm carries the load and keeps all limits; `None` if the figure of a limit was not measured at all."""
         if self.missed:
             return False
         return None if self.question.slo.lacks(self.promised) else not self.promised.saturated
@@ -136,7 +136,7 @@ class ArmEvaluation:
 
     @cached_property
     def strain(self) -> ObjectiveStrain | None:
-        """How near it is to what is promised, over all loads; `None` where nothing is."""
+        """Ratio of figures to their limits, over all loads; `None` without objectives."""
         return self.question.strain(self)
 
 
@@ -146,8 +146,8 @@ class Evaluations:
 
     Attributes:
         arms: those that have a law, in the order in which they were named.
-        unbelievable: those that were named and have none that may be used here, each with a sentence why.
-        running_arm: the arm that runs; `None`: nobody asked about a running one.
+        unbelievable: those that were named and have no law that may be used here, each with a sentence why.
+        running_arm: the arm that runs; `None`: the question has no running arm.
     """
 
     arms: tuple[ArmEvaluation, ...]
@@ -193,7 +193,7 @@ def evaluate(
         arms: the arms.
         load: rate or concurrency of one replica.
         conditions: acceptance and lengths to predict an arm for.
-        slo: what is promised.
+        slo: the objectives.
         running: the arm that the others are compared with, beside no speculation.
         doubtful: evaluate also arms that no decision may rest on, and arms that were not measured.
         rps_range: rates for which verdicts are meant; `None`: the measured range.
@@ -308,7 +308,7 @@ class _Question:
         return self.profile.predict_along(one.arm, one.curve, self.load, confidence=self.confidence)
 
     def promised(self, one: ArmEvaluation) -> Prediction:
-        """What the objectives are about."""
+        """The figures of the objectives."""
         if not self.slo.is_set or self.slo.quantile is None:
             return one.prediction
         fit = self.profile.arm(one.arm) if one.measured else None
@@ -340,7 +340,7 @@ class _Question:
         return tokens * (self.load.rps if self.load.rps is not None else clients / one.prediction.latency_s)
 
     def strain(self, one: ArmEvaluation) -> ObjectiveStrain | None:
-        """How near an arm is to what is promised."""
+        """Ratio of an arm's figures to their limits; None without objectives."""
         if not self.slo.is_set:
             return None
         return objective_strain(self.profile, one.arm, one.curve, self.slo)
@@ -353,7 +353,7 @@ def bounds_of(interval: Bounds | None) -> tuple[float, float]:
 
 
 def speedup_bounds(comparison: Comparison | None) -> tuple[float, float]:
-    """Bounds of the speedup; where only one arm is saturated there is no interval, but no doubt either."""
+    """Bounds of the speedup; if only one arm is saturated, both are the speedup itself (0 or infinite)."""
     if comparison is None:
         return 0.0, math.inf
     if comparison.speedup_ci is None and comparison.speedup in (0.0, math.inf):

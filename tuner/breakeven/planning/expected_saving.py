@@ -1,14 +1,14 @@
-"""Which arm is expected to spare requests the most time over the hours to come, and may be risked.
+"""The rule: the arm that is expected to save requests the most time over the hours to come, and may be risked.
 
-One rule. By Little's law the requests in flight are the request-seconds that are spent per second; so an arm's saving is
-the difference in flight, over the loads that are expected, times the horizon, less what the roll costs. Three things make
-it safe where a fit is wrong or a load comes that nobody expected:
+By Little's law the requests in flight are the request-seconds that are spent per second. So the saving of an arm is the
+difference in flight, over the expected loads, times the horizon, less the cost of the roll. Three things make it safe if
+a fit is wrong or an unexpected load comes:
 
 - every figure is drawn, not estimated: fits err, and beyond saturation an error costs more than it saves on the other
-  side. An arm is entered by what it surely saves, and left by what leaving is expected to save.
+  side. An arm is entered by the lower bound of its saving, and left by the expected saving of leaving.
 - laws are learned from live latency (`learned_laws`).
-- what a jump of the load would cost on an arm (`surprise`) is paid from an account: a share of what ten days without
-  speculation take, and what speculation has saved so far. The nearer it comes to the account, the more it counts.
+- the cost of a jump of the load on an arm (`surprise`) is paid from an account: a share of the request time of ten days
+  without speculation, plus the savings so far. The nearer the cost comes to the account, the more it counts.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from breakeven.profile import Bounds
 
 _DAY_S = 86400.0
 _STAYS = 1.2
-"""By how much the account of the arm in place is larger: whoever is there has paid for the roll."""
+"""Factor by which the account of the arm in place is larger: its roll has been paid for."""
 _SHORTER = 0.15
-"""Share of what a standing queue waits by which a roll must shorten it: how long an overload lasts is a guess."""
+"""Share of the time waited in a queue that a roll must save: how long an overload lasts is a guess."""
 _UNBOUNDED = 10.0
-"""Times the request time of the arm in place, from which on a bound says nothing."""
+"""Multiple of the request time of the arm in place beyond which a bound counts as open."""
 _LEAST = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """What a decision may risk and must gain.
+    """Limits on the risk of a decision, and the gain that it requires.
 
     Attributes:
-        margin: least saving, as a share of what the requests take on the arm that is entered.
+        margin: least saving, as a share of the request time on the arm that is entered.
         doubt: standard deviations of the saving that must remain to enter an arm.
-        risk: share of ten days' request time without speculation that one surprise may cost, savings aside: what a
-            user who speculates may lose at the worst.
+        risk: share of ten days' request time without speculation that one surprise may cost, savings aside: the
+            worst loss of a user who speculates.
         day_risk: share of a day's request time without speculation by which the worst hour that it may bring makes it
             longer; None: a day is not bounded by itself.
         jump: factor on the largest load seen that a surprise is taken to reach.
-        carried: share of what none carries beyond which no surprise is reckoned with: nothing helps there.
-        young_s: a past of this length (s) lets a surprise go twice as far beyond it as a long one does, half of it
-            thrice.
+        carried: share of the capacity of no speculation up to which a surprise counts: beyond it no arm helps.
+        young_s: length of a known past (s) with which a surprise may exceed it twice as far as with a long one; thrice with
+            half of it.
         horizon_s: how far ahead savings count (s).
         start_up_s: time that a replica takes to start (s).
         away_share: share of the replicas that are away during a roll; 0 where new ones come first.
-        noticed_s: after which time a roll begins when a load surprises (s): a window of metrics and an evaluation.
+        noticed_s: time until a roll begins after a surprise (s): a window of metrics and an evaluation.
     """
 
     margin: float = 0.03
@@ -79,7 +79,7 @@ class Stakes:
 
     @property
     def roll_s(self) -> float:
-        """How long a roll takes (s)."""
+        """Duration of a roll (s)."""
         return self.start_up_s / self.away_share if self.away_share else self.start_up_s
 
 
@@ -90,7 +90,7 @@ class FittedLaw:
     Attributes:
         prior: its law.
         table: its number in flight.
-        strain: how near it is to what is promised; None where nothing is.
+        strain: ratio of its figures to their limits; None without objectives.
         tokens_per_step: E that was measured live; None: as calibrated.
         calibrated_tokens_per_step: E when the arm was measured; None where it was not.
     """
@@ -103,7 +103,7 @@ class FittedLaw:
 
 
 def fitted_law(one: ArmEvaluation) -> FittedLaw:
-    """What the rule needs of an arm's evaluation."""
+    """An arm's evaluation reduced to what the rule needs."""
     law = one.curve.law
     c1_s, c2_s = float(law.c1), float(law.c2)
     relative = np.asarray(law.covariance, dtype=float) / np.outer((c1_s, c2_s), (c1_s, c2_s))
@@ -118,14 +118,14 @@ def fitted_law(one: ArmEvaluation) -> FittedLaw:
 
 @dataclass(frozen=True, slots=True)
 class LiveLoad:
-    """What a window showed, per replica.
+    """Load and latency of a window, per replica.
 
     Attributes:
         rps: rate (1/s).
         inflight: mean number in flight; None where it was not observed.
         latency_s: mean latency (s); None where it was not observed.
         window_s: length of the window, or the time since the last one if that is shorter (s).
-        requests: that finished in it and tell of the arm's law.
+        requests: finished in it, from which the arm's law may be learned.
         strain: bounds of the largest ratio of a measured quantile to its limit; None where none is known.
     """
 
@@ -139,13 +139,13 @@ class LiveLoad:
 
 @dataclass(frozen=True, slots=True)
 class SavingMemory:
-    """What lasts from one decision to the next.
+    """State kept from one decision to the next.
 
     Attributes:
         running: the arm in place.
         last_switch_s: when it was switched to (s); `None`: never.
         saved: request-seconds per replica that speculation has saved; older ones fade.
-        evidence: what live latency has said about each arm.
+        evidence: evidence of live latency about each arm.
         largest: largest rate that was seen within ten days (1/s per replica), the forecast's past apart.
         backlog: requests that wait.
     """
@@ -160,20 +160,20 @@ class SavingMemory:
 
 @dataclass(frozen=True, slots=True)
 class ArmSaving:
-    """What changing to an arm is expected to do, per replica.
+    """Expected effect of changing to an arm, per replica.
 
     Attributes:
         arm: which.
-        share: of the expected request time that the arm in place takes, what this one spares.
-        taken_sd: standard deviation of the logarithm of what it takes over what the arm in place takes.
-        gross: request-seconds saved over the horizon, and for the rest of a day where all loads seen bear it out.
-        gross_now: requests in flight that it spares at the present load.
+        share: saving as a share of the expected request time on the arm in place.
+        taken_sd: standard deviation of ln(request time on this arm over that on the arm in place).
+        gross: request-seconds saved over the horizon, and for the rest of a day if all loads seen confirm it.
+        gross_now: requests in flight that it saves at the present load.
         least: request-seconds that must be saved, by the margin.
-        net: request-seconds saved, the roll, the margin and what it is worth not to risk a surprise paid.
-        surely_net: the same less `Stakes.doubt` standard deviations of what it is better than staying, or than leaving where
-            that is better already; to leave speculation, the same.
+        net: request-seconds saved, less the roll, the margin and the worth of avoiding a surprise.
+        surely_net: `net` less `Stakes.doubt` standard deviations of the advantage over staying, or over leaving if that pays
+            already; `net` itself for leaving speculation.
         roll_cost: request-seconds that the roll takes.
-        risk: request-seconds that it is worth not to risk a surprise on this arm.
+        risk: worth of avoiding a surprise on this arm (request-seconds).
         uncovered: request-seconds of a surprise on this arm that no account covers.
         carries_rps: rate at which it saturates (1/s).
     """
@@ -192,7 +192,7 @@ class ArmSaving:
     carries_rps: float
 
     def percent(self, confidence: float) -> Estimate:
-        """`share` in percent with two-sided bounds: at most all is spared; open below where the arm may saturate, and may not."""
+        """`share` in percent with two-sided bounds: at most 100; open below if only some draws saturate."""
         taken, factor = (
             1.0 - self.share,
             math.exp(NormalDist().inv_cdf(0.5 + confidence / 2.0) * self.taken_sd),
@@ -203,13 +203,13 @@ class ArmSaving:
 
 @dataclass(frozen=True, slots=True)
 class SavingDecision:
-    """The arm to run from now on, and what each other one would do.
+    """The arm to run from now on, and the effect of each other one.
 
     Attributes:
         arm: the arm.
         options: every other arm than the one in place.
         memory: for the next decision.
-        known: the laws that it rests on, in the order of the question.
+        known: the laws that it rests on, in the order in which they were given.
     """
 
     arm: Arm
@@ -230,10 +230,10 @@ def decide_by_saving(
 
     Args:
         laws: of no speculation, the arm in place and every arm that may run.
-        live: what the last window showed of the arm in place.
+        live: last window of the arm in place.
         ahead: loads that are expected.
         memory: from the last decision.
-        stakes: what may be risked and must be gained.
+        stakes: risk allowed and gain required.
         now_s: current time (s), on the clock of `memory` and `ahead`.
     """
     arms = [one.prior.arm for one in laws]
@@ -250,11 +250,11 @@ def decide_by_saving(
     view.queued = backlog.here > 0.0
     spared = (float(view.now[none].mean()) + backlog.without - held) * live.window_s
     if i == none:
-        # What speculation has left behind, and what waited on the way back, is its cost.
+        # The queue that speculation has left behind, and the waits of the roll back, are its cost.
         lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + stakes.roll_s + LASTS_S
         spared = min(spared, 0.0) if lately else 0.0
     saved = memory.saved * kept + spared
-    options = view.options(i, none, saved)
+    options = view.options(none, saved)
     arm = memory.running
     worth = [one for one in options if one.surely_net > 0.0]
     if worth:
@@ -265,8 +265,7 @@ def decide_by_saving(
         evidence = with_latency(
             memory.evidence,
             known,
-            memory.running,
-            level_s=laws[i].prior.level_s,
+            laws[i].prior,
             expected_s=laws[i].table.parts_s(live.inflight),
             latency_s=live.latency_s,
             requests=live.requests,
@@ -283,9 +282,9 @@ class _Change:
     """Changing from one arm to another, in request-seconds and M draws.
 
     Attributes:
-        saving: what requests take less.
-        roll: what the roll takes.
-        safer: what it is worth to risk less of a surprise; below 0 where more is risked.
+        saving: saved by requests.
+        roll: taken by the roll.
+        safer: worth of risking less of a surprise; below 0 if more is risked.
     """
 
     saving: FloatArray
@@ -294,7 +293,7 @@ class _Change:
 
     @property
     def drawn(self) -> FloatArray:
-        """All of it together; shape (M,)."""
+        """Sum of all three; shape (M,)."""
         return self.saving - self.roll + self.safer
 
 
@@ -311,7 +310,7 @@ class _View:
     running: int
     queued: bool = False
     tails: FloatArray = field(init=False)
-    """What users see of the arm in place over what its law says, shape (M, 1)."""
+    """Measured ratios to limits on the arm in place over those by its law, shape (M, 1)."""
     now: FloatArray = field(init=False)
     """In flight at the present rate, shape (A, M)."""
     fewer: FloatArray = field(init=False)
@@ -319,11 +318,11 @@ class _View:
     taken: FloatArray = field(init=False)
     """In flight on average over the expected loads, queues apart, shape (A, M)."""
     expected: FloatArray = field(init=False)
-    """The same, where what misses an objective counts several times, shape (A, M)."""
+    """`taken`, with loads that miss an objective counted several times, shape (A, M)."""
     usual: FloatArray = field(init=False)
     """In flight on average over all loads that were seen, shape (A, M)."""
     seen: FloatArray = field(init=False)
-    """The same, queues and objectives apart, shape (A, M)."""
+    """`usual` without queues and objectives, shape (A, M)."""
     carries: FloatArray = field(init=False)
     """Saturation (1/s), shape (A, M)."""
 
@@ -333,14 +332,14 @@ class _View:
         tables = [law.table for law in self.laws]
         fewer_rps = self.live.rps / (1.0 - self.stakes.away_share)
         asked = np.concatenate([[self.live.rps, fewer_rps], rates, past_rates])
-        # What waits in queues is reckoned along the paths of the load.
+        # Waits in queues are calculated along the paths of the load.
         held, past = in_flight(tables, asked, self.factors, 0.0), 2 + len(rates)
         self.now, self.fewer, self.taken = held[:, :, 0], held[:, :, 1], held[:, :, 2:past] @ shares
         self.tails = self._tails()
         counted = held * self._weights(held)
         self.expected = counted[:, :, 2:past] @ shares
         self.carries = np.stack([one.saturations(self.factors[:, i]) for i, one in enumerate(tables)])
-        # Of all the past no path is kept: a load beyond what an arm carries is taken to last for an hour.
+        # No path is kept of all the past: a load beyond an arm's capacity is taken to last for an hour.
         queued = np.maximum(past_rates - FULL * self.carries[..., None], 0.0) * (LASTS_S / 2.0)
         self.usual = (counted[:, :, past:] + queued) @ past_shares
         self.seen = held[:, :, past:] @ past_shares
@@ -352,7 +351,7 @@ class _View:
         return tail_factor(strain.at(self.now[self.running][:, None], factors), self.live.strain)
 
     def _weights(self, held: FloatArray) -> FloatArray:
-        """How much a request in flight counts; shape of `held`, (A, M, X)."""
+        """Weight of a request in flight; shape of `held`, (A, M, X)."""
         return np.stack(
             [
                 np.ones_like(among)
@@ -362,35 +361,35 @@ class _View:
             ]
         )
 
-    def options(self, i: int, none: int, saved: float) -> tuple[ArmSaving, ...]:
-        """What changing from arm `i` to each other one would do."""
-        risks, uncovered = self.surprises(none, saved, i)
-        stay, rolled = self._waited(i)
-        changes = [self._change(i, b, stay - rolled[b], risks[i] - risks[b]) for b in range(len(self.laws))]
-        # Leaving an arm that loses needs no doubt: then another arm is held against no speculation, else against staying.
+    def options(self, none: int, saved: float) -> tuple[ArmSaving, ...]:
+        """Effects of changing from the arm in place to each other one."""
+        i = self.running
+        risks, uncovered = self.surprises(none, saved)
+        stay, rolled = self._waited()
+        changes = [self._change(b, stay - rolled[b], risks[i] - risks[b]) for b in range(len(self.laws))]
+        # If leaving pays already, another arm is compared with no speculation, else with staying.
         leaving = changes[none].drawn
         instead = leaving if i != none and float(leaving.mean()) > 0.0 else np.zeros_like(leaving)
         return tuple(
-            self._option(
-                i, b, change, instead, uncovered[i] == 0.0, (stay, rolled[b]), (risks[b], uncovered[b])
-            )
+            self._option(b, change, instead, uncovered[i] == 0.0, (stay, rolled[b]), (risks[b], uncovered[b]))
             for b, change in enumerate(changes)
             if b != i
         )
 
-    def _change(self, i: int, b: int, spared: FloatArray, safer: float) -> _Change:
-        """Changing from arm `i` to `b`, which spares so much of the waiting and is safer by so much.
+    def _change(self, b: int, spared: FloatArray, safer: float) -> _Change:
+        """The change to arm `b`, which saves so much of the waiting and is safer by so much.
 
-        While requests queue, a roll is for what it spares these. Every other gain can wait, and is the same when they are
-        served, without a queue that grows on the replicas that are left.
+        While requests queue, only the waiting that a roll saves counts. Every other gain can wait until they are served, and
+        is then the same without a queue that grows on the remaining replicas.
         """
         if self.queued:
-            return _Change(spared, self._roll_cost(i, b), min(safer, 0.0))
-        return _Change(self._saving(i, b) + spared, self._roll_cost(i, b), safer)
+            return _Change(spared, self._roll_cost(b), min(safer, 0.0))
+        return _Change(self._saving(b) + spared, self._roll_cost(b), safer)
 
-    def _waited(self, i: int) -> tuple[FloatArray, FloatArray]:
-        """Request-seconds in queues: on arm `i` (M,), and after a roll to each arm (A, M), from what waits now."""
-        stakes, paths = self.stakes, np.array(self.ahead.paths or ((self.ahead.mean_rps,),))
+    def _waited(self) -> tuple[FloatArray, FloatArray]:
+        """Request-seconds in queues: on the arm in place (M,), and after a roll to each arm (A, M), with the present queue."""
+        i, stakes = self.running, self.stakes
+        paths = np.array(self.ahead.paths or ((self.ahead.mean_rps,),))
         every_s = stakes.horizon_s / paths.shape[1]
         held = self.now[i] if self.live.inflight is None else self.live.inflight
         waits = np.maximum(held - self.now[i], 0.0)
@@ -404,21 +403,22 @@ class _View:
             waited_along(paths, rolling * meanwhile + (1.0 - rolling) * full, every_s, waits),
         )
 
-    def surprises(self, none: int, saved: float, i: int) -> tuple[FloatArray, FloatArray]:
-        """What a surprise costs on each arm more than on none: what it is worth to avoid that, and what no account covers; (A,)."""
+    def surprises(self, none: int, saved: float) -> tuple[FloatArray, FloatArray]:
+        """Cost of a surprise on each arm above that on none: the worth of avoiding it, and the part no account covers; (A,)."""
+        i = self.running
         stakes, safe, largest_rps = self.stakes, self.carries[none], max(self.largest_rps, _LEAST)
-        # The less is known of the past, the further beyond it a load may go: a reason not to enter, and none to leave.
+        # The shorter the known past, the further a load may exceed it: a reason not to enter an arm, and none to leave it.
         beyond = np.full((len(self.laws), 1), 1.0 + stakes.young_s / max(self.ahead.known_s, 1.0))
         beyond[i] = 1.0
-        # Nobody goes by a load that leaves no arm any room, unless it was seen.
+        # A load that no arm carries does not count, unless it was seen.
         most = np.maximum(stakes.carried * safe, np.minimum(largest_rps, safe))
         rps = np.minimum((1.0 + (stakes.jump - 1.0) * beyond) * largest_rps, most)
-        # Day and night alike: a cost that changed with the hour would drive an arm out and in again.
+        # The same by day and night: a cost that changed with the hour would make an arm leave and come back every day.
         shares, rates = _arrays(self.ahead.seen)
         jump = Jump(rps, float(shares @ rates), stakes.roll_s, stakes.away_share, stakes.noticed_s)
         waited = jump.waited(self.carries, safe) - jump.waited(np.broadcast_to(safe, rps.shape), safe)
         costs = np.maximum(waited.mean(axis=-1), 0.0)
-        # A service that may jump further than others is a larger one than was seen so far: its ten days take more.
+        # A service whose load may jump further than usual is larger than seen so far: its ten days take more request time.
         larger = np.maximum(rps.mean(axis=-1) / (stakes.jump * largest_rps), 1.0)
         accounts = np.maximum(
             stakes.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST
@@ -426,14 +426,15 @@ class _View:
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
         if stakes.day_risk is not None:
-            risks = np.maximum(risks, self._days(none, i, float(shares @ rates), stakes.day_risk))
+            risks = np.maximum(risks, self._days(none, float(shares @ rates), stakes.day_risk))
         return risks, np.maximum(costs - accounts, 0.0)
 
-    def _days(self, none: int, i: int, mean_rps: float, share: float) -> FloatArray:
+    def _days(self, none: int, mean_rps: float, share: float) -> FloatArray:
         """Worth of not risking the worst hour of a day on each arm (request-seconds a day); (A,)."""
+        i = self.running
         levels = np.array([law.prior.c1_s / law.prior.c2_s for law in self.laws])
         half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
-        # A service that is young may meet anything: a reason not to enter, and none to leave.
+        # A young service may meet any load: a reason not to enter an arm, and none to leave it.
         known_days = self.ahead.known_s / self.stakes.young_s if self.stakes.young_s else 1.0
         most = np.full(len(self.laws), credible_rps(self.largest_rps, mean_rps, known_days))
         most[i] = credible_rps(self.largest_rps, mean_rps, 1.0)
@@ -442,7 +443,6 @@ class _View:
 
     def _option(
         self,
-        i: int,
         b: int,
         change: _Change,
         instead: FloatArray,
@@ -450,7 +450,7 @@ class _View:
         waited: tuple[FloatArray, FloatArray],
         surprise: tuple[float, float],
     ) -> ArmSaving:
-        stakes = self.stakes
+        i, stakes = self.running, self.stakes
         least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
         if self.queued:
             covered, least = True, _SHORTER * float(waited[0].mean())
@@ -459,7 +459,7 @@ class _View:
         doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
         ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
-        # Of the means, as the saving is: the mean of ratios may have another sign.
+        # The ratio of the means, as for the saving: the mean of ratios may have another sign.
         share = 1.0 - float(taken[1].mean()) / max(float(taken[0].mean()), _LEAST)
         return ArmSaving(
             self.laws[b].prior.arm,
@@ -476,22 +476,22 @@ class _View:
             float(self.carries[b].mean()),
         )
 
-    def _roll_cost(self, i: int, b: int) -> FloatArray:
-        """Request-seconds: what starts up serves nothing, and more are in flight on what is left.
+    def _roll_cost(self, b: int) -> FloatArray:
+        """Request-seconds of a roll: replicas that start up serve nothing, and more requests are in flight on the others.
 
         Half of the roll is spent on the old arm, half on the new one, all of it with replicas away.
         """
-        stakes, left = self.stakes, 1.0 - self.stakes.away_share
+        i, stakes, left = self.running, self.stakes, 1.0 - self.stakes.away_share
         more = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0)
         return np.asarray(stakes.start_up_s * self.now[i] + more * stakes.roll_s)
 
-    def _saving(self, i: int, b: int) -> FloatArray:
-        """Request-seconds, queues apart: over the horizon, and for the rest of a day as all loads seen have it.
+    def _saving(self, b: int) -> FloatArray:
+        """Request-seconds saved, queues apart: over the horizon, and for the rest of a day at all loads seen.
 
         By the horizon alone a roll that pays within half a day is never made, however long the load has been constant.
-        The rest of the day counts where it says the same as the horizon: else there is time to change again.
+        The rest of the day counts if its sign is that of the horizon: else there is time to change again.
         """
-        soon, usually = (held[i] - held[b] for held in (self.expected, self.usual))
+        soon, usually = (held[self.running] - held[b] for held in (self.expected, self.usual))
         lasting = np.where(soon * usually > 0.0, usually, 0.0)
         horizon_s = self.stakes.horizon_s
         return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))

@@ -1,4 +1,4 @@
-"""Requests that wait where more come than can leave: capacity against rate, nothing else."""
+"""Requests that wait because more arrive than can leave: capacity against rate, nothing else."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 from breakeven.laws.arrays import FloatArray
 
 _LEAST_DRAIN = 0.02
-"""Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is another subject."""
+"""Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is not treated here."""
 
 
 _MISSING = 0.25
-"""Share of a queue of which fewer are in flight where it does not stand: the arm carries more than its law says."""
+"""Share of a calculated queue; with fewer requests in flight there is no queue, and the arm carries more than its law says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Requests that wait, per replica, by what came and what laws carry: latency has no say in it.
+    """Requests that wait, per replica, calculated from arrivals and the capacity by laws, without latency.
 
     A rule that looked at the latency of a window would leave out the windows that contradict a law.
 
     Attributes:
         here: on the arm in place.
-        without: on no speculation, had it run all along.
-        stood_s: when one last stood here (s); None: never.
+        without: on no speculation, if it had run all the time.
+        stood_s: when there was last a queue here (s); None: never.
     """
 
     here: float = 0.0
@@ -33,12 +33,12 @@ class Backlog:
     stood_s: float | None = None
 
     def after(self, rps: float, carries_rps: tuple[float, float], during_s: float, now_s: float) -> Backlog:
-        """The same at the end of a time.
+        """The backlog at the end of an interval.
 
         Args:
-            rps: what came (1/s).
-            carries_rps: what the arm in place carries, and no speculation (1/s).
-            during_s: how long (s).
+            rps: arrivals (1/s).
+            carries_rps: capacity of the arm in place, and of no speculation (1/s).
+            during_s: length of the interval (s).
             now_s: its end (s).
         """
         here, without = (
@@ -48,12 +48,12 @@ class Backlog:
         return Backlog(here, without, now_s if here > 0.0 else self.stood_s)
 
     def seen(self, inflight: float | None) -> Backlog:
-        """The same without queues if the one here does not stand."""
+        """The backlog, empty if the number in flight contradicts the queue here."""
         gone = inflight is not None and inflight < _MISSING * self.here
         return Backlog() if gone else self
 
     def teaches(self, window_s: float, now_s: float) -> bool:
-        """Whether a window met no queue: one that stood before it is worked off within it."""
+        """Whether a window met no queue, not even the rest of an earlier one."""
         return not self.here and (self.stood_s is None or not 0.0 <= now_s - self.stood_s <= window_s)
 
 
@@ -62,8 +62,8 @@ class FluidQueue:
     """Requests that wait, per replica, in M draws.
 
     Attributes:
-        length: how many wait now; shape (M,).
-        waited: what they and those before them have waited together (request-seconds); shape (M,).
+        length: requests that wait now; shape (M,).
+        waited: time waited so far by all requests together (request-seconds); shape (M,).
     """
 
     length: FloatArray
@@ -71,29 +71,29 @@ class FluidQueue:
 
     @classmethod
     def empty(cls, like: FloatArray) -> FluidQueue:
-        """Nobody waits; of the shape of an array."""
+        """An empty queue of the shape of an array."""
         return cls(np.zeros_like(like), np.zeros_like(like))
 
     def grow(self, surplus_rps: FloatArray, during_s: float) -> FluidQueue:
-        """What comes more than can leave, or less: a queue ends at nothing."""
+        """The queue after a time at a surplus of arrivals over departures, which may be negative; never shorter than 0."""
         ends = np.maximum(self.length + surplus_rps * during_s, 0.0)
-        # Where the queue empties within the time, only the triangle until then has waited.
+        # If the queue empties within the time, only the triangle until then has waited.
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.where(surplus_rps < 0.0, np.minimum(-self.length / surplus_rps, during_s), during_s)
         return FluidQueue(ends, self.waited + (self.length + ends) / 2.0 * until)
 
     def drained(self, carried_rps: FloatArray, rate_rps: FloatArray | float) -> FloatArray:
-        """All that waits until nothing is left."""
+        """Request-seconds waited until the queue is empty."""
         shrinks = np.maximum(carried_rps - rate_rps, _LEAST_DRAIN * carried_rps)
         return np.asarray(self.waited + self.length**2 / (2.0 * shrinks))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outflow:
-    """How many requests leave a replica, by how many are in flight: carries_rps * n / (n + half).
+    """Rate at which requests leave a replica with n in flight: carries_rps * n / (n + half).
 
-    The law's own flow. A fluid that leaves at full rate has no queue at capacity: no speculation would take no time there,
-    and every other arm infinitely longer.
+    This is the law's own rate. A fluid that leaves at full rate has no queue at capacity: no speculation would take no time
+    there, and every other arm infinitely longer.
 
     Attributes:
         carries_rps: rate that no number in flight exceeds (1/s); shape (..., M).
@@ -121,7 +121,7 @@ class Outflow:
         return inflight, taken
 
     def drained(self, waiting: FloatArray, rps: FloatArray | float) -> FloatArray:
-        """Request-seconds until nobody waits any more."""
+        """Request-seconds until no request waits any more."""
         empty = FluidQueue(np.maximum(waiting, 0.0), np.zeros_like(waiting))
         return empty.drained(self.carries_rps, rps)
 
@@ -133,16 +133,16 @@ def waited_along(
 
     Args:
         rates_rps: along each of P paths, T times each (1/s); shape (P, T).
-        carried_rps: what leaves at most (1/s), per draw and time; shape (..., T), or (..., 1) where it never changes.
+        carried_rps: capacity (1/s), per draw and time; shape (..., T), or (..., 1) if it never changes.
         every_s: between two times (s).
-        before: how many wait at the start; broadcasts with (...).
+        before: requests that wait at the start; broadcasts with (...).
     """
     waiting = np.asarray(before, dtype=float)[..., None, None]
     if float(rates_rps.max()) <= float(carried_rps.min()) and not waiting.any():
         return np.zeros(carried_rps.shape[:-1])
     carried = carried_rps[..., None, :]
     come = np.cumsum((rates_rps - carried) * every_s, axis=-1)
-    # A queue that is never less than nothing: what came since the moment at which least had come.
+    # A queue is never negative: it holds the surplus since the moment at which the cumulated surplus was lowest.
     length = np.maximum(waiting + come, come - np.minimum.accumulate(come, axis=-1))
     last = FluidQueue(length[..., -1], length.sum(axis=-1) * every_s)
     return np.asarray(last.drained(carried[..., -1], rates_rps.mean(axis=-1)).mean(axis=-1))

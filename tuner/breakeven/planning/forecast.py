@@ -1,6 +1,6 @@
-"""Loads that the past lets expect, and how far it has shown what can come.
+"""Loads that are expected from the past, and the largest load that it has shown.
 
-Four equal parts of what is expected: the present load, the last hours, and what followed this time of day on each of
+The expectation has equal parts: the present load, the last hours, and the loads that followed this time of day on each of
 the days before. A decision by the present load alone enters an arm in every valley and leaves it, saturated, at every
 peak; one by the mean of all days does not see that today is another day.
 """
@@ -20,20 +20,20 @@ from breakeven.planning.surprise import LASTS_S
 
 _DAY_S = 86400.0
 _TIMES = 48
-"""Of a path: every five minutes of four hours."""
+"""Rates of a path: one for every five minutes of four hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the past says about loads to come.
+    """Loads to come, as expected from the past.
 
     Attributes:
         expected: over the horizon, with the share of its time; shares sum to 1.
-        seen: all of the past that is known, likewise.
+        seen: all of the known past, in the same form.
         largest_rps: highest rate in it (1/s per replica).
-        known_s: of how much time the past is known (s); gaps do not count.
-        paths: the same expectation in the order of time, as many equally likely ways, each with as many rates (1/s per
-            replica) at equal distances over the horizon. Empty: the mean all along.
+        known_s: length of the known past (s); gaps do not count.
+        paths: the same expectation as equally likely courses of the rate (1/s per replica) at equal distances over the
+            horizon. Empty: the mean all the time.
     """
 
     expected: tuple[ExpectedLoad, ...]
@@ -69,7 +69,7 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
     days = max(math.floor((now_s - first_s) / _DAY_S), 0)
     starts = [now_s - horizon_s, *(now_s - day * _DAY_S for day in range(1, days + 1))]
     places = [(bisect_right(past.end_s, at_s), bisect_right(past.end_s, at_s + horizon_s)) for at_s in starts]
-    # A gap of hours is no load: where less than half of a span is known, nothing is.
+    # A gap of hours is no load: a span of which less than half is known is left out.
     step_s = _step_s(past.end_s)
     half = 0.5 * horizon_s / step_s
     places = [
@@ -78,7 +78,7 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
         if first < last and (day == 0 or last - first >= half)
     ]
     parts = [expected_loads(way) for way in ([now_rps], *(past.rps[first:last] for first, last in places))]
-    # Means of equal parts of each span, from what came until then.
+    # Means of equal parts of each span, from cumulated rates.
     come = np.cumsum([0.0, *past.rps])
     edges = np.array([np.linspace(first, last, _TIMES + 1) for first, last in places]).reshape(-1, _TIMES + 1)
     means = np.diff(np.interp(edges, np.arange(len(come)), come)) / np.diff(edges)

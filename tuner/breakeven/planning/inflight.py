@@ -1,7 +1,7 @@
-"""How many requests an arm holds in flight at a load, whatever its latency curve looks like.
+"""Number of requests that an arm holds in flight at a load, for any latency curve.
 
-By Little's law requests in flight are request-seconds per second: what the requests of a fleet wait, per replica. Rates
-near and beyond saturation have an answer too: there a queue grows for as long as such a load is taken to last.
+By Little's law requests in flight are request-seconds per second, per replica. Rates near and beyond saturation have a
+number too: there a queue grows for as long as such a load is taken to last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KNOTS = 48
 FULL = 0.97
 """Share of saturation up to which the law's number in flight is reached while a load lasts; beyond it a queue grows."""
 _LASTS_S = 3600.0
-"""How long a load beyond that is taken to last (s)."""
+"""Time (s) for which a load beyond that is taken to last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +38,10 @@ class InflightTable:
     saturation_rps: float
 
     def parts_s(self, others: float) -> tuple[float, float]:
-        """Latency (s) among others in flight: that of a lone request, and what company adds."""
+        """Latency (s) among others in flight: that of a lone request, and the part that the others add."""
         alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
         latency_s = float(np.interp(others, self.others, self.latency_s))
-        # A table that stands still beyond its end makes an engine with a long queue look slower than it is.
+        # A table that is constant beyond its end would make an engine with a long queue look slower than it is.
         beyond = max(others - float(self.others[-1]), 0.0) / self.saturation_rps
         return alone_s, latency_s + beyond - alone_s
 

@@ -1,4 +1,4 @@
-"""What is known of the speedup of the arm in place: the profile's laws as live latency has corrected them, with what doubt is left."""
+"""Speedup of the arm in place by the profile's laws as live latency has corrected them, with the remaining doubt."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def known_speedup(
     now_s: float,
     confidence: float,
 ) -> Estimate | None:
-    """The speedup at a rate by the laws that decisions rest on; None where it has none: saturated, idle, or no such law.
+    """The speedup at a rate by the laws that decisions rest on; None if there is none: saturated, idle, or no such law.
 
     Args:
         laws: of no speculation, the arm and all others that have evidence.
-        evidence: what live latency has said about each.
+        evidence: evidence of live latency about each.
         arm: a speculative one.
         rps: rate per replica (1/s).
         now_s: on the clock of the evidence (s).

@@ -1,11 +1,11 @@
-"""What live latency teaches about the laws of all arms: a factor on C1 and one on C2 of each, with their doubt.
+"""Laws of all arms learned from live latency: a factor on C1 and one on C2 of each, with their doubt.
 
-A profile errs in three ways: its fit has a covariance, every arm has an error of its own (another day, another node),
-and all arms share one (other requests than those that were measured). The live latency of the arm in place therefore
-says something about all of them, and most about itself. One factor per arm would not do: a slope that is 20 % wrong
-looks right at the load at which it was last seen, and saturates at the next.
+A profile errs in three ways. Its fit has a covariance. Every arm has an error of its own (another day, another node). All
+arms share one (other requests than those that were measured). The live latency of the arm in place is therefore
+evidence about all of them, and most about itself. One factor per arm is not enough: a slope that is 20 % wrong looks
+right at the load at which it was last seen, and saturates at the next.
 
-Gaussian in the logarithms of the factors, kept in information form: each arm that ever ran has five numbers, and the
+The factors are Gaussian in their logarithms, kept in information form: each arm that ever ran has five numbers, and the
 rest follows from the profile.
 """
 
@@ -24,26 +24,26 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
 
 _SHARED_SD = 0.10
-"""Of what all arms have in common: live requests are not those of the calibration."""
+"""Standard deviation of the error that all arms share: live requests are not those of the calibration."""
 _FAMILY_SD = 0.03
-"""Of what the draft lengths of one drafter have in common."""
+"""Standard deviation of the error that the draft lengths of one drafter share."""
 _OWN_SD = 0.02
-"""Of what a fit cannot know about its own arm: two runs of the same engine differ by as much."""
+"""Standard deviation of an arm's own error beside its fit's: two runs of the same engine differ by as much."""
 _NOISE_SD = 0.04
 _REQUEST_SD = 1.0
-"""Of the latency of one request: answers are of any length."""
+"""Relative standard deviation of the latency of one request: answers are of any length."""
 INDEPENDENT_S = 1800.0
-"""Live means of windows within this time err alike: their loads and texts are the same."""
+"""Live means of windows within this time err in the same way: their loads and texts are the same."""
 _FORGOTTEN_S = 7 * 86400.0
 _CONVERTED_SD = 0.5
-"""Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors: other texts cost what they cost."""
+"""Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors."""
 _SURPRISING_SD = 3.0
 _DRAWS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one arm's live latency has said about the logarithms (u1, u2) of its factors.
+    """Evidence of one arm's live latency about the logarithms (u1, u2) of its factors.
 
     Attributes:
         precision: of (u1, u1), (u1, u2) and (u2, u2).
@@ -58,17 +58,17 @@ class Evidence:
     level_s: tuple[float, float] | None = None
 
     def faded(self, now_s: float) -> Evidence:
-        """The same, older: engines and requests change."""
+        """The evidence as it counts later: it fades, because engines and requests change."""
         kept = math.exp(-max(now_s - self.at_s, 0.0) / _FORGOTTEN_S)
         a, b, c = self.precision
         pull = (self.pull[0] * kept, self.pull[1] * kept)
         return replace(self, precision=(a * kept, b * kept, c * kept), pull=pull, at_s=now_s)
 
     def converted(self, level_s: tuple[float, float]) -> Evidence:
-        """The same about a law that was converted to other conditions since: in as much more doubt as that moved it.
+        """The evidence for the law converted to other conditions, with more doubt the further the conversion moved it.
 
-        What was measured at one acceptance says what requests take there. That they take what the conversion says at another
-        one is the profile's word, and without this doubt hours of the one would outweigh what is measured at the other.
+        A latency measured at one acceptance is evidence there. At another one it rests on the profile's conversion. Without
+        this doubt, hours at the one would outweigh measurements at the other.
         """
         doubt, precision = np.diag(self._moved(level_s)), self._matrix
         kept = np.linalg.inv(np.eye(2) + precision @ doubt)
@@ -77,7 +77,7 @@ class Evidence:
         return replace(self, precision=(a, b, c), pull=(p, q), level_s=level_s)
 
     def strayed(self, level_s: tuple[float, float]) -> bool:
-        """Whether that doubt outweighs what it says."""
+        """Whether the doubt of the conversion outweighs the evidence."""
         return float(self._moved(level_s) @ np.diag(self._matrix)) > 1.0
 
     @property
@@ -86,7 +86,7 @@ class Evidence:
         return np.array([[a, b], [b, c]])
 
     def _moved(self, level_s: tuple[float, float]) -> FloatArray:
-        """Variances of what a conversion since then may have got wrong."""
+        """Variances of the error of a conversion since then."""
         return np.asarray((_CONVERTED_SD * np.log(np.divide(level_s, self.level_s or level_s))) ** 2)
 
 
@@ -127,8 +127,8 @@ class LearnedLaws:
 
     def draws(self) -> FloatArray:
         """Factors on C1 and C2, drawn: shape (M, A, 2); the same for every decision, and for every order of the arms."""
-        # By Cholesky, not by eigenvectors: these turn, or change sign, where the covariance moves a little, and a cost that
-        # few draws bear would jump with them. Its rows depend on the order, so that there is one for each set of arms.
+        # By Cholesky, not by eigenvectors: these turn, or change sign, if the covariance moves a little, and costs would jump
+        # with them. The rows of Cholesky depend on the order of the arms, so they are sorted.
         order = sorted(range(len(self.arms)), key=lambda place: self.arms[place].name)
         places = np.array([[2 * place, 2 * place + 1] for place in order]).ravel()
         spread = np.linalg.cholesky(self.covariance[np.ix_(places, places)])
@@ -145,8 +145,8 @@ _LEVELS /= math.sqrt(float((_LEVELS**2).mean()))
 def _standard(name: str) -> FloatArray:
     """Standard normal numbers for both factors of an arm, in pairs of opposite sign; shape (M, 2).
 
-    Dealt by name: dealt by position, the order in which arms are listed would decide. The name deals the order of levels
-    that are the same for all: of eight random numbers the variance is half of what it should be for one name, twice for another.
+    They depend on the arm's name and not on its position, so that the order of the arms does not matter. The name decides the
+    order of levels that all arms share, because eight random numbers would have half the variance or twice.
     """
     random = np.random.default_rng(zlib.crc32(name.encode()))
     half = np.stack(
@@ -156,7 +156,7 @@ def _standard(name: str) -> FloatArray:
 
 
 def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s: float) -> LearnedLaws:
-    """What is known of all arms: the profile, and what was seen live."""
+    """Laws of all arms from the profile and the live evidence."""
     size = 2 * len(priors)
     levels_s = {one.arm: one.level_s for one in priors}
     seen = {
@@ -183,11 +183,10 @@ def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s:
 
 
 def _family_variances(priors: Sequence[LawPrior], seen: Mapping[Arm, Evidence]) -> dict[str, float]:
-    """Variance of what the draft lengths of a drafter, alone and in company, have in common.
+    """Variance of the error that the draft lengths of a drafter share, alone and among others.
 
-    As wrong as a drafter was seen to be against no speculation, so wrong may it be where it was not seen yet: a drafter that
-    is half as fast alone as it was measured does not carry what it was measured to carry. By the usual 3 % no such thing
-    would ever be believed.
+    The error of a drafter seen against no speculation is possible at loads that were not seen yet too: a drafter that is half
+    as fast alone as measured does not carry its measured load. The usual 3 % would hardly allow such an error.
     """
     none = _level(seen.get(NO_SPECULATION))
     variances: dict[str, float] = {}
@@ -199,7 +198,7 @@ def _family_variances(priors: Sequence[LawPrior], seen: Mapping[Arm, Evidence]) 
 
 
 def _level(seen: Evidence | None) -> tuple[float, float]:
-    """The one logarithm of a factor on both coefficients that fits what was seen, and its variance; (0, 0) without any."""
+    """Logarithm of one factor on both coefficients that fits the evidence, and its variance; (0, 0) without any."""
     if seen is None:
         return 0.0, 0.0
     a, b, c = seen.precision
@@ -210,27 +209,26 @@ def _level(seen: Evidence | None) -> tuple[float, float]:
 def with_latency(
     evidence: Mapping[Arm, Evidence],
     laws: LearnedLaws,
-    arm: Arm,
+    prior: LawPrior,
     *,
-    level_s: tuple[float, float],
     expected_s: Sequence[float],
     latency_s: float,
     requests: float,
     now_s: float,
 ) -> dict[Arm, Evidence]:
-    """Add one window's mean latency of the arm in place.
+    """The evidence with one more window's mean latency of the arm in place.
 
     Args:
-        evidence: so far.
-        laws: what was known before this window.
-        arm: in place.
-        level_s: C1 and C2 of its law, as converted to the present acceptance and lengths.
-        expected_s: what the profile expects of the window (s): of a lone request, and what the company that was met adds.
-            Read off the arm's curve: off a straight line near it, what bends looks like an engine that changed.
+        evidence: before.
+        laws: as known before this window.
+        prior: law of the arm in place, as converted to the present acceptance and lengths.
+        expected_s: latency of the window by the profile (s): that of a lone request, and the part that the others add.
+            Both come from the arm's curve: with a straight line near it, a bend would look like an engine that changed.
         latency_s: mean latency (s).
         requests: that it is a mean of, above 0.
         now_s: end of the window (s).
     """
+    arm, level_s = prior.arm, prior.level_s
     place = 2 * laws.arms.index(arm)
     mean = laws.mean[place : place + 2]
     parts = np.asarray(expected_s) * np.exp(mean)
@@ -240,7 +238,7 @@ def with_latency(
     share = parts / predicted_s
     surprise = math.log(latency_s / predicted_s)
     before = evidence.get(arm)
-    # The first window of an arm, or at another acceptance, says as much as the next half hour of them: they err alike.
+    # The first window of an arm, or at another acceptance, counts as a whole half hour: its windows err in the same way.
     if before is None or before.strayed(level_s):
         news = 1.0
     else:
@@ -250,7 +248,7 @@ def with_latency(
     variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / requests
     doubt = float(share @ laws.covariance[place : place + 2, place : place + 2] @ share)
     if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
-        # One strange window is a strange window; several are a strange engine.
+        # One surprising window counts less; several in a row show that the engine has changed.
         variance *= 4.0
     towards = surprise + float(share @ mean)
     before = (before or Evidence(level_s=level_s)).faded(now_s)

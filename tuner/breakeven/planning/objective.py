@@ -1,4 +1,4 @@
-"""What a service promises (SLO), and which of it an arm does not keep."""
+"""Objectives of a service (SLO), and those that an arm does not keep."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Slo:
 
     @property
     def is_set(self) -> bool:
-        """Whether anything is promised."""
+        """Whether there is any objective."""
         return any(limit is not None for limit in (self.e2e_s, self.ttft_s, self.tpot_s))
 
     def missed(self, at: Prediction) -> tuple[str, ...]:
         """Name the limits that these latencies do not keep, as `TPOT p95 48 ms > 40 ms`; a saturated arm keeps none.
 
         Where a quantile was not measured its mean counts, which is then named, as `TPOT mean 48 ms > 40 ms`; a figure
-        that was never measured (`None` while the latency exists) cannot be held against the arm. `unmeasured` tells both.
+        that was never measured (`None` while the latency exists) cannot be held against the arm. `unmeasured` names both.
         """
         if at.latency_s is None:
             return ("saturated",) if self.is_set else ()
@@ -63,7 +63,7 @@ class Slo:
         )
 
     def worst_ratio(self, at: Prediction) -> float:
-        """The largest ratio of a figure to its limit: above 1 one is missed; 0 without a figure, NaN where one is not a number."""
+        """The largest ratio of a figure to its limit: above 1 a limit is missed; 0 without a figure, NaN if any is not a number."""
         ratios = [one.value / one.limit for one in self._limits(at) if one.value is not None]
         return math.nan if any(map(math.isnan, ratios)) else max(ratios, default=0.0)
 
@@ -80,7 +80,7 @@ class Slo:
         )
 
     def lacks(self, at: Prediction) -> bool:
-        """Whether a limit is about a figure of which nothing was measured."""
+        """Whether the figure of a limit was not measured at all."""
         return at.latency_s is not None and any(one.value is None for one in self._limits(at))
 
     def _limits(self, at: Prediction) -> tuple[_Limit, ...]:

@@ -1,7 +1,7 @@
-"""How near an arm is to what is promised, so that an objective is part of its cost and not a gate beside it.
+"""Strain: the ratio of an arm's figures to their limits, so that objectives are part of its cost.
 
-Request time at a load that misses an objective counts several times. An arm that keeps what another one misses is then
-worth entering although it is slower, and of two that both miss it the faster one is.
+Request time at a load that misses an objective counts several times. An arm that keeps an objective that another one
+misses is then worth entering although it is slower. If both miss it, the faster one is.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from breakeven.profile import Bounds, LoadPoint, Profile
 from breakeven.profile.curves import Curve
 
 _MISSED_COUNTS = 10.0
-"""Times that request time counts where an objective is missed: a promise outweighs any speed that speculation gives."""
+"""Factor on request time if an objective is missed: an objective outweighs any speedup of speculation."""
 _KNOTS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectiveStrain:
-    """The worst ratio of a promised figure to its limit, against others in flight.
+    """The worst ratio of a figure to its limit, against others in flight.
 
     Attributes:
         others: mean number of others in flight, ascending from 0; shape (K,).
@@ -36,12 +36,12 @@ class ObjectiveStrain:
     alone_share: FloatArray
 
     def weights(self, inflight: FloatArray, factors: FloatArray, tails: FloatArray) -> FloatArray:
-        """How much a request in flight counts.
+        """Weight of a request in flight.
 
         Args:
             inflight: mean number in flight, drawn at several loads; shape (M, X).
             factors: on C1 and C2, shape (M, 2).
-            tails: on the ratio, by what users see of the arm in place, shape (M, 1).
+            tails: factor on the ratio (`tail_factor` of the arm in place), shape (M, 1).
         """
         return np.where(tails * self.at(inflight, factors) > 1.0, _MISSED_COUNTS, 1.0)
 
@@ -53,14 +53,14 @@ class ObjectiveStrain:
 
 
 def tail_factor(expected: FloatArray, measured: Bounds | None) -> FloatArray:
-    """By what a ratio of law and mean latency must be multiplied to be one that was measured.
+    """Factor that brings a predicted ratio within the bounds of the measured one.
 
-    It is as near to 1 as the bounds of the measurement allow: a prediction within them stands. Long answers and bursts
-    stretch the tail whichever arm runs, so the factor is that of all arms; what is wrong with one arm alone shows in its mean.
+    It is as near to 1 as these bounds allow: a prediction within them stays. Long answers and bursts stretch the tail
+    whichever arm runs, so the factor holds for all arms; an error of one arm alone shows in its mean.
 
     Args:
         expected: the ratio of the arm in place at its load, above 0.
-        measured: bounds of the measured one; an upper one of None is open. None: nothing was measured.
+        measured: bounds of the measured ratio; an upper one of None is open. None: nothing was measured.
     """
     if measured is None:
         return np.ones_like(expected)
@@ -70,7 +70,7 @@ def tail_factor(expected: FloatArray, measured: Bounds | None) -> FloatArray:
 
 
 def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> ObjectiveStrain:
-    """Tabulate from a lone request to close to saturation; a figure that was never measured strains nothing."""
+    """The strain tabulated from a lone request to close to saturation; a figure that was never measured does not count."""
     law = curve.law
     most = 20.0 * float(law.c1) / float(law.c2)
     others = np.concatenate([[0.0], np.geomspace(most * 1e-3, most, _KNOTS - 1)])

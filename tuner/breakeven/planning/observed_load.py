@@ -1,4 +1,4 @@
-"""What was observed of a service over one window, and which conditions follow from it for each arm."""
+"""Load of a service as observed over one window, and the conditions that follow from it for each arm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDS = 2.0 * 1.645
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was observed of a service over one window, per replica.
+    """Load of a service as observed over one window, per replica.
 
     Attributes:
         rps: offered request rate per replica (1/s).
@@ -34,11 +34,11 @@ class Load:
         saturated: measured, not modelled: the queue grows, requests are preempted.
         ttft_s, tpot_s: measured means of time to first token and time per output token (s); `None`: not observed.
         survival: share of drafts whose first tokens up to each position were all accepted; empty: not observed.
-        strain: bounds of the largest ratio of a measured quantile to the objective's limit, of what has stood for longer than a
-            window; an upper one of `None` is open; `None`: not known.
+        strain: bounds of the largest ratio of a measured quantile to the objective's limit, from figures that have lasted longer
+            than a window; an upper one of `None` is open; `None`: not known.
         dispersion: variance over mean of the counts of arrivals; `None`: unknown, and taken for Poisson's.
-        settled: whether the latency is that of this load; while what waited through a roll is worked off it teaches
-            nothing of a law.
+        settled: whether the latency is that of this load; while a queue from a roll is worked off, no law is learned
+            from it.
     """
 
     rps: float
@@ -74,7 +74,7 @@ class Load:
 
     @property
     def idle(self) -> bool:
-        """Whether there was nothing to decide on."""
+        """Whether there were no requests to decide on."""
         return self.rps == 0 or self.requests == 0
 
 
@@ -83,7 +83,7 @@ class LiveAcceptance:
     """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter.
 
     Attributes:
-        arm: what ran.
+        arm: the arm that ran.
         tokens_per_step: its E.
         survival: unconditional survival per draft and position; empty where it was not seen.
         variance: of E over windows of time about their average; 0 where only one was seen.
@@ -100,17 +100,17 @@ class LiveAcceptance:
         return math.sqrt(self.variance) / self.tokens_per_step
 
     def moved(self, e: float, survival: tuple[float, ...], weight: float) -> LiveAcceptance:
-        """The averages with one more window in them, at its weight; other positions than before replace theirs."""
+        """The averages with one more window at its weight; a survival of another length replaces the old one."""
         weight = share_of_steps(weight, e, self.tokens_per_step)
         missed = e - self.tokens_per_step
-        alike = len(survival) == len(self.survival)
+        same_positions = len(survival) == len(self.survival)
         return replace(
             self,
             tokens_per_step=self.tokens_per_step + weight * missed,
             survival=tuple(
                 before + weight * (now - before) for before, now in zip(self.survival, survival, strict=True)
             )
-            if alike
+            if same_positions
             else survival or self.survival,
             variance=(1.0 - weight) * (self.variance + weight * missed**2),
         )
@@ -127,7 +127,7 @@ def share_of_steps(weight: float, e: float, before: float) -> float:
 def live_conditions(
     profile: Profile, load: Load, live: Sequence[LiveAcceptance]
 ) -> Callable[[Arm], Conditions]:
-    """Say for each arm under which conditions a load is to be predicted: its lengths, and the live acceptance.
+    """Conditions under which the load is to be predicted for each arm: its lengths, and the live acceptance.
 
     Args:
         profile: the fits.
@@ -153,7 +153,7 @@ def _tokens_per_step(
     arm: Arm, calibrated: dict[Arm, ArmFit], live: Sequence[LiveAcceptance]
 ) -> TokensPerStep | None:
     """Live E of the arm, or that of another draft length of its drafter carried over; `None`: as calibrated."""
-    # What a schedule accepts is a mixture over its draft lengths, another one at every load.
+    # E of a schedule is a mixture over its draft lengths that changes with the load.
     if arm == NO_SPECULATION or arm.scheduled:
         return None
     for seen in live:
@@ -178,9 +178,9 @@ def _calibrated_at(fit: ArmFit | None) -> SeenAt | None:
 def sampling_error(fit: ArmFit | None, load: Load, live: Sequence[LiveAcceptance]) -> float:
     """Relative standard error of a live E.
 
-    By how much windows of live traffic differ, over the windows that are averaged: tokens of one request are alike, and so are
-    requests of one hour. At least what requests scattered by when the arm was calibrated, over those of now: a single window
-    does not differ from itself.
+    It is the scatter between windows of live traffic, over the windows that are averaged: tokens of one request are similar,
+    and so are requests of one hour. It is at least the scatter of requests when the arm was calibrated, over those of now,
+    because a single window shows no scatter.
     """
     scatter = fit.acceptance.request_scatter if fit is not None and fit.acceptance is not None else None
     calibrated = scatter / math.sqrt(load.requests) if scatter and load.requests else 0.0

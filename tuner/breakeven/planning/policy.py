@@ -1,4 +1,4 @@
-"""What a user allows the decision: what it must gain, what it may risk, and how often the arm may change."""
+"""Policy of a user: the gain that a decision requires, its risk, and how often the arm may change."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a change of arm must gain and may risk; the defaults are for production.
+    """Gain that a change of arm requires, and its risk; the defaults are for production.
 
     Attributes:
-        min_gain: least saving, as a share of what requests take on the arm that is entered (1).
+        min_gain: least saving, as a share of the request time on the arm that is entered (1).
         risk: share of ten days' request time without speculation that a surprise may cost, savings aside (1).
         day_risk: share of a day's request time without speculation by which the worst hour that the day may bring may make it
             longer (1); None: only ten days together are bounded.
         cooldown_s: least time between two switches (s); no arm is left for no speculation later because of it.
         dwell_s: time for which entering a speculative arm must have been worth it (s).
-        slo: what is promised; request time at a load that misses it counts several times.
+        slo: the objectives; request time at a load that misses one counts several times.
         roll_seconds: capacity that one roll costs each replica, its start-up time (s).
         roll_away_share: share of the replicas that are away at a time during a roll; 0 where new ones come first.
-        horizon_s: time that is looked ahead (s).
+        horizon_s: how far ahead savings count (s).
         lookback_s: how far back loads are known at the most (s); 0: the present load is taken to last.
     """
 
@@ -41,7 +41,7 @@ class Policy:
 
     @property
     def day_s(self) -> float:
-        """A day, or the time that loads are known for where that is shorter (s)."""
+        """A day, or the lookback if that is shorter (s)."""
         return min(_DAY_S, self.lookback_s)
 
     def __post_init__(self) -> None:

@@ -1,25 +1,25 @@
-"""A change of arm as an experiment: how much faster the new arm is, from measured times alone.
+"""A change of arm as an experiment: the speedup of the new arm, from measured times alone.
 
 Pods of both arms are compared in blocks of time. Where both serve in a block, they meet the same requests at the same
 time and are compared side by side. Blocks in which one arm serves alone are compared before against after.
 
 The mean latency of finished requests is the wrong figure. A new pod finishes short requests first and a draining pod long
-ones, so that with long requests any new arm looks faster. A block's latency is therefore made of two figures of the requests
-under way, which do not depend on who has finished: the time to the first token of those that began, and the time per token of
-all that decode, times one length of answers for both arms. Clients that give up and answers that grow shorter cancel too.
+ones, so that with long requests any new arm looks faster. A block's latency is therefore the sum of two figures of the
+requests under way, which do not depend on which requests have finished: the time to the first token of those that began, and
+the time per token of all that decode. The second is multiplied by one length of answers for both arms. Clients that give up and answers that grow shorter cancel too.
 
 Time per token depends on the number of requests in the pod. A young pod has few because it began with none, a draining
-pod too, and a balancer sends more to an empty one. Rates of arrival do not say it. By Little's law a number in flight and a
-latency have one steady rate: each block is at that rate, and is moved to one rate per replica by the ratio of the arm's *own*
+pod too, and a balancer sends more to an empty one. Rates of arrival do not show it. By Little's law a number in flight and a
+latency give one steady rate: each block is at that rate, and is moved to one rate per replica by the ratio of the arm's *own*
 predictions. A law contributes its slope and nothing else, so that its level, and a ratio of laws, never enters.
 
-Three errors are kept apart, because they shrink in different ways:
+Three errors are kept separate, because they shrink in different ways:
 
 - of time: few requests, and blocks that scatter. It shrinks with every block.
 - of pods: two replicas of one arm differ (node, neighbours, clocks of the GPU). It shrinks with replicas only.
-- of what came between: the hour and the texts of before are not those of after, and a slope has an error. It stays.
+- of the change between: hour and texts differ before and after, and a slope has an error. It stays.
 
-Few blocks and pods do not show their scatter: a usual value counts as four observations.
+Few blocks and pods do not show their scatter, so a usual value counts as four observations.
 
 Pods that have just begun may be slower for their empty prefix caches. That makes an arm look slower than it is, and never
 faster: each arm has an allowance for it (`cold_pods`), which moves the far bound and not the estimate.
@@ -28,6 +28,7 @@ faster: each arm has an allowance for it (`cold_pods`), which moves the far boun
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -48,22 +49,22 @@ from breakeven.planning.cold_pods import discount, slowest, warming, with_coldne
 from breakeven.profile.student_t import t_quantile
 
 _USUAL_POD_SD = 0.04
-"""By which pods of one arm usually differ: two runs of one engine scatter by 2 to 6 %."""
+"""Usual standard deviation between pods of one arm: two runs of one engine scatter by 2 to 6 %."""
 _USUAL_COUNTS_AS = 4.0
 """Observations that a usual value counts as."""
 _BETWEEN_SD = 0.04 * math.sqrt(2.0)
-"""Of before against after: each of the two means errs by 4 % with its hour and its texts (as `learned_laws` has it)."""
+"""Standard deviation of before against after: each of both means errs by 4 % with its hour and texts (`learned_laws`)."""
 _SLOPE_ERROR = 0.25
-"""Share by which a law's slope may be wrong; what was moved far by it is known so much worse."""
+"""Share by which a law's slope may be wrong: the error of a latency grows with the distance that it was moved."""
 _FORM_SD = 0.02
-"""Of any comparison: pods that fill and drain are at other numbers in flight, and a law is no engine (a knee, two regimes)."""
+"""Standard deviation of any comparison: pods that fill or drain are at other numbers in flight, and a law is approximate."""
 _EXPECTED_EFFECT = 0.2
-"""Logarithm of a speedup for which the always-valid bound is tightest."""
+"""Logarithm of the speedup for which the always-valid bound is tightest."""
 _BATCHES = (1, 2, 4)
 
 
 class Witness(StrEnum):
-    """What a measured speedup rests on."""
+    """Comparison that a measured speedup rests on."""
 
     SIDE_BY_SIDE = "SideBySide"
     BEFORE_AFTER = "BeforeAfter"
@@ -78,7 +79,7 @@ class SpeedupBounds(NamedTuple):
 
 
 def always_valid_radius(sd: float, confidence: float) -> float:
-    """Half the width of bounds on a mean that hold at all looks together, however often one looks.
+    """Half the width of bounds on a mean that hold at all looks together, however many there are.
 
     The normal mixture's confidence sequence: with the information V = 1/sd^2 so far,
     |mean - truth| <= sqrt((V + r)/V^2 * ln((V + r)/(r*alpha^2))).
@@ -94,12 +95,12 @@ class MeasuredSpeedup:
 
     Attributes:
         log: its natural logarithm.
-        time_sd, pods_sd, between_sd: standard errors of `log`: of time, of pods, of what came between.
-        pods_dof: degrees of freedom of the second.
+        time_sd, pods_sd, between_sd: standard errors of `log`: of time, of pods, of the change between before and after.
+        pods_dof: degrees of freedom of `pods_sd`.
         rps: rate per replica (1/s) that both arms were moved to: the mean of both.
         requests: behind it, by tokens of a mean answer.
-        witness: what it rests on.
-        new_cold: by how much more (log) the new arm may gain once its pods are warm. old_cold: the old arm, likewise.
+        witness: comparison that it rests on.
+        new_cold, old_cold: logarithm by which the new arm, and the old one, may become faster once its pods are warm.
     """
 
     log: float
@@ -137,12 +138,12 @@ class MeasuredSpeedup:
 
 @dataclass(frozen=True, slots=True)
 class RollExperiment:
-    """What the blocks of a roll say.
+    """Result of comparing the blocks of a roll.
 
     Attributes:
-        found: None where no two blocks can be compared.
+        found: None if no two blocks can be compared.
         old_blocks, new_blocks: blocks in which the arm served requests.
-        old_saturated, new_saturated: those of them that tell nothing because the arm was saturated: requests waited at
+        old_saturated, new_saturated: those of them that are left out because the arm was saturated: requests waited at
             every pod throughout, or its own law has no latency for the rate.
         requests: in all blocks, of the arm that had fewer.
     """
@@ -156,12 +157,39 @@ class RollExperiment:
 
 
 class _Stream(NamedTuple):
-    """A weighted mean over blocks, its variance, what cold pods may add to it, and the weights of the blocks."""
+    """A weighted mean over blocks, its variance, its doubt because of cold pods, and the weights of the blocks."""
 
     mean: float
     variance: float
     doubt: float
     weights: FloatArray
+
+
+class _Moved(NamedTuple):
+    """Logarithms of an arm's latencies at one rate, by block, and the mean (log) by which they were moved to it."""
+
+    log: FloatArray
+    slope: float
+
+
+class _Comparison(NamedTuple):
+    """A way to compare two arms, and its result.
+
+    Attributes:
+        witness: the way.
+        mean: logarithm of the speedup.
+        variance: of `mean`; more blocks reduce it.
+        stays: standard error of `mean` that no number of blocks reduces.
+        doubt: by which cold pods may move it (log).
+        weights: of the blocks of each arm, shape (blocks,) each.
+    """
+
+    witness: Witness
+    mean: float
+    variance: float
+    stays: float
+    doubt: float
+    weights: tuple[FloatArray, FloatArray]
 
 
 class _PodScatter(NamedTuple):
@@ -174,13 +202,13 @@ class _PodScatter(NamedTuple):
 def experiment(old: ArmBlocks, new: ArmBlocks, old_law: LatencyAt, new_law: LatencyAt) -> RollExperiment:
     """Compare two arms over the same blocks of time.
 
-    Blocks say nothing in which an arm is saturated or serves hardly any requests, and no pod counts in its first block.
+    Blocks in which an arm is saturated or serves hardly any requests are left out, and so is the first block of each pod.
 
     Args:
-        old: what the pods of the old arm did.
-        new: and those of the new one, in the same blocks.
+        old: blocks of the pods of the old arm.
+        new: those of the new arm, at the same times.
         old_law: predicted latencies of the old arm, of which only the slope is used.
-        new_law: and of the new one.
+        new_law: those of the new arm.
     """
     (before, after), together = both_served((old, new), (old_law, new_law))
     found = None
@@ -210,81 +238,111 @@ def _compared(
     at_rate = [float(law(np.array([rps]))[0]) for law in laws]
     if not all(math.isfinite(latency_s) and latency_s > 0.0 for latency_s in at_rate):
         return None
-    logs, moved = [], []
-    for arm, law, latency_s, rate, weight in zip(arms, laws, at_rate, rates, totals, strict=True):
-        slope = np.log(latency_s / law(rate))
-        adjusted_s = np.where(arm.usable, arm.latency_s, 1.0) * np.exp(slope)
-        mean_s = float(np.average(adjusted_s, weights=weight))
-        # Linear in the latencies: the mean of logarithms of noisy means lies low, the more so the fewer requests.
-        logs.append(math.log(mean_s) + adjusted_s / mean_s - 1.0)
-        moved.append(float(np.average(slope, weights=weight)))
-    (old, new), (old_log, new_log) = arms, logs
-    both = old.usable & new.usable & together
-    alone = old.usable & ~both, new.usable & ~both
+    moved = [_moved_to(latency_s, arm, law) for latency_s, arm, law in zip(at_rate, arms, laws, strict=True)]
     most = [slowest(at / float(law(np.zeros(1))[0])) for at, law in zip(at_rate, laws, strict=True)]
     doubts = [may * cost * discount(arm) for may, cost, arm in zip(cold, most, arms, strict=True)]
-    beside = _stream(
-        (old_log - new_log)[both], (old.variance + new.variance)[both], (doubts[0] + doubts[1])[both]
-    )
-    first, then = (
-        _stream(log[where], arm.variance[where], doubt[where])
-        for log, arm, doubt, where in zip(logs, arms, doubts, alone, strict=True)
-    )
-    # What each stream says, its variance, the error that no number of blocks takes away, and what cold pods may add.
-    streams: list[tuple[float, float, float, float]] = []
-    if beside is not None:
-        streams.append((beside.mean, beside.variance, 0.0, beside.doubt))
-    if first is not None and then is not None:
-        longer = _longer_prompts(arms, alone)
-        between_sd = math.hypot(_BETWEEN_SD, longer)
-        streams.append(
-            (
-                first.mean - then.mean + longer,
-                first.variance + then.variance,
-                between_sd,
-                first.doubt + then.doubt,
-            )
-        )
-    if not streams:
+    logs = [one.log for one in moved]
+    both = arms[0].usable & arms[1].usable & together
+    ways = (_side_by_side(arms, logs, doubts, both), _before_after(arms, logs, doubts, both))
+    found = [way for way in ways if way is not None]
+    if not found:
         return None
-    means, variances, between, of_cold = np.array(streams).T
+    means, variances, between, of_cold = np.array([(w.mean, w.variance, w.stays, w.doubt) for w in found]).T
     shares = 1.0 / (variances + between**2 + of_cold**2)
     shares /= shares.sum()
+    weights = [
+        np.sum([share * one.weights[place] for share, one in zip(shares, found, strict=True)], axis=0)
+        for place in range(len(arms))
+    ]
     scatter = _pod_scatter(arms, laws)
     of_pods = sum(_concentration(arm) for arm in arms)
-    apart = first is not None and then is not None
-    coldness, requests = [], 0.0
-    for arm, log, where, stream, cost, may in zip(arms, logs, alone, (first, then), most, cold, strict=True):
-        weights = np.zeros(log.size)
-        if beside is not None:
-            weights[both] = shares[0] * beside.weights
-        if apart and stream is not None:
-            weights[where] = shares[-1] * stream.weights
-        coldness.append(warming(arm, log, weights, cost, may))
-        requests += float(arm.requests[weights > 0.0].sum())
+    slopes = moved[0].slope - moved[1].slope
+    old_cold, new_cold = (
+        warming(arm, log, weight, cost, may)
+        for arm, log, weight, cost, may in zip(arms, logs, weights, most, cold, strict=True)
+    )
     return MeasuredSpeedup(
         log=float(shares @ means),
         time_sd=math.sqrt(float(shares**2 @ variances)),
         pods_sd=math.sqrt(scatter.variance * of_pods),
         pods_dof=max(int(scatter.observations), 1),
-        between_sd=math.hypot(float(shares @ between), _SLOPE_ERROR * (moved[0] - moved[1]), _FORM_SD),
+        between_sd=math.hypot(float(shares @ between), _SLOPE_ERROR * slopes, _FORM_SD),
         rps=rps,
-        requests=requests,
-        witness=Witness.BOTH
-        if beside is not None and apart
-        else Witness.BEFORE_AFTER
-        if apart
-        else Witness.SIDE_BY_SIDE,
-        old_cold=coldness[0],
-        new_cold=coldness[1],
+        requests=sum(
+            float(arm.requests[weight > 0.0].sum()) for arm, weight in zip(arms, weights, strict=True)
+        ),
+        witness=Witness.BOTH if len(found) > 1 else found[0].witness,
+        old_cold=old_cold,
+        new_cold=new_cold,
     )
 
 
-def _longer_prompts(arms: tuple[ServedArm, ServedArm], alone: tuple[BoolArray, BoolArray]) -> float:
-    """By how much (log) the new arm's requests took longer because their prompts were longer; 0 where nobody counts them.
+def _moved_to(latency_s: float, arm: ServedArm, law: LatencyAt) -> _Moved:
+    """The latencies of an arm at the rate at which its law has `latency_s`."""
+    weight = np.where(arm.usable, arm.requests, 0.0)
+    slope = np.log(latency_s / law(np.where(arm.usable, arm.rps, 0.0)))
+    adjusted_s = np.where(arm.usable, arm.latency_s, 1.0) * np.exp(slope)
+    mean_s = float(np.average(adjusted_s, weights=weight))
+    # Linear in the latencies: the mean of logarithms of noisy means lies low, the more so the fewer requests.
+    log = math.log(mean_s) + adjusted_s / mean_s - 1.0
+    return _Moved(log, float(np.average(slope, weights=weight)))
 
-    The time to the first token grows with the prompt, at most in proportion. Prompts also delay the tokens of others, and
-    these two errors are of one size: the correction counts as doubt too.
+
+def _side_by_side(
+    arms: tuple[ServedArm, ServedArm],
+    logs: Sequence[FloatArray],
+    doubts: Sequence[FloatArray],
+    both: BoolArray,
+) -> _Comparison | None:
+    """The arms compared in blocks in which both served; None without any."""
+    found = _stream(
+        (logs[0] - logs[1])[both],
+        (arms[0].variance + arms[1].variance)[both],
+        (doubts[0] + doubts[1])[both],
+    )
+    if found is None:
+        return None
+    weights = _spread(found.weights, both)
+    return _Comparison(Witness.SIDE_BY_SIDE, found.mean, found.variance, 0.0, found.doubt, (weights, weights))
+
+
+def _before_after(
+    arms: tuple[ServedArm, ServedArm],
+    logs: Sequence[FloatArray],
+    doubts: Sequence[FloatArray],
+    both: BoolArray,
+) -> _Comparison | None:
+    """The arms compared in blocks in which one served alone; None without such blocks of each."""
+    alone = arms[0].usable & ~both, arms[1].usable & ~both
+    first, then = (
+        _stream(log[where], arm.variance[where], doubt[where])
+        for log, arm, doubt, where in zip(logs, arms, doubts, alone, strict=True)
+    )
+    if first is None or then is None:
+        return None
+    longer = _longer_prompts(arms, alone)
+    return _Comparison(
+        Witness.BEFORE_AFTER,
+        first.mean - then.mean + longer,
+        first.variance + then.variance,
+        math.hypot(_BETWEEN_SD, longer),
+        first.doubt + then.doubt,
+        (_spread(first.weights, alone[0]), _spread(then.weights, alone[1])),
+    )
+
+
+def _spread(weights: FloatArray, where: BoolArray) -> FloatArray:
+    """Weights of some blocks as weights of all, 0 for the others."""
+    of_all = np.zeros(where.size)
+    of_all[where] = weights
+    return of_all
+
+
+def _longer_prompts(arms: tuple[ServedArm, ServedArm], alone: tuple[BoolArray, BoolArray]) -> float:
+    """Logarithm by which the new arm's requests took longer because of longer prompts; 0 if prompts are not counted.
+
+    The time to the first token grows with the prompt, at most in proportion. Prompts also delay the tokens of others. Both
+    errors are of one size, so that the correction counts as doubt too.
     """
     means = [
         float(np.average(arm.prompt_tokens[where], weights=arm.requests[where]))
@@ -296,7 +354,7 @@ def _longer_prompts(arms: tuple[ServedArm, ServedArm], alone: tuple[BoolArray, B
 
 
 def _stream(values: FloatArray, variances: FloatArray, doubts: FloatArray) -> _Stream | None:
-    """The mean over blocks, weighted by their variances and by the squares of what they may err by together; None without any."""
+    """The mean over blocks, weighted by their variances and by the squares of their common doubt; None without blocks."""
     if not values.size:
         return None
     scatter = max(_scatter(values, variances, length) for length in _BATCHES)
@@ -309,8 +367,8 @@ def _stream(values: FloatArray, variances: FloatArray, doubts: FloatArray) -> _S
 def _scatter(values: FloatArray, variances: FloatArray, length: int) -> float:
     """Variance per block beyond what requests explain, from the scatter of batches of so many neighbouring blocks.
 
-    Neighbours that err alike make the means of longer batches scatter more than those of single blocks say; the largest
-    of all lengths counts.
+    Neighbours that err in the same way make the means of longer batches scatter more than single blocks would; the caller
+    takes the largest of all lengths.
     """
     usual = USUAL_BLOCK_SD**2 / length
     whole = len(values) // length * length
@@ -319,15 +377,15 @@ def _scatter(values: FloatArray, variances: FloatArray, length: int) -> float:
     weights = 1.0 / (variances[:whole] + USUAL_BLOCK_SD**2).reshape(-1, length)
     means = (values[:whole].reshape(-1, length) * weights).sum(axis=1) / weights.sum(axis=1)
     sampling = (variances[:whole].reshape(-1, length) * weights**2).sum(axis=1) / weights.sum(axis=1) ** 2
-    told = usual / (usual + sampling)
+    reliability = usual / (usual + sampling)
     count = len(means)
     strayed = (means - np.average(means, weights=weights.sum(axis=1))) ** 2 * count / (count - 1)
-    excess = max(float(told @ (strayed - sampling)), 0.0)
-    return length * (_USUAL_COUNTS_AS * usual + excess) / (_USUAL_COUNTS_AS + float(told.sum()))
+    excess = max(float(reliability @ (strayed - sampling)), 0.0)
+    return length * (_USUAL_COUNTS_AS * usual + excess) / (_USUAL_COUNTS_AS + float(reliability.sum()))
 
 
 def _pod_scatter(arms: tuple[ServedArm, ServedArm], laws: tuple[LatencyAt, LatencyAt]) -> _PodScatter:
-    """How much pods of one arm differ: each against the other pods of its arm in the same blocks."""
+    """Scatter between pods of one arm: each against the other pods of its arm in the same blocks."""
     excess, observations, usual = 0.0, _USUAL_COUNTS_AS, _USUAL_POD_SD**2
     for arm, law in zip(arms, laws, strict=True):
         counts = np.where(arm.usable, arm.served.requests, 0.0)
@@ -344,22 +402,22 @@ def _pod_scatter(arms: tuple[ServedArm, ServedArm], laws: tuple[LatencyAt, Laten
         rates = inflight * counts / np.where(part_s > 0.0, part_s, 1.0)
         with np.errstate(invalid="ignore"):
             law_s, mean_law_s = law(rates), law(np.where(arm.usable, arm.rps, 0.0))
-        # A pod at another rate than the others is held against what the arm's law says of that rate. The mean of a law over
-        # rates lies above the law at the mean rate: what is expected of the pods adds up to what they took together.
+        # A pod at another rate than the others is compared with the arm's law at that rate. The mean of a law over rates
+        # lies above the law at the mean rate. So the expected times are scaled to add up to the measured ones.
         relative = counts * np.where(np.isfinite(law_s), law_s, mean_law_s)
         expected_s = relative * (part_s.sum(axis=0) / np.maximum(relative.sum(axis=0), 1e-300))
         ratio = part_s.sum(axis=1) / np.maximum(expected_s.sum(axis=1), 1e-300)
         slowed = np.where(arm.usable, arm.variance * arm.requests, 0.0)
         sampling = (counts * slowed).sum(axis=1) / requests[seen] ** 2
-        told = usual / (usual + sampling)
+        reliability = usual / (usual + sampling)
         pods = int(seen.sum())
-        # Two that differ much show it by one difference: what they exceed the usual by counts in full.
-        excess += float(told @ ((ratio - 1.0) ** 2 * pods / (pods - 1) - sampling))
-        observations += float(told.sum()) * (pods - 1) / pods
+        # Two pods show only one difference: observations are reduced for it, and the excess over the usual counts in full.
+        excess += float(reliability @ ((ratio - 1.0) ** 2 * pods / (pods - 1) - sampling))
+        observations += float(reliability.sum()) * (pods - 1) / pods
     return _PodScatter((_USUAL_COUNTS_AS * usual + max(excess, 0.0)) / observations, observations)
 
 
 def _concentration(arm: ServedArm) -> float:
-    """Sum of the squares of the pods' shares in an arm's requests: 1 over their number where they serve alike."""
+    """Sum of the squares of the pods' shares in an arm's requests: 1 over their number if they serve equally many."""
     requests = np.where(arm.usable, arm.served.requests, 0.0).sum(axis=1)
     return float((requests**2).sum() / requests.sum() ** 2)

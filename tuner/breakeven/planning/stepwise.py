@@ -1,4 +1,4 @@
-"""A profile seen per engine step: what a schedule is made from."""
+"""A profile per engine step, from which a schedule is made."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import Demand, Tier, reading, step_s
 from breakeven.profile import ArmFit, Conditions, PooledFit, Profile
-from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS
+from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
+from breakeven.profile.step_fit import StepLaw
 from breakeven.profile.step_form import Whereabouts
 
 
@@ -27,7 +28,7 @@ class StepView:
         prompts_s: reading of prompts in a step (s), on average over steps, shape (N, K).
         tokens_per_step: E, shape (K,).
         basis: `pooled`: from the law of steps of all draft lengths.
-        warnings: what a reader must know, a sentence each.
+        warnings: a sentence each, for the reader of the schedule.
     """
 
     draft_lengths: tuple[int, ...]
@@ -62,14 +63,46 @@ def step_view(
         profile: the fitted model.
         family: the method's (or candidate's) name.
         batches: largest batch size, at least 1.
-        acceptance: what to assume.
-        draft_lengths: draft lengths to consider (0 is always one); `None`: up to the longest measured.
+        acceptance: the acceptance to assume.
+        draft_lengths: draft lengths to consider, beside 0; `None`: up to the longest measured.
         prompt_tokens: mean per request; `None`: as measured.
         output_tokens: mean per request; `None`: as measured.
 
     Raises:
-        NotIdentifiedError: the method was not measured, or what is asked is not determined.
+        NotIdentifiedError: the method was not measured, or its steps or acceptance are not determined.
         InputError: an acceptance that is impossible.
+    """
+    measured = _measured(profile, family)
+    pooled = next((fit for fit in profile.pooled if fit.method == family), None)
+    if pooled is None or profile.steps is None:
+        raise NotIdentifiedError(
+            f"{family}: measured without token counts, so its steps are not known; its points need output_tokens, and "
+            "tokens_per_step or accept_1..k"
+        )
+    longest = max(measured)
+    wanted = tuple(sorted({0, *(draft_lengths or range(1, longest + 1))}))
+    lengths = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens).lengths(pooled.lengths)
+    of_any = next(iter(measured.values())).arm
+    arms = [replace(of_any, k=k) if k else NO_SPECULATION for k in wanted]
+    drafted = [pooled.drafts(k) if k else 0.0 for k in wanted]
+    e = _tokens_per_step(measured, pooled, wanted, acceptance)
+    steps, prompts = np.stack(
+        [
+            _durations_s(profile.steps, arm, Tier(1, *map(np.asarray, of_arm)), lengths, batches)
+            for arm, *of_arm in zip(arms, drafted, e, strict=True)
+        ],
+        axis=-1,
+    )
+    warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
+    # A longer draft never makes a step shorter, although noise may make it look so.
+    return StepView(wanted, np.maximum.accumulate(steps, axis=-1), prompts, e, "pooled", tuple(warnings))
+
+
+def _measured(profile: Profile, family: str) -> dict[int, ArmFit]:
+    """Fits of the measured draft lengths of a method, by draft length; at least one.
+
+    Raises:
+        NotIdentifiedError: none was measured.
     """
     measured = {
         fit.k: fit
@@ -81,49 +114,19 @@ def step_view(
         raise NotIdentifiedError(
             f"{family}: not in the profile; measured methods: {', '.join(known) or 'none at all'}"
         )
-    pooled = next((fit for fit in profile.pooled if fit.method == family), None)
-    if pooled is None or profile.steps is None:
-        raise NotIdentifiedError(
-            f"{family}: measured without token counts, so its steps are not known; its points need output_tokens, and "
-            "tokens_per_step or accept_1..k"
-        )
-    longest = max(measured)
-    wanted = tuple(sorted({0, *(draft_lengths or range(1, longest + 1))}))
-    conditions = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-    lengths = conditions.lengths(pooled.lengths)
-    sizes = np.arange(1.0, batches + 1.0)
-    context, prompt, output = map(
-        np.asarray,
-        (
-            lengths.context_tokens,
-            lengths.prompt_tokens or 1.0,
-            lengths.output_tokens or NOMINAL_OUTPUT_TOKENS,
-        ),
-    )
-    of_any = next(iter(measured.values())).arm
-    e = _tokens_per_step(measured, pooled, wanted, acceptance)
-    steps, prompts = [], []
-    for k, yielded in zip(wanted, e, strict=True):
-        arm = replace(of_any, k=k) if k else NO_SPECULATION
-        tier = Tier(1, np.asarray(pooled.drafts(k) if k else 0.0), np.asarray(yielded))
-        costs = profile.steps.costs(arm)
-        departed = np.exp(
-            profile.steps.departures(arm, Whereabouts.of(arm, sizes - 1.0, prompt, output)).mean
-        )
-        steps.append(step_s(costs, tier, context, sizes) * departed)
-        # A request is followed by another one after output/E steps, and a step of all reads the prompt of that one.
-        read_s = reading(costs, Demand((tier,), prompt, output, context), sizes).prompt_s
-        prompts.append(read_s * departed * sizes * yielded / output)
-    warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
-    return StepView(
-        wanted,
-        # A longer draft never makes a step shorter, whatever noise makes of two arms.
-        np.maximum.accumulate(np.stack(steps, axis=-1), axis=-1),
-        np.stack(prompts, axis=-1),
-        e,
-        "pooled",
-        tuple(warnings),
-    )
+    return measured
+
+
+def _durations_s(law: StepLaw, arm: Arm, tier: Tier, lengths: Lengths, batches: int) -> FloatArray:
+    """Durations (s) of an arm's step, and of reading prompts in it on average, at batch sizes 1 to `batches`; (2, batches)."""
+    sizes, costs = np.arange(1.0, batches + 1.0), law.costs(arm)
+    prompt = np.asarray(lengths.prompt_tokens or 1.0)
+    output = np.asarray(lengths.output_tokens or NOMINAL_OUTPUT_TOKENS)
+    demand = Demand((tier,), prompt, output, np.asarray(lengths.context_tokens))
+    # A request is followed by another one after output/E steps, and a step of all reads the prompt of that one.
+    prompts_s = reading(costs, demand, sizes).prompt_s * sizes * tier.tokens_per_step / output
+    departed = np.exp(law.departures(arm, Whereabouts.of(arm, sizes - 1.0, prompt, output)).mean)
+    return np.stack([step_s(costs, tier, demand.context_tokens, sizes), prompts_s]) * departed
 
 
 def _tokens_per_step(

@@ -1,11 +1,12 @@
-"""What a jump of the load would cost on an arm that carries less than another one.
+"""Cost of a jump of the load on an arm that carries less than another one.
 
-No forecast shows the first jump. On an arm with a third less capacity than none, ten minutes beyond it pile up requests
-that none, close to its own limit, works off for hours: more request-seconds than speculation has saved in a week. That
-cost is known beforehand, and so is what speculation has saved so far: an arm is worth its risk where the second pays the
-first, and where its gain is worth the chance.
+No forecast shows the first jump. Ten minutes beyond the capacity of an arm that has a third less than no speculation make a
+long queue. No speculation, close to its own limit, works it off for hours. It takes more request-seconds than speculation
+has saved in a week. That
+cost is known beforehand, and so are the savings so far. An arm is worth its risk if the savings pay for the cost, and if
+its gain is worth the chance.
 
-A fluid: capacity against rate, nothing else. It is exact where it matters, far beyond saturation.
+The model is a fluid: capacity against rate, nothing else. It is exact where it matters, far beyond saturation.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.fluid_queue import FluidQueue
 
 LASTS_S = 3600.0
-"""How long a jump is taken to last (s)."""
+"""Time (s) for which a jump is taken to last."""
 RARE_DAYS = 10.0
-"""A load surprises once in so many days; for so long savings are remembered that pay for it."""
+"""Days between two surprises of the load; the savings that pay for them are remembered for as long."""
 ACCOUNT_S = RARE_DAYS * 86400.0
 """Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 _MOST_USED = 0.99
@@ -40,21 +41,21 @@ class LargestRate:
     at_s: float = -math.inf
 
     def after(self, rps: float, now_s: float) -> LargestRate:
-        """The same when another one was seen: a smaller one counts as soon as the larger one is ten days old."""
+        """The largest rate after another one was seen: a smaller one counts as soon as the larger one is ten days old."""
         older = not 0.0 <= now_s - self.at_s <= ACCOUNT_S
         return LargestRate(rps, now_s) if older or rps >= self.rps else self
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """A load that nobody expected.
+    """An unexpected load.
 
     Attributes:
-        rps: rate while it lasts (1/s per replica), that broadcasts with the draws.
+        rps: rate while it lasts (1/s per replica); broadcasts with the draws.
         after_rps: rate when it is over (1/s per replica).
         roll_s: how long a roll takes (s).
         away_share: share of the replicas that are away meanwhile.
-        noticed_s: after which time a roll begins (s).
+        noticed_s: time until a roll begins (s).
     """
 
     rps: FloatArray | float
@@ -64,11 +65,11 @@ class Jump:
     noticed_s: float = 300.0
 
     def waited(self, on_rps: FloatArray, safe_rps: FloatArray) -> FloatArray:
-        """Request-seconds that wait in queues, per replica: stay, or roll to the safe arm, whichever is less.
+        """Request-seconds in queues, per replica: on staying, or on a roll to the safe arm, whichever is less.
 
         Args:
-            on_rps: what the arm in place carries (1/s); shape (..., M).
-            safe_rps: what the safe arm carries (1/s); shape (..., M).
+            on_rps: capacity of the arm in place (1/s); shape (..., M).
+            safe_rps: capacity of the safe arm (1/s); shape (..., M).
         """
         stay = FluidQueue.empty(on_rps).grow(self.rps - on_rps, LASTS_S)
         leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, self.noticed_s)
@@ -79,16 +80,16 @@ class Jump:
 
 
 def worth_avoiding(costs: FloatArray, account: FloatArray) -> FloatArray:
-    """What it is worth not to risk some costs (request-seconds), if a day brings them with a chance of one in `RARE_DAYS`.
+    """Worth of avoiding costs (request-seconds) that a day brings with a chance of one in `RARE_DAYS`.
 
-    Whoever must not lose the account does not weigh a loss by its size but by what it leaves (Kelly): the logarithm of
-    what is left. A small cost counts as it is expected; one that takes all of the account outweighs every gain.
+    The account must not be lost, so a loss counts by the logarithm of the account that is left (Kelly). A small cost counts
+    by its expectation; a cost that takes all of the account outweighs every gain.
 
     Args:
         costs: of a surprise; shape (A,).
-        account: what may be lost, above 0; shape (A,).
+        account: request-seconds that may be lost, above 0; shape (A,).
     """
     used = costs / account
-    # The logarithm ends where nothing is left: its tangent goes on.
+    # Near the end of the account the logarithm is continued by its tangent.
     lost = -np.log1p(-np.minimum(used, _MOST_USED)) + np.maximum(used - _MOST_USED, 0.0) / (1.0 - _MOST_USED)
     return np.asarray(account * lost / RARE_DAYS)

@@ -1,4 +1,4 @@
-"""How far a prediction may be believed: the profile says what was measured, and the limit of the utilisation is here."""
+"""Whether a prediction is an extrapolation: the profile says what was measured, and the limit of utilisation is here."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def speedup_text(comparison: Comparison, confidence: float) -> str:
 
 
 def break_even_text(comparison: Comparison) -> str:
-    """`pays until 8.9 rps (8.4 to 9.3)`, from where, or in which ranges; empty where there is no break-even to tell."""
+    """`pays until 8.9 rps (8.4 to 9.3)`, from where, or in which ranges; empty without a break-even."""
     if comparison.pays_rps:
         return f"pays {ranges_text(comparison.pays_rps)} rps"
     if comparison.break_even_rps is None:
@@ -153,14 +153,14 @@ def figures_text(explained: Explained) -> str:
 
 
 def _bursts(load: Load) -> str:
-    """The arrivals that figures hold for, if they look other than Poisson's."""
+    """Dispersion of the arrivals, if they are burstier than Poisson's; else empty."""
     if load.dispersion is None or load.dispersion < BURSTY:
         return ""
     return f" (arrivals of dispersion {load.dispersion:.3g})"
 
 
 def _acceptance_of(explained: Explained) -> str:
-    """Which acceptance a break-even holds for, where the live one has moved it away from the profile's own figure."""
+    """Acceptance that a break-even holds for, if the live one differs from the calibrated one; else empty."""
     standing = explained.of(explained.decision.subject)
     if standing is None or standing.tokens_per_step is None or standing.calibrated_tokens_per_step is None:
         return ""
@@ -169,7 +169,7 @@ def _acceptance_of(explained: Explained) -> str:
 
 
 def _corrected(explained: Explained) -> str:
-    """The break-even that live latency shows, where it is another one than the profile's."""
+    """The break-even as corrected by live latency, if it differs from the profile's; else empty."""
     until_rps, comparison = explained.decision.pays_until_rps, explained.against_none
     if until_rps is None or comparison is None:
         return ""
@@ -187,13 +187,13 @@ def _unmeasured(explained: Explained) -> str:
 
 
 def _saves(explained: Explained) -> str:
-    """What the arm in question saves over the loads to come."""
+    """Saving of the arm in question over the loads to come."""
     considered = explained.decision.considered
     return "" if considered is None else saving_text(considered, explained.decision, explained.confidence)
 
 
 def _rolled(explained: Explained) -> str:
-    """What the roll takes, in time of serving."""
+    """Cost of the roll, in time of serving."""
     decision = explained.decision
     if decision.considered is None or not decision.load.rps or not decision.load.latency_s:
         return ""

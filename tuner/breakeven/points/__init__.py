@@ -3,5 +3,5 @@
 point    the model: columns with unit, range and description
 row      one row of raw fields, checked into a point
 table    points files: CSV in and out, and the point as JSON
-quality  every threshold: when a point says nothing about a steady state
+quality  every threshold: when a point shows no steady state
 """

@@ -35,7 +35,7 @@ ACCEPT = re.compile(r"accept_([1-9]\d{0,3})")
 
 
 class LoadMode(StrEnum):
-    """How requests arrived."""
+    """Kind of arrivals of requests."""
 
     CLOSED = "closed"
     """A fixed number of clients, each sending its next request when its last is answered."""
@@ -79,7 +79,7 @@ class ImposedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a point comes from, as a person would look it up.
+    """Origin of a point, as a person would look it up.
 
     Attributes:
         source: name of the file.

@@ -13,8 +13,8 @@ from breakeven.points.point import Point
 from breakeven.reasons import Reason
 
 FEWEST_GENERATIONS = 4.0
-"""Requests per request in flight below which a measurement says nothing about saturation: how often everything that is
-in flight was replaced."""
+"""Requests per request in flight below which a measurement does not show saturation: the number of times that all requests
+in flight were replaced."""
 
 _FEWEST_REQUESTS = 5
 """Fewer complete requests are too few for a mean."""
@@ -143,10 +143,10 @@ _BY_FLAG = {
 
 
 def reason_against(point: Point) -> Reason | None:
-    """Why a fit leaves the point out; None if it does not."""
+    """Reason for which a fit leaves the point out; None if it does not."""
     for word in point.flags:
         reason = _BY_FLAG.get(word) or next((r for r in Reason if r == word), None)
-        # A word that a newer driver knows and this version does not is still a word against the point.
+        # A word of a newer driver that this version does not know still excludes the point.
         return reason or Reason.NOT_STEADY
     if point.requests is not None and few_requests(point.requests):
         return Reason.POINT_TOO_SHORT

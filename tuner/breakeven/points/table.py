@@ -20,7 +20,7 @@ _SELDOM = frozenset({"schedule", "text_source", "replicate"})
 """Columns that a file has only where a row fills them: few arms are schedules, and nobody but people numbers replicates."""
 
 MOST_ROWS = 10_000
-"""Of a points file; a sweep of one arm has some ten."""
+"""Largest number of rows of a points file; a sweep of one arm has about ten."""
 
 _NEEDED = ("method", "k", "mean_latency_s")
 

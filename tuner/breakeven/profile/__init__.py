@@ -1,7 +1,7 @@
 """The fitted artefact: what was measured, the laws, and predictions from them; numpy only.
 
-fits          what a fit says about an arm or a method
-step_fit      the law of steps as it was fitted         step_form     how far engines depart from it
+fits          results of a fit for an arm or a method
+step_fit      the law of steps as it was fitted         step_form     departures of engines from it
 step_curves   an arm's curve, read off the law          curves        latency against load, with its doubt
 quantiles     p50, p95 and p99 beside the mean          student_t     the quantiles that bounds need
 predictions   one arm at one load                       comparisons   one arm against another

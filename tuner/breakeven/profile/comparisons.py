@@ -33,12 +33,12 @@ class Comparison:
 
     Attributes:
         arm: the arm judged.
-        against: what it is compared with.
+        against: the other arm.
         compared_at: equal rate (open loop) or equal concurrency (closed loop); the figures differ.
         speedup: latency of `against` over that of `arm` at the load; 0 where only the arm is saturated, infinite
             where only `against` is, None where both are.
         speedup_ci: bounds; an open end is None.
-        c1_ratio, c2_ratio: C1R and C2R; above 1 the second erodes the gain with load.
+        c1_ratio, c2_ratio: C1R and C2R; if C2R is above 1, the gain shrinks with load.
         c1_ratio_ci, c2_ratio_ci: their bounds.
         verdict: at which loads the arm pays.
         break_even_rps: rate at which both are equally fast; None without one, or beyond the measured range.
@@ -46,7 +46,7 @@ class Comparison:
         break_even_concurrency: the break-even as imposed closed-loop concurrency.
         break_even_beyond_range: a break-even exists in the law but lies beyond the measured range.
         pays_rps: if curves significantly cross more than once, the ranges of rates in which the arm is faster, within the
-            measured ones; empty otherwise: then verdict and break-even say all.
+            measured ones; empty otherwise: then verdict and break-even are enough.
         saturated: whether the arm has no steady state at the load.
         against_saturated: whether `against` has none.
     """
@@ -99,7 +99,7 @@ def compare_curves(
 
     Args:
         arm: the arm judged.
-        against: what it is compared with.
+        against: the other arm.
         load: the load; a rate compares at equal rate, a concurrency at equal concurrency.
         confidence: two-sided level of all bounds.
         rps_range: load range of interest for the verdict; None takes the measured range of both. A break-even has a
@@ -115,7 +115,7 @@ def compare_curves(
     verdict = PaysWhere(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
     crossing = _break_even(judged, other, verdict, t, measured)
     verdict = crossing.verdict
-    # A verdict speaks of a range: the band must hold at all its loads at once, where a speedup's bounds hold at one.
+    # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
     over_range = band_quantile(confidence, min(judged.dof, other.dof))
     if bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
         verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
@@ -177,8 +177,8 @@ def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
 def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
     """Bounds of the speedup at each rate; an open end is NaN below, infinite above.
 
-    All doubt is put into the latency that moves more, that of the arm nearer to saturation: whether one arm is slower than
-    another is known far better than how slow an arm is that hardly has a steady state.
+    All doubt is put into the latency that moves more, which is that of the arm nearer to saturation. Near saturation the
+    ratio of two latencies is known far better than each of them.
     """
     mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
     own_moves = mine.slowed >= theirs.slowed
@@ -190,7 +190,7 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     )
     lower = np.where(own_moves, slow / slowest, other.raised_at_rps(rps, 1.0 / of_other) / fast)
     upper = np.where(own_moves, slow / fastest, other.raised_at_rps(rps, of_other) / fast)
-    # Where the other one may be saturated, the speedup has no bound.
+    # If the other arm may be saturated, the speedup has no upper bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 
 
@@ -200,7 +200,7 @@ def _factors(moved: Curve, still: DoubtsAtRate, part: FloatArray, t: float) -> F
     Args:
         moved: the curve.
         still: doubts of the other one at each rate.
-        part: of those, what counts among as many others as the curve is at.
+        part: share of these doubts that counts among as many others as the curve is at.
         t: quantile.
     """
     ends = moved.open_ends[:, 0]
@@ -220,7 +220,7 @@ def _band_among(judged: Curve, other: Curve, others: float, t: float) -> tuple[F
 def _around(
     ratio: FloatArray, shared: FloatArray, own: FloatArray, t: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Bounds of a ratio of latencies; open where nothing is known, or beyond all numbers."""
+    """Bounds of a ratio of latencies; open if nothing is known of it."""
     factor = doubted(t * np.hypot(shared, own))
     known = factor < MOST_DOUBT
     return np.where(known, ratio / factor, 0.0), np.where(known, ratio * factor, np.inf)
@@ -265,12 +265,12 @@ class _Crossing:
 
 
 def _slack(measured: Span) -> float:
-    """Just below the lowest measured load the laws still hold: C1 is an intercept."""
+    """Distance (1/s) below the lowest measured rate in which the laws still hold, because C1 is an intercept."""
     return 0.25 * (measured[1] - measured[0])
 
 
 def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span) -> _Crossing:
-    """Where curves that follow their points cross: by bisection, bounds where the moved band touches 1."""
+    """The crossing of two curves, with bounds at which the band of the speedup touches 1."""
     grid = np.linspace(max(measured[0] - _slack(measured), 0.0), RANGE_TOLERANCE * measured[1], _GRID)
     last = 0.999 * min(judged.saturation_rps, other.saturation_rps)
     grid = grid[grid < last]
@@ -282,7 +282,7 @@ def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measu
         within = PaysWhere.ALWAYS if gain[0] > 1.0 else PaysWhere.NEVER
         beyond = verdict in (PaysWhere.BELOW, PaysWhere.ABOVE)
         return _Crossing(verdict if beyond else within, beyond=beyond)
-    # Noise can make two curves touch more than once; the last crossing is the one that load runs into.
+    # Noise can make two curves cross more than once; the last crossing limits the load.
     at = int(changes[-1])
     falling = bool(gain[at] > 1.0)
     rps = _crossed(judged, other, (float(grid[at]), float(grid[at + 1])), falling=falling)
@@ -312,7 +312,7 @@ def _paying(
 ) -> tuple[Span, ...]:
     """Ranges of rates in which an arm is faster; empty unless curves significantly cross more than once.
 
-    A gain or a loss counts where the bounds exclude a speedup of 1; what lies between two that count on the same side is
+    A gain or a loss counts if the bounds exclude a speedup of 1; rates between two that count on the same side are
     taken for noise.
     """
     sure = np.nonzero((lower > 1.0) | (upper < 1.0))[0]
@@ -334,7 +334,7 @@ def _touching(grid: FloatArray, lower: FloatArray, upper: FloatArray) -> Bounds 
     if not inside.size:
         return None
     first, final = int(inside[0]), int(inside[-1])
-    # Above 0 where a gain or a loss is known: between two rates it passes 0 on a straight line.
+    # Above 0 if a gain or a loss is significant; 0 is found on a straight line between two rates.
     known = np.maximum(np.nan_to_num(lower, nan=-np.inf) - 1.0, 1.0 - upper)
 
     def passed(outside: int, within: int) -> float:

@@ -1,4 +1,4 @@
-"""What an arm is measured to carry outranks what its profile says it can carry."""
+"""A measured load that an arm carries outranks the saturation of its profile."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from breakeven.profile.fits import ArmFit
 from breakeven.profile.operating_conditions import Conditions
 
 _ROOM = 1.05
-"""Saturation lies above a rate that was carried in a steady state: at it, no state would be steady."""
+"""Factor of saturation over a rate that was carried in a steady state: at saturation no state is steady."""
 _ROUNDS = 6
-"""Steps are not all of a latency: factors on them come near the measured one by and by."""
+"""Rounds until the predicted latency is near the measured one: steps are only a part of a latency."""
 _DISPROVED = 1.15
-"""Times a measured ceiling: whoever carries so much shows that it was none. Two sweeps of one engine differ by less."""
+"""Multiple of a measured ceiling that disproves it if it is carried. Two sweeps of one engine differ by less."""
 
 
 def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, conditions: Conditions) -> Profile:
-    """Give the profile of an arm that is saturated nowhere at or below a rate which that arm carries.
+    """The profile in which an arm is not saturated at a rate which it carries, nor below.
 
-    A measured ceiling below the rate rises above it, and one far below it falls away. If the law of steps is saturated at the
-    rate, the arm's steps become shorter by one factor, so that the law predicts the measured latency there. Below its
+    A measured ceiling below the rate rises above it, and one far below it is dropped. If the law of steps is saturated at the
+    rate, one factor makes the arm's steps shorter, so that the law predicts the measured latency there. Below its
     saturation the profile is left as it is: this is no correction of latencies. Other arms are never changed.
 
     Args:

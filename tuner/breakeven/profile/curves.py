@@ -1,6 +1,6 @@
 """One arm's latency against load, under given conditions: straight pieces between knots, with their doubt.
 
-Works with numpy alone. `breakeven.profile.step_curves` makes the knots from the law of steps.
+The module works with numpy alone. `breakeven.profile.step_curves` makes the knots from the law of steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from breakeven.laws.law import Law
 from breakeven.profile.fits import Bounds, LawFit
 
 Basis = Literal["points", "arm", "pooled"]
-"""Rests on: near points that bend, the law with rows of the arm itself, or the law with rows of other arms only."""
+"""Ground of a latency: near points that bend, the law with the arm's own rows, or the law with those of other arms only."""
 
 _LEAST_IDLE = 0.05
 """Smallest 1 - RPS*slope near saturation, where bounds would open without end."""
@@ -26,14 +26,14 @@ _BELOW_RANGE = 0.25
 """A load below the measured range by less than this share of the range is still determined: C1 is an intercept."""
 
 _DOUBTED = 0.5
-"""Standard deviation of what bursts add, over what they are expected to add (docs/validation.md)."""
+"""Standard deviation of the latency added by bursts, over its expectation (docs/validation.md)."""
 
 _FAR = 1e9
 """More others in flight than any engine holds: where the last piece ends."""
 
 
 MOST_DOUBT = 1e9
-"""The largest factor of a bound: of what has it nothing is known."""
+"""The largest factor of a bound: with it nothing is known of a figure."""
 
 
 def doubted(half_width: ArrayLike) -> FloatArray:
@@ -43,7 +43,7 @@ def doubted(half_width: ArrayLike) -> FloatArray:
 
 
 class CurveLatency(NamedTuple):
-    """A latency (s), and what it rests on."""
+    """A latency (s), and its ground."""
 
     latency_s: float
     basis: Basis
@@ -57,12 +57,12 @@ class LatencyBounds(NamedTuple):
 
 
 class DoubtsAtRate(NamedTuple):
-    """What is not known of latencies at many rates.
+    """Doubt about latencies at many rates.
 
     Attributes:
         shared: d ln(latency among as many others) for each source, on a last axis.
         own: relative standard deviation that no other curve shares.
-        slowed: by how much more a latency moves at a fixed rate than among so many others, because it moves these too.
+        slowed: factor by which a latency moves more at a fixed rate than among so many others, because it moves these too.
     """
 
     shared: FloatArray
@@ -71,7 +71,7 @@ class DoubtsAtRate(NamedTuple):
 
 
 class StraightLine(NamedTuple):
-    """C1 and C2 (s), and what each source moves them by: shared with other curves, and the arm's own; shape (2, sources)."""
+    """C1 and C2 (s), and their change with each source: shared with other curves, and the arm's own; shape (2, sources)."""
 
     c1_s: float
     c2_s: float
@@ -96,14 +96,14 @@ class Curve:
         basis: `arm` if the arm was measured, else `pooled`.
         others_range: measured range of others in flight.
         loadings: d ln(latency) at each knot for a standard deviation of each source of doubt, shape (K, sources). Curves of
-            one law share their sources, so what raises both arms leaves their ratio alone.
+            one law share their sources, so an error that raises both arms leaves their ratio alone.
         own_sds: relative standard deviation at each knot that no other curve shares, shape (K,).
         ceiling_rps: measured saturation, if that is below the law's.
         strayed: whether the conditions lie outside what was measured, so that every load does.
         bent: whether latencies inside the measured range bend away from a line.
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
         closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from that of an open loop with as
-            many in flight on average: the number in flight does not vary there, and nobody waits for a step to end.
+            many in flight on average: the number in flight does not vary there, and no request waits for a step to end.
     """
 
     knots: FloatArray
@@ -123,12 +123,12 @@ class Curve:
 
     @cached_property
     def open_ends(self) -> FloatArray:
-        """Knots of an open loop from nobody else to beyond all loads, shape (K + 2, 2) at most."""
+        """Knots of an open loop from no others to beyond all loads, shape (K + 2, 2) at most."""
         return _to_both_ends(self.knots, self.saturation_rps)
 
     @cached_property
     def closed_ends(self) -> FloatArray:
-        """The same of a closed loop."""
+        """Knots of a closed loop, likewise."""
         knots = self.knots if self.closed_knots is None else self.closed_knots
         return _to_both_ends(knots, self.saturation_rps)
 
@@ -139,7 +139,7 @@ class Curve:
 
     @cached_property
     def line(self) -> StraightLine:
-        """C1 and C2: the line from a lone request to the highest measured load, which is what the paper means by them."""
+        """C1 and C2 as in the paper: the line from a lone request to the highest measured load."""
         ends = self.line_ends
         top = ends[1]
         latency_s = self.met_latencies(ends)
@@ -168,7 +168,7 @@ class Curve:
         return "points" if self.bent and low <= others <= high else self.basis
 
     def among(self, others: float) -> CurveLatency:
-        """Latency (s) in a closed loop among `others`, and what it rests on."""
+        """Latency (s) in a closed loop among `others`, and its ground."""
         return CurveLatency(float(self.latencies_among(np.asarray(others))), self.basis_among(others))
 
     def latencies_among(self, others: FloatArray) -> FloatArray:
@@ -185,7 +185,7 @@ class Curve:
         return np.asarray(np.interp(others, *self.open_ends.T))
 
     def at_rps(self, rps: float) -> CurveLatency:
-        """Latency (s) under Poisson arrivals at `rps`, and what it rests on; NaN when saturated."""
+        """Latency (s) under Poisson arrivals at `rps`, and its ground; NaN when saturated."""
         latency_s = float(self.latencies_at_rps(np.asarray(rps)))
         return CurveLatency(latency_s, self.basis_among(rps * latency_s))
 
@@ -235,7 +235,7 @@ class Curve:
         """
         n = self.open_ends[:, 0]
         latency_s = self.open_ends[:, 1] * factors
-        # On a straight piece L = l0 + m*(n - n0) with n = rps*L; the smallest load that fits is the one reached.
+        # On a straight piece L = l0 + m*(n - n0) with n = rps*L; the engine reaches the smallest n that fits.
         rate, slope = rps[..., None], np.diff(latency_s) / np.diff(n)
         left = 1.0 - rate * slope
         on_piece = (latency_s[..., :-1] - slope * n[:-1]) / np.where(left > 0, left, np.nan)
@@ -268,7 +268,7 @@ class Curve:
 
 
 def _around(value: float, half_width: float) -> Bounds:
-    """Bounds of a value from the half-width of its logarithm; open above where nothing is known of it."""
+    """Bounds of a value from the half-width of its logarithm; open above if nothing is known of it."""
     factor = float(doubted(half_width))
     return (value / factor, value * factor) if factor < MOST_DOUBT else (0.0, None)
 
@@ -283,11 +283,11 @@ def _to_both_ends(knots: FloatArray, saturation_rps: float) -> FloatArray:
 
 
 def in_bursts(curve: Curve, dispersion: float) -> Curve:
-    """The curve of an arm that is asked in bursts, against the requests in flight on average.
+    """The curve of an arm whose requests arrive in bursts, against the requests in flight on average.
 
-    Who comes in a burst meets the rest of it as well, which is dispersion - 1 requests if bursts have a geometric size. How
-    they are spread over a request's time is not known: half of what they add is in doubt. Arrivals more even than Poisson's
-    are taken for these.
+    A request in a burst meets the rest of it as well: dispersion - 1 requests if bursts have a geometric size. Their spread
+    over the request's time is not known: half of the latency that they add is in doubt. Arrivals more even than Poisson's
+    count as Poisson's.
 
     Args:
         curve: with Poisson arrivals.
@@ -313,7 +313,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
 
 
 def _later(ends: FloatArray, more: float) -> FloatArray:
-    """The knots as they are met by requests that meet so many more."""
+    """The knots for requests that meet `more` others in addition."""
     inner = ends[:-1]
     met = np.unique(np.concatenate([[more], inner[inner[:, 0] > more, 0], [more + 1.0, more + 2.0]]))
     return np.stack([met - more, np.interp(met, *ends.T)], axis=-1)

@@ -43,9 +43,9 @@ class Profile:
     Attributes:
         confidence: two-sided level of all bounds stored in it.
         arms: fit of every measured arm, no speculation first.
-        pooled: what each method's draft lengths accept, and the paper's form nearest to the law of steps.
+        pooled: acceptance of each method's draft lengths, and the paper's form nearest to the law of steps.
         steps: the law of steps of all arms; None in a profile of an older version (`breakeven.fitting.with_law`).
-        warnings: what a reader must know before believing the rest, a sentence each.
+        warnings: limits of the other figures, a sentence each.
         provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
         schema: version of the document.
     """
@@ -107,14 +107,14 @@ class Profile:
         raise NotIdentifiedError(f"{arm}: not in the profile; measured arms: {known}")
 
     def measured(self, arm: Arm) -> bool:
-        """Tell whether the arm was measured."""
+        """Whether the arm was measured."""
         return any(fit.arm == arm for fit in self.arms)
 
     def curve(self, arm: Arm, conditions: Conditions | None = None) -> Curve:
         """Latency of an arm against load.
 
         Raises:
-            NotIdentifiedError: neither exists or determines what is asked.
+            NotIdentifiedError: what was measured does not determine the curve.
             InputError: impossible conditions.
         """
         return _curve(_Itself(self), arm, conditions or Conditions())
@@ -200,7 +200,7 @@ class Profile:
 
         Args:
             arm: the arm judged.
-            against: what it is compared with.
+            against: the other arm.
             rps: equal rate to compare at; this or `concurrency`.
             concurrency: equal concurrency to compare at.
             tokens_per_step: E of `arm` now; None: as measured.
@@ -239,7 +239,7 @@ class _Itself:
         return id(self.profile)
 
 
-# One decision asks for each of its curves two or three times, and an idle service for the same ones in every cycle.
+# One decision uses each of its curves two or three times, and an idle service the same ones in every cycle.
 @lru_cache(maxsize=256)
 def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
     profile = of.profile
@@ -248,7 +248,7 @@ def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
     if not profile.measured(arm) and (
         arm.scheduled or not any(one.method == arm.family for one in profile.pooled)
     ):
-        # Of a mixture of draft lengths, and of another drafter, nothing is known before it was measured.
+        # Raises: a schedule, or an arm of another drafter, has no curve before it was measured.
         profile.arm(arm)
     found = step_curve(profile.steps, arm, profile.arms, profile.pooled, wanted)
     return in_bursts(found, wanted.dispersion)

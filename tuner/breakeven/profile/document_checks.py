@@ -1,4 +1,4 @@
-"""What a profile file may not say although its types are right: refused with the JSON path of the fault."""
+"""Checks of a profile file beyond its types: a fault is refused with its JSON path."""
 
 from __future__ import annotations
 

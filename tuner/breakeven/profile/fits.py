@@ -1,4 +1,4 @@
-"""What a fit says about one arm, or about all draft lengths of one method: values, bounds and when not to believe it.
+"""Results of a fit for one arm, or for all draft lengths of one method: values, bounds, and whether they may be used.
 
 Plain frozen data with the names and units of the command line's JSON; no figure is NaN, a missing one is None.
 """
@@ -24,7 +24,7 @@ Bounds = tuple[float | None, float | None]
 """Lower and upper bound at the document's confidence; None is an open end."""
 
 _Seldom = Field(exclude_if=lambda value: value is None)
-"""A field that a document has only where it says something: few arms are schedules."""
+"""A field that a document leaves out if it is None: few arms are schedules."""
 
 Matrix2 = tuple[tuple[float, float], tuple[float, float]]
 
@@ -83,7 +83,7 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A row that was used, reduced to what the law sees: what plots draw and interpolation uses.
+    """A row that was used, reduced to the figures that the law, plots and interpolation use.
 
     Attributes:
         row: as in `Excluded`.
@@ -92,7 +92,7 @@ class Measurement:
         others: mean number of other requests in flight that a request met.
         inflight: mean number in flight.
         rps: answered requests per second.
-        latency_s: mean end-to-end latency, at the arm's mean E where the row says at which one it was measured.
+        latency_s: mean end-to-end latency, converted to the arm's mean E if the row has its own E.
         tokens_per_step, prompt_tokens, output_tokens: of a row at other lengths, whose latency is as it was measured.
         concurrency: imposed concurrency; None in an open loop.
         inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
@@ -122,7 +122,7 @@ class MeasuredRange:
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """Where latency bends away from the law.
+    """Bend of latency away from the law.
 
     Attributes:
         others: load (others in flight) of the largest distance.
@@ -138,7 +138,7 @@ class Bend:
 
 
 NOMINAL_OUTPUT_TOKENS = 256.0
-"""Length of an answer where no row says one: at the measured lengths it decides nothing."""
+"""Length of an answer if no row has one: at the measured lengths it has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Lengths:
     output_tokens_sq: float | None = None
 
     def or_those_of(self, others: Sequence[Lengths]) -> Lengths:
-        """These lengths, and the middle of the others' where these are unknown: a law needs some, and all arms the same."""
+        """These lengths, with the median of the others' for unknown ones: a law needs lengths, and all arms the same."""
         prompts = [one.prompt_tokens for one in others if one.prompt_tokens]
         outputs = [one.output_tokens for one in others if one.output_tokens]
         return Lengths(
@@ -161,7 +161,7 @@ class Lengths:
 
     @property
     def context_tokens(self) -> float:
-        """Mean tokens before a request while it decodes; where nothing is known, of one token and a nominal answer."""
+        """Mean tokens of context while a request decodes; unknown lengths count as one token and a nominal answer."""
         output = self.output_tokens or NOMINAL_OUTPUT_TOKENS
         square = max(self.output_tokens_sq or 0.0, output**2)
         return float(mean_kv_tokens(self.prompt_tokens or 1.0, output, square))
@@ -169,7 +169,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What was accepted while the arm was measured.
+    """Acceptance while the arm was measured.
 
     Attributes:
         tokens_per_step: E per request-step, bonus token included.
@@ -191,21 +191,21 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class ArmFit:
-    """The line through one arm's rows, how well it holds and what it was fitted to.
+    """The line through one arm's rows, its errors, and the rows that it was fitted to.
 
     Attributes:
         method, k, candidate: the arm.
-        c1_s, c2_s: coefficients (s); None where two loads were not left.
+        c1_s, c2_s: coefficients (s); None if fewer than two loads were left.
         c1_ci_s, c2_ci_s: their bounds; None without degrees of freedom.
-        saturation_rps: 1/C2, or the measured ceiling where that came earlier.
+        saturation_rps: 1/C2, or the measured ceiling if that is lower.
         saturation_ci_rps: bounds of it.
         points: number of rows used.
         excluded: rows left out, with reason.
-        max_relative_error, r2, loo_error: how well the law holds (loo_error: mean relative error at a load that was
-            left out); None where not known.
+        max_relative_error, r2, loo_error: errors of the law (loo_error: mean relative error at a load that was
+            left out); None if not known.
         measured_range: range of load.
         believable: whether decisions may rest on it.
-        reason: the word that says why or why not.
+        reason: reason word for `believable`.
         basis: `points` if the line through the rows bends, else `arm`.
         bend: where the line bends; None if it does not.
         fit: the line with its covariance; None if there is none.
@@ -311,7 +311,7 @@ class ArmFit:
 
 @dataclass(frozen=True, slots=True)
 class PooledFit:
-    """The draft lengths of one method: what they accept, and the speculation-aware form nearest to the law of steps.
+    """The draft lengths of one method: their acceptance, and the speculation-aware form nearest to the law of steps.
 
         C1 = c1p + (g/E)*(c1v + kd*c1d + c1s*[k>0]),   C2 likewise
 

@@ -15,15 +15,15 @@ FAR = 4.5
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is known about the load to predict for; None: as measured.
+    """Acceptance, lengths and arrivals to predict for; None: as measured.
 
     Attributes:
         tokens_per_step: E per request-step of the arm.
         prompt_tokens: mean prompt tokens per request.
         output_tokens: mean output tokens per request.
         tokens_per_step_error: relative standard error of `tokens_per_step`; 0: it is taken as exact.
-        dispersion: variance over mean of the counts of arrivals in spans as long as a request; 1: Poisson. It moves what holds
-            at a rate; clients of a closed loop ask when they are answered.
+        dispersion: variance over mean of the counts of arrivals in spans as long as a request; 1: Poisson. It changes figures
+            at a rate only, because clients of a closed loop send when they are answered.
     """
 
     tokens_per_step: float | None = None
@@ -49,10 +49,10 @@ class Conditions:
             raise InputError("output tokens", f"{self.output_tokens:g}", "a number of at least 1")
 
     def check_measured(self, fit: ArmFit) -> None:
-        """Refuse conditions that differ from measured ones which nobody knows.
+        """Refuse conditions that differ from measured ones which are not known.
 
         Raises:
-            NotIdentifiedError: saying what was not measured.
+            NotIdentifiedError: names the figure that was not measured.
         """
         if self.tokens_per_step is not None and fit.k > 0:
             if fit.arm.scheduled:
@@ -77,7 +77,7 @@ class Conditions:
             )
 
     def lengths(self, measured: Lengths) -> Lengths:
-        """The lengths asked for; answers spread as measured, because nothing says how those of now vary."""
+        """The lengths asked for; answers spread as measured, because their present spread is not known."""
         output, square = measured.output_tokens, measured.output_tokens_sq
         if self.output_tokens is not None and output:
             square = None if square is None else square * (self.output_tokens / output) ** 2

@@ -17,7 +17,7 @@ from breakeven.profile.student_t import t_quantile
 
 
 class MetLoad(NamedTuple):
-    """Latency (s) of a request, the others in flight that it meets, and what the latency rests on."""
+    """Latency (s) of a request, the others in flight that it meets, and the ground of the latency."""
 
     latency_s: float
     others: float
@@ -47,7 +47,7 @@ class LoadPoint:
             raise InputError("concurrency", f"{self.concurrency:g}", "clients, at least 1")
 
     def on(self, curve: Curve) -> MetLoad:
-        """What a request meets on a curve at this load; NaN when saturated."""
+        """Latency of a request on a curve at this load, and the others in flight; NaN when saturated."""
         if self.rps is not None:
             latency_s, basis = curve.at_rps(self.rps)
             return MetLoad(latency_s, self.rps * latency_s, basis)
@@ -67,7 +67,7 @@ class LoadPoint:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is expected of one arm at one load.
+    """Expected figures of one arm at one load.
 
     Attributes:
         arm: the arm.
@@ -80,7 +80,7 @@ class Prediction:
         utilisation: share of saturation.
         saturated: no steady state at this load.
         outside_measured: outside the measured loads or lengths, or saturated. How close to saturation a prediction may
-            be believed is not the profile's to say: that is the policy's limit of `utilisation`.
+            be used is not decided here: the policy has a limit of `utilisation`.
         basis: the rows beside the law of steps: the arm's own (`points` if they bend, else `arm`) or those of other arms (`pooled`).
         means: names of those figures above that are means although a quantile was asked for: it was not measured.
     """
@@ -156,7 +156,7 @@ def at_quantile(
     fit: ArmFit | None,
     confidence: float,
 ) -> Prediction:
-    """Put a quantile in the place of each mean; what was not measured stays a mean and is named in `means`.
+    """Put a quantile in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
 
     Other conditions, and points that lie off the line, move a quantile as they move the mean.
 

@@ -14,7 +14,7 @@ from breakeven.profile.fits import LawFit
 
 
 def quantile_law(laws: Mapping[str, LawFit], quantile: float, others: float) -> LawFit | None:
-    """The law that says a quantile among `others`; None where it was not measured.
+    """The law of a quantile among `others`; None if the quantile was not measured.
 
     Laws that were fitted one by one may cross: the highest of this quantile and of all lower ones counts.
     """

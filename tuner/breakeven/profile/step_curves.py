@@ -1,6 +1,6 @@
 """An arm's curve read off the law of steps, at any acceptance and lengths.
 
-TTFT and time per token keep the ratio in which the rows of the arm lie beside the law: clients and proxies add to both.
+TTFT and time per token keep the measured ratio of the arm's rows to the law, because clients and proxies add to both.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _SHARES[0] = 0.002
 than a thousandth."""
 
 _BATCH = 1024
-"""Requests in a step at most, where nothing says how many."""
+"""Largest number of requests in a step; the engine's own limit is not known here."""
 
 _LEAST_S = 1e-9
 
 _ROOM = 1.001
-"""Saturation lies above a rate that was carried in a steady state: at it, no state would be steady."""
+"""Factor of saturation over a rate that was carried in a steady state: at saturation no state is steady."""
 
 
 class _AskedArm(NamedTuple):
-    """What an arm is asked to do.
+    """Work of an arm under the conditions asked for.
 
     Attributes:
-        demand: what its requests ask for, scalars.
-        measured: what they asked for when it was measured; None if that is the same.
+        demand: of its requests, scalars.
+        measured: demand when the arm was measured; None if that is the same.
         others_range: measured range of others in flight.
         strayed: whether arm or lengths lie outside what was measured.
     """
@@ -62,17 +62,17 @@ def step_curve(
         law: of all arms.
         arm: the arm.
         arms: fits of the measured arms.
-        pooled: what is known of each drafter's acceptance.
+        pooled: acceptance of each drafter.
         wanted: conditions that differ from those measured.
 
     Raises:
-        NotIdentifiedError: nothing of the arm or its drafter was measured, or not what is asked.
+        NotIdentifiedError: the arm's drafter was not measured, or not under such conditions.
     """
     own = next((fit for fit in arms if fit.arm == arm), None)
     asked = _asked(arm, own, arms, pooled, wanted)
     layout, figures, demand = law.layout, np.array(law.figures), asked.demand
     costs = layout.costs(figures, arm.family, arm.name)
-    same = _alike(demand, 1)
+    same = _repeated(demand, 1)
     together = Together.of(costs, same, _BATCH)
     lasting_rps = together.saturation_rps.item()
     found = together.along(_SHARES * lasting_rps)
@@ -81,9 +81,9 @@ def step_curve(
     departed = law.departures(arm, Whereabouts.of(arm, others, demand.prompt_tokens, demand.output_tokens))
     raised = np.exp(departed.mean)
     sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(np.array(law.covariance))
-    # Decoding takes as many steps as the tokens of a step leave it.
+    # An error of E moves the number of decoding steps, and so the part of latency after the first token.
     of_e = wanted.tokens_per_step_error * (1.0 - answers.ttft_s / answers.latency_s)
-    # Company never makes a request faster, whatever noise makes of two loads.
+    # Others in flight never make a request faster, although noise may make it look so.
     latency_s = np.maximum.accumulate(served.latency_s * raised)
     carried = [row.inflight / row.latency_s for row in own.measurements] if own and not asked.measured else []
     most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
@@ -108,24 +108,24 @@ def step_curve(
         ),
     )
     beside = [own] if own is not None else _neighbours(arm, arms)
-    # A departure is one of the engine: it slows the first token as it slows the whole answer.
+    # A departure is the engine's: it slows the first token by the same factor as the whole answer.
     ttft_s = np.maximum.accumulate(served.ttft_s * raised)
     return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
 
 
 def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArray:
     """Latency (s) in a closed loop whose clients meet so many others."""
-    return closed_loop(costs, _alike(demand, others.size), others + 1.0).served.latency_s
+    return closed_loop(costs, _repeated(demand, others.size), others + 1.0).served.latency_s
 
 
-def _alike(demand: Demand, loads: int) -> Demand:
-    """The same demand of so many loads."""
+def _repeated(demand: Demand, loads: int) -> Demand:
+    """The demand repeated for a number of loads."""
     tiers = tuple(Tier(tier.first, *(np.full(loads, value) for value in tier[1:])) for tier in demand.tiers)
     return Demand(tiers, *(np.full(loads, value) for value in demand[1:]))
 
 
 def _neighbours(arm: Arm, arms: Sequence[ArmFit]) -> list[ArmFit]:
-    """Arms between which one that was not measured lies; none if nothing says when the first token of its drafter comes."""
+    """Measured arms around one that was not measured; none if TTFT of its drafter was not measured."""
     found = [
         fit
         for fit in arms
@@ -195,7 +195,7 @@ def _asked(
         wanted.check_measured(own)
         nearest = own
     else:
-        # The law holds for all lengths that were measured; side by side arms must mean the same requests.
+        # The law holds for all lengths that were measured; arms that are compared must serve the same requests.
         nearest = next((fit for fit in arms if fit.k == 0), arms[0])
     measured = nearest.lengths.or_those_of([fit.lengths for fit in arms])
     now = wanted.lengths(measured)
@@ -211,7 +211,7 @@ def _asked(
 
 
 def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
-    # An answer of one token would leave nothing to decode, and no rate that is too high.
+    # An answer of one token would leave nothing to decode, so that no rate would saturate.
     output = max(lengths.output_tokens or NOMINAL_OUTPUT_TOKENS, 1.001)
     prompt = lengths.prompt_tokens or 1.0
     return Demand(tiers, np.asarray(prompt), np.asarray(output), np.asarray(lengths.context_tokens))
@@ -220,10 +220,10 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
 def _tiers(
     arm: Arm, own: ArmFit | None, family: PooledFit | None, tokens_per_step: float | None
 ) -> tuple[Tier, ...]:
-    """How an arm drafts.
+    """Tiers of an arm's drafting.
 
     Raises:
-        NotIdentifiedError: nothing says what a draft length that was not measured accepts.
+        NotIdentifiedError: the acceptance of a draft length that was not measured is not known.
     """
     if not arm.k:
         return (Tier(1, np.zeros(()), np.ones(())),)

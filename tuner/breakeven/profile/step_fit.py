@@ -1,4 +1,4 @@
-"""The figures of the one law of all arms, and what they say of an arm's loads.
+"""The figures of the one law of all arms, and the latencies at an arm's loads that follow from them.
 
 The fit works in unbounded figures: logarithms of the costs, `ln(r - 1)` of the sharpness, the logit of the untouched share
 and the logarithm of a prompt token over a position. The order is
@@ -48,18 +48,18 @@ DRAFTING = ("drafting_s", "draft_s", "each_draft_s")
 """Costs of a drafter."""
 
 LEVEL = 0.015
-"""Standard deviation of an arm's level (ln): by how much an engine that was started another way differs from the law."""
+"""Standard deviation of an arm's level (ln): each arm is an engine that was started in another way."""
 
 KNOTS = 12
 """Departures at 1, 2, 4, ... 2048 positions."""
 
 
 UNKNOWN_LEVEL = 0.5
-"""The same of an arm whose acceptance nobody counted: its steps may take that much more or less than a guess says."""
+"""Standard deviation of the level (ln) of an arm whose acceptance was not counted: its number of steps is a guess."""
 
 
 def nominal_yield(k: int) -> float:
-    """Tokens per step to assume where acceptance was not counted: at the measured acceptance it decides nothing."""
+    """Tokens per step to assume if acceptance was not counted: at the measured acceptance the value has no effect."""
     return float((1.0 + k) ** 0.6)
 
 
@@ -67,7 +67,7 @@ class ArmLoads(NamedTuple):
     """Loads of one arm, each an array.
 
     Attributes:
-        demand: what its requests ask for; lengths are scalars or have one value per load.
+        demand: of its requests; lengths are scalars or have one value per load.
         closed: whether the load is a closed loop.
         rps: answered requests (1/s).
         inflight: mean number in flight.
@@ -80,7 +80,7 @@ class ArmLoads(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What a law says of one arm's loads, and how that answers to each figure of the law.
+    """Latencies at one arm's loads by the law, and their derivatives by each figure of the law.
 
     Attributes:
         latency_s: mean latency, shape (loads,).
@@ -97,7 +97,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each figure stands.
+    """Index of each figure.
 
     Attributes:
         families: names of drafters.
@@ -109,27 +109,27 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """How many figures there are."""
+        """Number of figures."""
         return self.departures + KNOTS
 
     @property
     def levels(self) -> int:
-        """The first arm's level."""
+        """Index of the first arm's level."""
         return len(ENGINE) + len(DRAFTING) * len(self.families)
 
     @property
     def departures(self) -> int:
-        """The first departure."""
+        """Index of the first departure."""
         return self.levels + len(self.arms)
 
     def drafting(self, family: str) -> int | None:
-        """The first cost of a family's drafting; None where nothing of it was measured."""
+        """Index of the first cost of a family's drafting; None if the family was not measured."""
         if family not in self.families:
             return None
         return len(ENGINE) + len(DRAFTING) * self.families.index(family)
 
     def level(self, arm: str) -> int | None:
-        """The level of an arm; None of one that was not measured."""
+        """Index of the level of an arm; None if it was not measured."""
         return self.levels + self.arms.index(arm) if arm in self.arms else None
 
     def costs(self, figures: FloatArray, family: str, arm: str) -> CostsOfSteps:
@@ -162,7 +162,7 @@ class Layout:
         )
 
     def answers(self, figures: FloatArray, family: str, arm: str, loads: ArmLoads, most: int) -> Answers:
-        """What the law says of an arm's loads.
+        """Latencies at an arm's loads by the law.
 
         Args:
             figures: shape (size,).
@@ -191,14 +191,14 @@ class Layout:
     def answered(
         self, figures: FloatArray, family: str, arm: str, demand: Demand, found: Answering
     ) -> Answers:
-        """Answers of an arm whose requests fare like this.
+        """Latencies of an arm and their derivatives, from the steps of its requests.
 
         Args:
             figures: shape (size,).
             family: its drafter.
             arm: its name.
             demand: of the loads, shape (loads,), or (1,) where all ask for the same.
-            found: how they fare.
+            found: their mean times and the steps behind them.
         """
         costs = self.costs(figures, family, arm)
         number = np.arange(float(found.of_first.shape[-1]))
@@ -206,8 +206,8 @@ class Layout:
         loads = found.of_first.shape[0]
         first, decoding = np.zeros((loads, self.size)), np.zeros((loads, self.size))
         for weights, into in ((found.of_first, first), (found.of_decoding, decoding)):
-            alike = step.shape[1] == 1
-            by_cost = weights @ step[:, 0].T if alike else np.einsum("lj,clj->lc", weights, step)
+            one_demand = step.shape[1] == 1
+            by_cost = weights @ step[:, 0].T if one_demand else np.einsum("lj,clj->lc", weights, step)
             for name, column in zip(SENSITIVE, by_cost.T, strict=True):
                 if name in ENGINE:
                     into[:, ENGINE.index(name)] = column
@@ -222,7 +222,7 @@ class Layout:
         whole = decoding + found.through_first[:, None] * first
         of_latency, of_ttft = found.of_prompts
         slopes = dict(zip(READ_BY, found.prompt_slopes, strict=True))
-        # A prompt token is so many times a position: it moves with both.
+        # The cost of a prompt token is a multiple of that of a position: it moves with both.
         slopes["position_s"] = slopes["position_s"] + slopes["prompt_s"]
         for name, slope in slopes.items():
             first[:, ENGINE.index(name)] += slope * of_ttft
@@ -247,7 +247,7 @@ def _of(demand: Demand, here: FloatArray) -> Demand:
 def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sensitivities of the steps, shape (costs, loads, numbers), and of the departures, shape (numbers, knots).
 
-    The departures' hats are those of the first load: its loads draft alike.
+    The sensitivities to departures are those of the first load, because all loads of an arm have the same draft length.
     """
     context = demand.context_tokens[..., None]
     step = np.empty(0)
@@ -271,7 +271,7 @@ class StepCostFound(NamedTuple):
     Attributes:
         name: as in `breakeven.laws.step_law.CostsOfSteps`; a drafter's after its family.
         value: seconds where the name ends in `_s`.
-        ci: bounds; as wide as belief alone where no row tells it.
+        ci: bounds; those of the prior if no row determines it.
     """
 
     name: str
@@ -309,7 +309,7 @@ class StepLaw:
 
     @property
     def layout(self) -> Layout:
-        """Where each figure stands."""
+        """Index of each figure."""
         return Layout(self.families, self.arms)
 
     def costs(self, arm: Arm) -> CostsOfSteps:
@@ -317,7 +317,7 @@ class StepLaw:
         return self.layout.costs(np.array(self.figures), arm.family, arm.name)
 
     def departures(self, arm: Arm, wanted: Whereabouts) -> Departures:
-        """How the engine departs from the law at loads of an arm, measured or not."""
+        """Departures of the engine from the law at loads of an arm, measured or not."""
         found = self.gaps.departures(self.form, self.noise, wanted)
         if arm.name in self.arms:
             return found

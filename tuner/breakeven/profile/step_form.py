@@ -1,8 +1,8 @@
-"""The error of form: how far an engine lies from the law of steps, at the rows of an arm and away from them.
+"""The error of form: departure of an engine from the law of steps, at the rows of an arm and away from them.
 
-Engines are no formula. Around the law latency departs by a smooth function of load, draft length and request lengths, whose
-size the residuals tell. At the measured rows the departure is known up to their noise; away from them it fades, and what it
-may be there widens the bounds. It is a Gaussian process over logarithms (Rasmussen and Williams 2006, section 2.7).
+Latency departs from the law by a smooth function of load, draft length and request lengths, whose size comes from the
+residuals. At the measured rows the departure is known up to their noise. Away from them its expectation fades to 0, and
+its standard deviation widens the bounds. It is a Gaussian process over logarithms (Rasmussen and Williams 2006, section 2.7).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LENGTHS_REACH = 1.0
 """Difference in ln(tokens) of prompts or answers over which the engine departs in the same way."""
 
 DRAFT_REACH = 1.2
-"""The same in ln(1 + draft length)."""
+"""Difference in ln(1 + draft length) over which the engine departs in the same way."""
 
 SCHEDULE_APART = 5.0
-"""How far a schedule lies from all draft lengths: it mixes them."""
+"""Distance of a schedule from all draft lengths, because it mixes them."""
 
 
 class Whereabouts(NamedTuple):
-    """Where arms are looked at, each shape (n,).
+    """Coordinates of n loads of arms in the space of departures, each of shape (n,).
 
     Attributes:
         draft: ln(1 + draft length).
@@ -46,7 +46,7 @@ class Whereabouts(NamedTuple):
     def of(
         cls, arm: Arm, others: FloatArray, prompt_tokens: FloatArray, output_tokens: FloatArray
     ) -> Whereabouts:
-        """Of loads and lengths, which are scalars or one per load."""
+        """The coordinates of loads and lengths, which are scalars or one per load."""
         draft = np.log1p(float(arm.k)) + SCHEDULE_APART * arm.scheduled
         logs = (
             np.asarray(draft),
@@ -62,14 +62,14 @@ class FormError:
 
     Attributes:
         sd: standard deviation (ln) of a departure where nothing was measured.
-        reach: difference in ln(1 + others) over which it stays much the same.
+        reach: difference in ln(1 + others) over which it stays nearly constant.
     """
 
     sd: float
     reach: float
 
     def covariance(self, left: Whereabouts, right: Whereabouts) -> FloatArray:
-        """Between departures at n and at m places, shape (n, m)."""
+        """Covariance between departures at n and at m places, shape (n, m)."""
         reaches = (DRAFT_REACH, self.reach, LENGTHS_REACH, LENGTHS_REACH)
         apart = sum(
             (np.subtract.outer(a, b) / reach) ** 2 for a, b, reach in zip(left, right, reaches, strict=True)
@@ -78,12 +78,12 @@ class FormError:
 
 
 class Departures(NamedTuple):
-    """How the engine departs from the law at n loads of an arm.
+    """Departures of the engine from the law at n loads of an arm.
 
     Attributes:
         mean: expected ln(latency over law), shape (n,).
-        pulled: what a change of each figure of the law moves it by, shape (n, figures): a law that lies higher at the rows
-            leaves less to depart.
+        pulled: its derivative by each figure of the law, shape (n, figures): a law that lies higher at the rows leaves a
+            smaller departure.
         sd: standard deviation that is left, shape (n,).
     """
 

@@ -243,7 +243,7 @@ def _load_of(document: Document, read: AiperfSummary) -> _Load | ForeignFileErro
     if isinstance(read.phases, list):
         return _phase_load(document, read.phases)
     if read.rate is None and read.clients is None:
-        # A later configuration names its load elsewhere: nobody may read it as all requests at once.
+        # A later configuration names its load elsewhere: it must not be read as all requests at once.
         return document.disown(
             "a summary that does not say how requests arrived", "input_config.loadgen or input_config.phases"
         )
@@ -299,7 +299,7 @@ def _warms_up(phase: AiperfPhase) -> bool:
 
 
 def _arrivals(read: AiperfSummary) -> str | None:
-    """How an open loop's requests arrived; GenAI-Perf sends at a constant rate and does not say so."""
+    """Kind of arrivals of an open loop; GenAI-Perf sends at a constant rate and does not say so."""
     if read.per_user is not None:
         return None
     match read.arrivals:

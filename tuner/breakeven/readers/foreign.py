@@ -125,7 +125,7 @@ class Document:
         return next((key for key in keys if _below(self.value, key) is not None), next(beside, keys[0]))
 
     def unread(self, model: type[BaseModel], harmless: re.Pattern[str], place: str = "") -> dict[str, str]:
-        """Members of an object in this that no field reads and nobody knows to be harmless, by their dotted names.
+        """Members of an object that no field reads and that are not known to be harmless, by their dotted names.
 
         Args:
             model: whose fields are read.

@@ -197,7 +197,7 @@ def _engines(stack: Any) -> str | None:
 
 
 def _replicas(stack: Any) -> str | None:
-    """How many inference engines answered together; None for one, or if the report does not say."""
+    """Number of inference engines that answered together; None for one, or if the report does not say."""
     counts = [one.get("replicas") for one in _components(stack) if one.get("kind") == "inference_engine"]
     total = sum(count for count in counts if isinstance(count, int))
     return str(total) if total > 1 else None

@@ -135,7 +135,7 @@ def middle_of(run: RequestTimes, mode: str, rise_s: float = 0.0) -> Middle | Non
     if begin_s is None:
         return None
     begin_s = max(begin_s, first_sent_s + rise_s + _RISE_LATENCIES.get(mode, _RISE) * float(latency_s.mean()))
-    # By the latency of the middle, which is longer than that of the whole run.
+    # The latency of the middle is longer than that of the whole run.
     near = (sent_s >= begin_s) & (sent_s <= end_s)
     if near.sum() < _FEWEST:
         return None

@@ -139,7 +139,7 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         if arm.candidate:
             fields["candidate"] = arm.candidate
         fields |= {name: values[time_s] for name, values in columns.items() if time_s in values}
-        # A load that nobody imposed is the observed arrivals: offered and answered rate are one figure.
+        # The load of real traffic is the observed arrivals: offered and answered rate are one figure.
         fields.setdefault("achieved_rps", fields["request_rate_rps"])
         # Prometheus saw what users sent.
         fields.setdefault("text_source", "live traffic")

@@ -56,7 +56,7 @@ TABLES: tuple[tuple[str, str, str], ...] = (
     (r"metadata:$|benchmarks:$", "GuideLLM as YAML", "its JSON report"),
     (r".*\b(mean_ttft_ms|request_throughput)\b", "a sweep of vLLM's as CSV", "the JSON file of each run"),
 )
-"""How the first line begins of other texts that load generators write, what they are, and what to give in their place."""
+"""Begin of the first line of other texts of load generators, what they are, and what to give in their place."""
 
 _SAME = 3
 
@@ -158,7 +158,7 @@ def _table(text: str, source: str, most_points: int) -> Sequence[Point | Foreign
 def distinct(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Origin, ...]]:
     """The points without the repeated results of load generators, and where those stand: a run counts once.
 
-    Every figure of two runs is never the same. Rows of a points file are somebody's own, rounded as they please: they stay.
+    Two runs never agree in every figure. Rows of a points file may, because people round them: they stay.
     """
     seen: set[tuple[tuple[str, object], ...]] = set()
     kept, repeated = [], []

@@ -126,7 +126,7 @@ _NO_TEXT = re.compile(r".*(embed|pooling|rerank|score|audio|visual|image).*")
 _ENGINES = re.compile(
     r"(vllm|sglang|tgi|lmdeploy|deepspeed-mii|tensorrt-llm|trt|scalellm|llama\.cpp|xllm)(-.*)?"
 )
-"""Of `backend`: the other words are kinds of requests, which every engine answers."""
+"""Words of `backend` that name an engine; the others are kinds of requests, which every engine answers."""
 
 
 def _engine(read: VllmBenchResult) -> str | None:
@@ -345,8 +345,8 @@ def _steps(decoded: float, accepted: float, drafts: float, requests: float, shar
 
     vLLM counts a step's accepted drafts before it cuts the answer at its last token. Decoded tokens less accepted ones
     therefore miss steps: 20 % of them for answers of 32 tokens on a real vLLM 0.32 with n-gram, k = 3. With J tokens in a
-    step, the last step of a request overshoots by (E[J^2]/E[J] - 1)/2 on average (the renewal theorem's residual life on
-    whole numbers). There are never fewer steps than drafts.
+    step, the last step of a request overshoots by (E[J^2]/E[J] - 1)/2 on average: the residual life of renewal theory, on
+    whole numbers. There are never fewer steps than drafts.
 
     Args:
         decoded: output tokens after each request's first.

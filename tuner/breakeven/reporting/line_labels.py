@@ -22,7 +22,7 @@ MOST_NAMES = 4
 # Bold 9 pt type: the width of a letter and the height of a line, in inches.
 _LETTER_IN, _LINE_IN = 0.085, 0.175
 NAMES_PT = 18.0
-"""Between the frame and the title, where names of lines stand."""
+"""Points between frame and title, for the names of lines."""
 
 
 class NamedLine(NamedTuple):
@@ -34,7 +34,7 @@ class NamedLine(NamedTuple):
 
 
 class LineEnd(NamedTuple):
-    """Where the name of an arm's line stands, in units of the axes."""
+    """Place of the name of an arm's line, in units of the axes."""
 
     x: float
     y: float

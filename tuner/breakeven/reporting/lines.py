@@ -68,7 +68,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class BestArmMap:
-    """Which arm is fastest for every acceptance (rows) and load (columns).
+    """The fastest arm for every acceptance (rows) and load (columns).
 
     Attributes:
         arms: by index.
@@ -153,7 +153,7 @@ def _pace(profile: Profile, fit: ArmFit, conditions: Conditions, alpha: float, r
     try:
         curve = profile.curve(fit.arm, replace(conditions, tokens_per_step=tokens_per_step))
     except BreakevenError:
-        return np.full(len(rps), -np.inf)  # it says nothing about another acceptance than its own
+        return np.full(len(rps), -np.inf)  # it has no curve at another acceptance than its own
     latency_s = curve.latencies_at_rps(rps)
     return np.where(np.isnan(latency_s), 1.0 - rps / curve.saturation_rps, 1.0 / latency_s)
 

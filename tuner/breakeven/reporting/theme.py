@@ -32,7 +32,7 @@ _MARKERS = "osD^vP"
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """How one arm is drawn."""
+    """Colour, dashes and marker of one arm's line."""
 
     colour: str
     dash: str | tuple[int, tuple[int, ...]]

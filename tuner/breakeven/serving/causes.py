@@ -20,7 +20,7 @@ DEAD_POSITION = 0.05
 
 
 class Cause(StrEnum):
-    """Why speculation does not pay, or cannot be judged."""
+    """Cause for which speculation does not pay, or cannot be judged."""
 
     NO_SERIES = "NoSeries"
     NO_REQUESTS = "NoRequests"

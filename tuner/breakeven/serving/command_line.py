@@ -1,7 +1,7 @@
 """vLLM's command line, read as vLLM 0.32 reads it: the one reader of operator, `lint` and simulated engine.
 
-Rules as tried with vLLM's own parser. Dashes and underscores mean the same, an unambiguous beginning stands for a flag,
-a value follows as the next item or after `=`, and `--flag.key 3` sets one key of a flag's JSON.
+The rules were tried with vLLM's own parser. Dashes and underscores mean the same. An unambiguous beginning stands for a
+flag. A value follows as the next item or after `=`, and `--flag.key 3` sets one key of a flag's JSON.
 `--speculative-config` and its short form `-sc` take JSON; an empty value, `null` and `None` mean no speculation.
 `--spec-method`, `--spec-model` and `--spec-tokens` each give one key of it.
 """
@@ -146,7 +146,7 @@ def _cut(words: Sequence[str]) -> Iterator[GivenFlag]:
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
-    """The same command line with dashes for underscores, `-O3` in full, and dotted forms gathered into JSON.
+    """The command line with dashes for underscores, `-O3` in full, and dotted forms gathered into JSON.
 
     As in vLLM the gathered values go to the end and so replace whatever else the same flag was given; `-sc.x` and
     `--speculative-config.y` are gathered apart, so that the one seen last wins.
@@ -250,7 +250,7 @@ def joined(config: Mapping[str, Any] | None, shorts: Mapping[str, Any]) -> Mappi
 
 
 def without_speculation(words: Sequence[str]) -> list[str]:
-    """The same command line with every form of a speculative flag and its value removed."""
+    """The command line with every form of a speculative flag and its value removed."""
     return [item for flag in cut(words) if not flag.speculative for item in flag.items]
 
 
@@ -404,7 +404,7 @@ def _long_name(head: str) -> str:
 
 
 def _values_after(name: str, following: Sequence[str]) -> int:
-    """How many of the words after a flag without `=` are its values; only a number may begin with a dash.
+    """Number of words after a flag without `=` that are its values; only a number may begin with a dash.
 
     A flag that vLLM's table does not know, as of a newer version or a plug-in, owns one.
     """

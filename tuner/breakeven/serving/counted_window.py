@@ -12,7 +12,7 @@ from breakeven.serving.plausibility import EngineLimits
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """How bursty arrivals at a replica are.
+    """Dispersion of the arrivals at a replica.
 
     Attributes:
         dispersion: variance over mean of their counts in spans, 1: Poisson; None: unknown.
@@ -100,7 +100,7 @@ class Window:
         """
         total = Growths.summed(counters)
         count = len(counters) if replicas is None else replicas
-        # Of each pod: what one gives up, another does not queue.
+        # Summed over pods, each by its own span: requests given up at one pod are not in the queue of another one.
         total_rps = sum((one.offered or 0.0) / one.span_s for one in counters if one.span_s > 0)
         running, waiting = total.stats.get("running"), total.stats.get("waiting")
         e, drafted = total.tokens_per_step, total.per("drafted", "steps")

@@ -1,8 +1,8 @@
-"""Does speculation pay right now, and if not, which of the known causes is it?
+"""Diagnosis of a model: whether speculation pays right now, and if not, which of the known causes it has.
 
-Figures of one model over one window in, an ordered list of findings out. Each cause is one that users have met (what
-it looks like and what helped is in the finding). Without a profile nothing can say whether speculation pays, since
-that needs the engine's speed without it; the figures alone still show why it cannot.
+Its input is the figures of one model over one window, its output an ordered list of findings. Users have met each cause;
+the finding has its symptom and its remedy. Without a profile it is not known whether speculation pays, because that
+needs the engine's speed without it. The figures alone still show why it cannot.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _unknown(finding: Finding) -> Diagnosis:
 
 
 def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Finding]:
-    """Causes that the live figures show by themselves; what a schedule accepts is a mixture over its tiers."""
+    """Causes that the live figures show by themselves; the acceptance of a schedule is a mixture over its tiers."""
     if not snapshot.speculating and not snapshot.first_engine:
         yield Finding(
             Cause.NOT_SPECULATING,
@@ -198,6 +198,24 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             f"clients gave up {snapshot.window.given_up:.0%} of the requests that began",
             "look for time-outs of clients or proxies that are shorter than answers take; latencies are those of the others",
         )
+    yield from _acceptance_causes(snapshot, scheduled=scheduled)
+    if snapshot.waiting_min is not None and snapshot.waiting_min >= 1:
+        yield Finding(
+            Cause.SATURATED,
+            f"at least {snapshot.waiting_min:.0f} requests waited at any time",
+            "add replicas; past saturation speculation only takes capacity",
+        )
+    yield from _full_pool(snapshot)
+    if prompt_bound(snapshot) and snapshot.window.latency_s and snapshot.window.ttft_s:
+        yield Finding(
+            Cause.PREFILL_DOMINATES,
+            f"the first token takes {snapshot.window.ttft_s:.2f} s of {snapshot.window.latency_s:.2f} s",
+            "speculation speeds only what follows the first token: look at queueing, prefill and prefix caching",
+        )
+
+
+def _acceptance_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Finding]:
+    """Causes in the acceptance: almost nothing is accepted, or no draft at its last positions."""
     yielded = snapshot.window.tokens_per_step
     collapsed = snapshot.speculating and yielded is not None and yielded < _COLLAPSED_TOKENS_PER_STEP
     if collapsed and scheduled:
@@ -216,19 +234,17 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
     dead = next(
         (place for place, share in enumerate(snapshot.window.survival) if share < DEAD_POSITION), None
     )
-    # Short tiers draft no late positions, which says nothing against long ones.
+    # Short tiers draft no late positions, which is no evidence against long ones.
     if dead and not scheduled:
         yield Finding(
             Cause.DRAFT_TOO_LONG,
             f"position {dead + 1} survives in {snapshot.window.survival[dead]:.1%} of drafts",
             f"try num_speculative_tokens {dead}",
         )
-    if snapshot.waiting_min is not None and snapshot.waiting_min >= 1:
-        yield Finding(
-            Cause.SATURATED,
-            f"at least {snapshot.waiting_min:.0f} requests waited at any time",
-            "add replicas; past saturation speculation only takes capacity",
-        )
+
+
+def _full_pool(snapshot: ModelSnapshot) -> Iterator[Finding]:
+    """The KV pool, if it is full or requests were preempted."""
     full = snapshot.kv_usage is not None and snapshot.kv_usage > FULL_POOL
     if full or (snapshot.window.preemptions or 0) > 0:
         pool = (
@@ -245,12 +261,6 @@ def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Findin
             Cause.KV_CACHE_FULL,
             f"{counted}; {pool}",
             "the drafter takes its share of the pool: lower --max-num-seqs, shorten contexts, or add replicas",
-        )
-    if prompt_bound(snapshot) and snapshot.window.latency_s and snapshot.window.ttft_s:
-        yield Finding(
-            Cause.PREFILL_DOMINATES,
-            f"the first token takes {snapshot.window.ttft_s:.2f} s of {snapshot.window.latency_s:.2f} s",
-            "speculation speeds only what follows the first token: look at queueing, prefill and prefix caching",
         )
 
 

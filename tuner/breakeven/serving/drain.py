@@ -29,7 +29,7 @@ _INSTANT = {":", "cd", "date", "echo", "export", "printf", "rm", "set", "touch",
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How one container stops.
+    """Shutdown of one container.
 
     Attributes:
         pre_stop_s: seconds that a preStop hook holds SIGTERM back; 0 when there is none; None if a hook exists

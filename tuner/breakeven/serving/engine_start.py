@@ -1,4 +1,4 @@
-"""How a container starts vLLM: directly, behind another program, or in a script that is read and never run."""
+"""Start of vLLM in a container: directly, behind another program, or in a script that is read and never run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 # Options that only vLLM has.
 _NO_STARTERS = {"echo", "printf", "grep", "pgrep", "pkill", "pip", "pip3", "uv", "which", "cat", "ps"}
 _HARMLESS = {"set", "ulimit", "umask", "echo", "date", "true", ":"}
-# Subcommands of `vllm`, and of its modules, that serve nobody.
+# Subcommands of `vllm`, and of its modules, that do not serve requests.
 _NO_SERVERS = {"bench", "chat", "complete", "collect-env", "run-batch"}
 _NO_SERVER_MODULES = {"vllm.entrypoints.openai.run_batch", "vllm.collect_env"}
 _RAYS_SCRIPT = "multi-node-serving.sh"

@@ -264,7 +264,7 @@ def _flags_with_spaces(container: Mapping[str, Any], named: str, start: EngineSt
 
 
 def _annotated(template: PodTemplate) -> Mapping[str, Any] | None:
-    """The arm that the template's annotation chooses; None if it chooses none, or says nothing that can be read."""
+    """The arm that the template's annotation chooses; None if it chooses none, or cannot be read."""
     try:
         return configuration(str(template.annotations.get(ANNOTATION) or ""))
     except InputError:

@@ -97,7 +97,7 @@ class Growths:
 
     @property
     def given_up_share(self) -> float:
-        """The same as a share of those that began; 0 within what sampling explains."""
+        """Share of begun requests that clients gave up; 0 within what sampling explains."""
         return min((self.given_up or 0.0) / self.stats["started"], 1.0) if self.clients_give_up else 0.0
 
     @property

@@ -98,7 +98,7 @@ class ModelWatch:
                 f"{engines.prefix}{COUNTED[stat].name}" for stat in missing(counters, NEEDED_COUNTERS)
             ),
             not_a_number=not_a_number(counters),
-            # Of the mean pod: what none of them can exceed, their sum may.
+            # Checked for the mean pod: the limits are those of one engine.
             impossible=impossible(counters.over(self.pods), EngineLimits(), float(window_s)),
         )
 
@@ -126,7 +126,7 @@ class ModelWatch:
         )
 
     def _elsewhere(self) -> str:
-        """Where this model's series are, if not under the labels that were asked for; else the models that there are."""
+        """Labels of this model's series, if other than those asked for; else the models that there are."""
         model = tuple(one for one in self.engines.matchers if one.label == "model_name")
         for matchers, labels in ((model, ("namespace", "pod")), ((), ("model_name",))):
             for prefix in self.prefixes:

@@ -66,7 +66,7 @@ class OptIn:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a file says what its engine's container gets: paths in the file's own terms."""
+    """Paths of command, arguments and environment of an engine's container, in the file's own terms."""
 
     command: str
     args: str

@@ -1,7 +1,7 @@
 """Finds counters that cannot be true, are no numbers, are missing or are old: four different things, each with its own word.
 
-Figures are held against each other and against what any engine can do. Only what is off by more than any engine, any traffic
-and Prometheus' sampling explain is refused. A figure that is merely surprising is somebody else's question.
+Figures are compared with each other and with the limits of any engine. A figure is refused only if no engine, no traffic
+and no sampling of Prometheus explain it. A figure that is merely surprising is not refused here.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _quick(means: Growths, _: EngineLimits, __: float) -> str | None:
 
 
 def _first_token(means: Growths, _: EngineLimits, window_s: float) -> str | None:
-    """Where requests begin in order, who ends now has waited as long as who begins now, give or take a window."""
+    """First tokens later than whole answers: requests begin in order, so both waits differ by at most a window."""
     if means.latency_s is None or means.ttft_s is None or means.ttft_s <= means.latency_s + window_s:
         return None
     return f"first tokens came after {means.ttft_s:.3g} s, and whole answers after {means.latency_s:.3g} s"
@@ -263,18 +263,18 @@ def _first_token(means: Growths, _: EngineLimits, window_s: float) -> str | None
 def _little(means: Growths, _: EngineLimits, window_s: float) -> str | None:
     """Little's law: requests that finished were in flight while they lasted, and were seen there.
 
-    The other way round says nothing: requests that last longer than the window are in flight and do not finish.
+    The converse does not hold: requests that last longer than the window are in flight and do not finish.
     """
     stats = means.stats
     if means.latency_s is None or not {"running", "waiting"} <= stats.keys():
         return None
     needed = stats["e2e_s"] / window_s
     seen = stats["running"] + stats["waiting"]
-    # Who was there when the window began has lasted since before: what shrank away, or as many as are there now, and
-    # twice the mean latency each, as of exponential lengths.
+    # Requests in flight when the window began started before it. They are as many as the gauges fell by, or as are there
+    # now, and last twice the mean latency each, as for exponential lengths.
     before = max(seen, -sum(stats.get(name, 0.0) for name in GROWTHS))
     edge = before * 2 * means.latency_s / window_s
-    # A gauge is looked at a few times only; short requests pass between two looks.
+    # A gauge has a few samples only; short requests pass between two of them.
     chance = _SIGMAS * math.sqrt(needed / _LOOKS)
     if needed <= _UNSEEN * (seen + edge) + chance:
         return None
@@ -294,7 +294,7 @@ def _queue(means: Growths, limits: EngineLimits, window_s: float) -> str | None:
         return f"{running + waiting:.3g} requests in flight, and no server holds more than {_MOST_HELD:.3g}"
     if least > waiting * (1 + _SLACK):
         return f"{least:.3g} requests wait at least, and {waiting:.3g} on average"
-    # More wait all along than began: whoever began was there before the window, and waited through half of it on average.
+    # More requests wait all the time than began, so those that began waited since before the window, half of it on average.
     overtaken = limits.in_order and least > 2 * stats.get("started", 0.0) + _FEW
     if not overtaken or means.ttft_s is None or means.ttft_s >= _SLACK * window_s:
         return None

@@ -38,7 +38,7 @@ _TEMPLATED_KINDS = {
 _HELM = re.compile(r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|tpl|toYaml|quote)\b)")
 
 
-# By kind: where pod specs are, and where the annotations are that reach the pods.
+# Paths by kind: of pod specs, and of the annotations that reach the pods.
 _TEMPLATES: dict[str, tuple[tuple[Path, Path], ...]] = dict.fromkeys(
     ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout", "Job"),
     ((("spec", "template", "spec"), ("spec", "template", "metadata", "annotations")),),
@@ -71,7 +71,7 @@ _RELEASES: dict[str, tuple[Path, ...]] = {
     "HelmRelease": (("spec", "values"),),
     "Application": (("spec", "source", "helm", "valuesObject"),),
 }
-"""Where kinds that install a chart have its values."""
+"""Paths of a chart's values, by the kinds that install one."""
 _NOT_READ = {
     "Model": "KubeAI's own fields, whose environment reads no annotation",
     "VLLMRuntime": "production-stack's operator rolls nothing for a change of its arguments or annotations",

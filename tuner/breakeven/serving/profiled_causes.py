@@ -18,7 +18,7 @@ from breakeven.serving.causes import DEAD_POSITION, Cause, Finding, ModelSnapsho
 _MISMATCH = 0.75
 """Share of the calibrated first position below which another text does not explain the live acceptance."""
 _POOL_SHARE = 0.03
-"""Of the KV pool that a drafter takes, below which it explains nothing."""
+"""Share of the KV pool that a drafter takes, below which it is no cause."""
 _SHIFTED = 1.5
 """Prompts that are longer than calibrated by this factor, or shorter by it, are other requests."""
 _MISREAD = 1.1

@@ -1,4 +1,4 @@
-"""How a Deployment rolls: how many pods beside and instead of the old ones."""
+"""Rolls of a Deployment: the number of pods beside and instead of the old ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Strategy(NamedTuple):
-    """How a Deployment rolls, in pods."""
+    """Strategy of a Deployment's rolls, in pods."""
 
     max_surge: int
     max_unavailable: int

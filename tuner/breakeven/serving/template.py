@@ -59,7 +59,7 @@ class PodTemplate:
         return found
 
     def places_of(self, container: Mapping[str, Any]) -> Places:
-        """Where the file has the parts of one of its containers."""
+        """Paths in the file of the parts of one of its containers."""
         name = str(container.get("name", ""))
         return self.places.get(name) or Places.of(container, self.inside)
 

@@ -75,7 +75,7 @@ def json_or_none(text: str) -> Any:
     """JSON; empty and `None` mean none.
 
     Raises:
-        argparse.ArgumentTypeError: not JSON, such as an environment reference that nobody expanded.
+        argparse.ArgumentTypeError: not JSON, such as an environment reference that was not expanded.
     """
     if text in {"", "None"}:
         return None

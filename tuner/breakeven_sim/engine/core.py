@@ -146,7 +146,7 @@ class Engine:
         self._ends = None
 
     def next_end_s(self) -> float:
-        """When the step under way ends (deciding it if none is); infinity when there is nothing to do."""
+        """End of the step under way (s), which is decided if there is none; infinity without work."""
         step = self._step or self._decide()
         return step.end_s if step is not None else math.inf
 

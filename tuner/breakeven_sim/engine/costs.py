@@ -171,7 +171,7 @@ class EngineCosts(_Strict):
         """The costs of a method; a drafter's own entry goes before its method's.
 
         Raises:
-            InputError: the document knows neither.
+            InputError: neither is in the document.
         """
         for key in (f"{name}:{drafter}", name):
             if key in self.methods:

@@ -41,7 +41,7 @@ class DecodePlan:
         advance: tokens gained per step (the last one cut at the request's end).
         drafted: drafts verified per step: k, or 0 if the lookup found nothing.
         accepted: drafts accepted per step, before the cut: what vLLM counts.
-        drafts_at_all: false where k is 0, so that nobody sums zeros.
+        drafts_at_all: false if k is 0, so that no zeros are summed.
     """
 
     advance: NDArray[np.int64]

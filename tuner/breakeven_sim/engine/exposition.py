@@ -1,7 +1,7 @@
 """The `/metrics` page of vLLM 0.32: the same names, labels, types and buckets as a captured real page.
 
 The families are data, `vllm_0_32_families.json`. Numbers are kept as plain counters and bucket counts and turned into
-samples when somebody scrapes: a step of a hundred requests costs a few additions, not a hundred calls into a metrics
+samples on a scrape: a step of a hundred requests costs a few additions, not a hundred calls into a metrics
 library.
 """
 

@@ -38,7 +38,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class ClockReport:
-    """How real time and the event clock compare; seconds."""
+    """Differences between real time and the event clock (s)."""
 
     event_clock_s: float
     lag_s: float
@@ -115,7 +115,7 @@ class PacedEngine:
             self._deliver(self.engine.step())
 
     def clock(self) -> ClockReport:
-        """How far behind the event clock is."""
+        """Lag of the event clock behind real time."""
         engine = self.engine
         mean = self._total_lag_s / engine.steps if engine.steps else 0.0
         return ClockReport(

@@ -118,7 +118,7 @@ async def _serve(launch: ServerSetup) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stopping)
-    # Bound first, so that a taken port is known before the long start-up; nobody can connect before it listens.
+    # Bound first, so that a taken port is known before the long start-up; no client can connect before it listens.
     listener = _bind(arguments.host, arguments.port)
     address = listener.getsockname()
     _announce(launch)

@@ -106,7 +106,7 @@ class Books:
             fresh = np.zeros(size, np.int64)
             fresh[:left] = getattr(self, name)[moved:]
             setattr(self, name, fresh)
-        # By number: a new plan may end where the withdrawn one did, and then both entries look current.
+        # Keyed by number: a new plan may end at the same step as the withdrawn one, and then both entries look current.
         current = {
             number: (end, request) for end, number, request in self._endings if _is_current(request, end)
         }

@@ -130,7 +130,7 @@ class Decider:
 
     def wish(self, load: Load, now_s: float) -> Arm | None:
         """The arm to switch to now, if any."""
-        # Of the whole fleet: on the replicas that are left during a roll, the load is one that ends with it.
+        # The rate of the whole fleet: the higher load on the remaining replicas ends with the roll.
         rps = self.past.mean_rps(now_s - load.window_s)
         whole = load if rps is None else replace(load, rps=rps)
         past = PastRates(self.past.end_s, self.past.rps)
@@ -230,14 +230,14 @@ class Deciding:
 def decide_after(
     decider: Decider, past: SeenRates, fleet: SteppedFleet, window: ReplayedWindow, trace: RateTrace
 ) -> None:
-    """The same decision from one window of a stepped fleet.
+    """Decide from one window of a stepped fleet.
 
     Args:
         decider: the decision and its memory.
         past: rates so far.
         fleet: at the end of the window.
-        window: what was seen.
-        trace: where its times and the rate of the whole fleet stand.
+        window: its figures.
+        trace: times of windows and rates of the whole fleet.
     """
     window_s = float(trace.length_s[window.index])
     end_s = float(trace.start_s[window.index]) + window_s

@@ -23,7 +23,7 @@ from breakeven_sim.engine.requests import Request
 
 
 class Texts(Protocol):
-    """Where a method's drafts come from."""
+    """Source of a method's drafts."""
 
     def draw(self, number: int, total: int, prompt_tokens: int = 0) -> DraftedText:
         """The text of request `number` with `total` output tokens after its prompt; equal for equal arguments."""
@@ -59,7 +59,7 @@ def renewed_at_once(replicas: int) -> int:
 
 
 def waves(replicas: int) -> int:
-    """How many start-up times a roll takes."""
+    """Number of start-up times that a roll takes."""
     return math.ceil(replicas / renewed_at_once(replicas))
 
 

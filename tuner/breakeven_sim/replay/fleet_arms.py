@@ -1,4 +1,4 @@
-"""How a replayed fleet runs an arm: with an engine's costs, or with the laws of a fitted profile."""
+"""Arms of a replayed fleet: with an engine's costs, or with the laws of a fitted profile."""
 
 from __future__ import annotations
 

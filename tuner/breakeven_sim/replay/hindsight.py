@@ -51,7 +51,7 @@ def free_windows(
         rps, h = rate / replicas, length_s / SUBSTEPS
         inflight = latency_s = p95_s = 0.0
         for _ in range(SUBSTEPS):
-            # Of equally good arms the running one stays.
+            # Among equally good arms the running one stays.
             n, other, place = min(
                 (implicit(n, rps, one, h), place != chosen, place) for place, one in enumerate(laws)
             )
@@ -222,9 +222,9 @@ class _Search:
     replicas: int
     roll_s: float
     _starts: _Floats = field(init=False)
-    """Where a piece of any law begins, shape (pieces,): laws on the same pieces mix like lines."""
+    """Begin of each piece of any law, shape (pieces,): laws on the same pieces mix like lines."""
     _a: _Floats = field(init=False)
-    """Of a + b*others, shape (arms, pieces)."""
+    """Intercept a of a + b*others, shape (arms, pieces)."""
     _b: _Floats = field(init=False)
     _first_nodes: list[int] = field(default_factory=list)
     _begun: list[tuple[float, _Ints, _Ints]] = field(default_factory=list)

@@ -40,7 +40,7 @@ class ReplayedParts:
 
     @classmethod
     def of(cls, finished: Sequence[Request]) -> ReplayedParts | None:
-        """Of requests that an engine answered; `None` without any."""
+        """The parts of requests that an engine answered; `None` without any."""
         if not finished:
             return None
         ttft_s = np.array([r.first_token_s - r.arrival_s for r in finished])
@@ -68,7 +68,7 @@ class PolicyOutcome:
         p95_latency_s: likewise.
         switches: rolls begun.
         slo_attainment: share of requests that kept every limit; `None` without limits.
-        window_latency_s: mean per window of the trace, NaN if nobody arrived; shape (windows,).
+        window_latency_s: mean per window of the trace, NaN without arrivals; shape (windows,).
         window_length_s: shape (windows,).
         parts: of requests on a simulated engine what their latency consists of; `None` where laws were replayed.
         mean_inflight: mean number in flight of the whole fleet; `None` without any time.
@@ -113,7 +113,7 @@ def of_requests(
         slo: the limits.
         window_start_s: of the windows that are compared.
         window_length_s: likewise.
-        engine: whether an engine answered, rather than a law that knows no first token.
+        engine: whether an engine answered, rather than a law without a first token.
     """
     arrival = np.array([r.arrival_s for r in finished])
     latency = np.array([r.finished_s for r in finished]) - arrival
@@ -165,7 +165,7 @@ def of_windows(
         means,
         length_s,
         None,
-        # By Little's law: every request is in flight for its latency.
+        # Little's law: every request is in flight for its latency.
         float((weight * mean).sum() / length_s.sum()),
         tuple(w.arm for w in windows),
     )

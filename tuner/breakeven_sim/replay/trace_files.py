@@ -156,7 +156,7 @@ def _columns(names: Sequence[str], path: Path) -> _Columns:
 
 
 def _clock(scale: float | None) -> Callable[[Any], float]:
-    """How a time is read in seconds.
+    """Reader of a time in seconds.
 
     Args:
         scale: seconds of one unit; None for dates, or numbers whose size says their unit.
