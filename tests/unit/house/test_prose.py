@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +11,7 @@ ROOT = Path(__file__).parents[3]
 ROOTS = ("tuner", "operator", "localcluster", "demo", "real", "validation", "tests")
 OPENING = re.compile(r"(What|Whoever|As|The ones? that)\b")
 PICTURE = re.compile(r"\b(surely|told|anew|alike)\b")
+COMMENT = re.compile(r"\s*#")
 MOST_WORDS = 40
 # Folders that are not named have 0. The eight under resources/ are descriptions in CRDs, which stay byte for byte. Lower a
 # number when the folder's count has fallen.
@@ -26,18 +25,17 @@ LONG_BULLETS = 0
 
 
 def comments(text):
-    """(line, text) of each comment; lines of comment that follow each other are one."""
+    """(line, text) of each comment; lines of comment that follow each other are one. Ruff puts two blanks before a trailing one."""
     block: list[tuple[int, str]] = []
-    last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
-            continue
-        alone = not token.line[: token.start[1]].strip()
-        if block and (not alone or token.start[0] != last + 1):
+    for number, line in enumerate(text.splitlines(), 1):
+        alone = COMMENT.match(line)
+        if block and not alone:
             yield block[0][0], " ".join(words for _, words in block)
             block = []
-        block.append((token.start[0], token.string.lstrip("# ")))
-        last = token.start[0] if alone else -1
+        if alone:
+            block.append((number, line.strip().lstrip("# ")))
+        elif "  # " in line:
+            yield number, line.rpartition("  # ")[2]
     if block:
         yield block[0][0], " ".join(words for _, words in block)
 
