@@ -70,6 +70,15 @@ class RolloutStep:
         """Changes that have ended, this cycle's and earlier ones, as the status keeps them: the newest one first."""
         return (*reversed(self.ended), *earlier)[:MOST_HISTORY]
 
+    def then(self, later: RolloutStep) -> RolloutStep:
+        """Two steps of one cycle as one: the later one decides; ended changes and events of both are kept."""
+        return replace(
+            later,
+            ended=(*self.ended, *later.ended),
+            events=(*self.events, *later.events),
+            write=later.write or self.write,
+        )
+
     def held(self, refusal: RefusedWrite) -> RolloutStep:
         """This step while its write waits, because the API server has refused it: nothing of it is done or announced."""
         return replace(

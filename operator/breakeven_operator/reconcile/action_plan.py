@@ -1,0 +1,143 @@
+"""From the facts of a cycle to the status that it leads to and the actions that bring it about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import RUNS, SERVICES, Ref
+from breakeven_operator.ports import MeanLengths
+from breakeven_operator.reconcile.active_profile import (
+    Calibrated,
+)
+from breakeven_operator.reconcile.annotation_owner import taken_over
+from breakeven_operator.reconcile.case_reading import context_of, lengths_of
+from breakeven_operator.reconcile.events import events, facts
+from breakeven_operator.reconcile.observation import CycleLimits
+from breakeven_operator.reconcile.status_diff import Worth, worth_writing
+from breakeven_operator.reconcile.status_report import CycleFacts, report
+from breakeven_operator.reconcile.steps import RolloutStep
+from breakeven_operator.reconcile.verdict import Verdict
+from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
+from breakeven_operator.resources.servicestatus import ServiceWorkings
+from breakeven_operator.workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOutcome:
+    """A plan, and the status it leads to (also when that is not worth a write).
+
+    Attributes:
+        plan: what to do.
+        status: as published to metrics.
+        verdict: of this cycle.
+        lengths: mean prompt and output tokens of the target's recent requests; None if not known.
+        unwritten: whether the status has moved, and waits for the written one to be old enough.
+        otherwise: the status to go on from if the API server refuses the annotation that the plan writes; None: it writes
+            none.
+    """
+
+    plan: ActionPlan
+    status: SpeculativeServiceStatus
+    verdict: Verdict
+    lengths: MeanLengths | None = None
+    unwritten: bool = False
+    otherwise: SpeculativeServiceStatus | None = None
+
+
+def still_wanted(
+    failures: Sequence[RefusedWrite], step: RolloutStep, state: Calibrated, now: datetime
+) -> tuple[RefusedWrite, ...]:
+    """Without a write that may be tried again now and that this cycle does not ask for any more."""
+
+    def wanted(one: RefusedWrite) -> bool:
+        match one.action:
+            case WriteAnnotation():
+                return step.write is not None
+            case Create(resource) if resource == RUNS:
+                return state.create is not None
+            case _:
+                return True
+
+    return tuple(one for one in failures if now < one.until or wanted(one))
+
+
+def reference(service: SpeculativeService) -> Ref:
+    """The service's own address."""
+    meta = service.metadata
+    return Ref(SERVICES, meta.namespace, meta.name, meta.uid)
+
+
+def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:
+    """Order matters: what must survive a crash is written before what it announces."""
+    service, step, verdict = cycle.service, cycle.step, cycle.verdict
+    status = report(cycle)
+    ref = reference(service)
+    old = service.status
+    written = old.decision.time if old.decision is not None else None
+    forced = step.write is not None or bool(step.ended) or bool(cycle.calibrated.ended)
+    document = status.to_json_object()
+    worth = Worth.NOW
+    if not forced:
+        worth = worth_writing(holds, document, written, cycle.now, limits.status_refresh_s)
+    actions: list[Action] = []
+    if cycle.calibrated.create is not None:
+        # Named after its cause: created twice it is one. The status that counts it must not come first.
+        actions.append(cycle.calibrated.create)
+    if worth is Worth.NOW:
+        # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
+        actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
+    if step.write is not None:
+        actions.append(step.write)
+    actions.extend(
+        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in events(cycle, old)
+    )
+    return ServiceOutcome(
+        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status)),
+        status=status,
+        verdict=verdict,
+        lengths=lengths_of(cycle.live),
+        unwritten=worth is Worth.LATER,
+    )
+
+
+def conflicted(
+    service: SpeculativeService,
+    outcome: ServiceOutcome,
+    workload: Workload,
+    managers: tuple[str, ...],
+    now: datetime,
+) -> ActionPlan:
+    """The API server refused the annotation because others own it: remember it, say it, wait for a person.
+
+    Args:
+        service: as it was read.
+        outcome: the decision that asked for the annotation. Its figures stand, and so do the results of this cycle.
+        workload: the target.
+        managers: who owns the annotation.
+        now: time of the observation.
+    """
+    shown, kept = outcome.status, outcome.otherwise
+    assert kept is not None  # noqa: S101 - the plan writes an annotation
+    context = context_of(service.with_status(kept), workload, None, now)
+    step = taken_over(context, ", ".join(managers), "owns the annotation")
+    memory = step.memory.replace(written_value=workload.value)
+    changed = shown.replace(
+        workings=ServiceWorkings(memory=memory, display=shown.display),
+        rollout=None,
+        history=step.history(kept.history),
+    )
+    ref = reference(service)
+    return ActionPlan(
+        subject=ref,
+        actions=(
+            WriteStatus(ref, changed.to_json_object()),
+            *(EmitEvent(ref, str(e.reason), e.message, e.warning) for e in step.events),
+        ),
+        facts={"reason": str(ClusterReason.TAKEN_OVER), "managers": list(managers)},
+    )

@@ -1,0 +1,37 @@
+"""A change under way goes on before a new one begins: a hand-back, a roll, its measurement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from breakeven_operator.reconcile.annotation_owner import hand_back
+from breakeven_operator.reconcile.rollout import forget_target, watch
+from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
+from breakeven_operator.reconcile.verification import RollEvidence, verify
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.memorystatus import LONGEST_VALUE
+from breakeven_operator.resources.rolloutstatus import RolloutPhase
+
+RESUME_ANNOTATION = "breakeven.dev/resume"
+
+
+def go_on(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
+    """The step of whatever is under way; one without a write and not busy if nothing is."""
+    seen = service.status.target
+    before = context.memory.target_uid or (seen.uid if seen is not None else None)
+    if before not in {None, context.workload.ref.uid}:
+        return forget_target(context)
+    resume = service.metadata.annotations.get(RESUME_ANNOTATION, "")[:LONGEST_VALUE]
+    handed = hand_back(context, resume, paused=service.spec.paused)
+    if handed is not None:
+        if handed.busy:
+            return handed
+        context = replace(context, memory=handed.memory)
+        step = handed.then(watch(context))
+    else:
+        step = watch(context)
+    rolling = step.rollout is not None and step.rollout.phase is RolloutPhase.ROLLING
+    if step.write is not None or (step.busy and not rolling):
+        return step
+    judged = verify(replace(context, memory=step.memory, rollout=step.rollout), evidence)
+    return step.then(judged) if judged is not None else step
