@@ -16,10 +16,11 @@ from breakeven_operator.reconcile.active_profile import (
 )
 from breakeven_operator.reconcile.annotation_owner import taken_over
 from breakeven_operator.reconcile.case_reading import context_of, lengths_of
+from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.observation import CycleLimits
 from breakeven_operator.reconcile.status_diff import Worth, worth_writing
-from breakeven_operator.reconcile.status_report import CycleFacts, report
+from breakeven_operator.reconcile.status_report import report
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.verdict import Verdict
 from breakeven_operator.refused_writes import RefusedWrite

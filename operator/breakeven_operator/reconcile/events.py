@@ -6,9 +6,10 @@ from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
+from breakeven_operator.reconcile.cycle_aspects import doubt_aspects, metrics_aspect
+from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.paying import pays_now
-from breakeven_operator.reconcile.status_report import CycleFacts, doubt_aspects, metrics_aspect
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus

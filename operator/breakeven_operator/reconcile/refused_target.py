@@ -14,10 +14,10 @@ from breakeven_operator.reconcile.active_profile import (
     calibrated,
 )
 from breakeven_operator.reconcile.case_reading import context_of
+from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.rollout import watch
-from breakeven_operator.reconcile.status_report import CycleFacts
 from breakeven_operator.reconcile.steps import RolloutStep, ended_roll
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, Verdict

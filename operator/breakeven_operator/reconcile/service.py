@@ -17,6 +17,7 @@ from breakeven_operator.reconcile.annotation_owner import note_writers
 from breakeven_operator.reconcile.barred_arms import barred
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.case_reading import read_case
+from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import take_account
 from breakeven_operator.reconcile.judge import blocked, judge
@@ -26,7 +27,7 @@ from breakeven_operator.reconcile.observation import CycleLimits, ServiceObserva
 from breakeven_operator.reconcile.refused_target import refused
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
 from breakeven_operator.reconcile.scaling import fleet_need
-from breakeven_operator.reconcile.status_report import CycleFacts, report
+from breakeven_operator.reconcile.status_report import report
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import refuse_rolls, refuse_target
 from breakeven_operator.reconcile.under_way import go_on

@@ -1,0 +1,181 @@
+"""The conditions of a service as sentences: readiness, calibration, metrics, profit, progress, objectives and doubts."""
+
+from __future__ import annotations
+
+import re
+
+from breakeven.laws.latency import BURSTY
+from breakeven.planning.wording import figures_text
+from breakeven.serving.counted_window import Arrivals
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.conditions import (
+    CALIBRATED,
+    METRICS,
+    OBJECTIVES,
+    PROFITABLE,
+    PROGRESSING,
+    READY,
+    Aspect,
+)
+from breakeven_operator.reconcile.cycle_facts import CycleFacts
+from breakeven_operator.reconcile.doubts import aspects, present_drift, rules_of
+from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift
+from breakeven_operator.reconcile.formatting import figure, pays_until
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.objectives import objectives_aspect
+from breakeven_operator.reconcile.paying import pays_now, with_measured
+from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND
+from breakeven_operator.resources import SpeculativeServiceStatus
+from breakeven_operator.resources.rolloutstatus import HistoryEntry
+
+
+def aspects_of(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspect, ...]:
+    """The aspects of all conditions, in the order in which the status lists them."""
+    calibrated, live = cycle.calibrated, cycle.live
+    entry = calibrated.entry
+    kept = objectives_aspect(
+        cycle.objectives,
+        status.objectives,
+        asked_before=cycle.service.status.condition(OBJECTIVES) is not None,
+    )
+    return (
+        _ready(cycle),
+        metrics_aspect(live)
+        if live is not None
+        else Aspect(METRICS, None, str(cycle.verdict.reason), cycle.verdict.message),
+        Aspect(CALIBRATED, entry is not None, str(calibrated.reason), _calibrated_message(cycle, status)),
+        _profitable(cycle),
+        _progressing(cycle, status),
+        *doubt_aspects(cycle),
+        *((kept,) if kept is not None else ()),
+    )
+
+
+def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
+    """Doubts of live traffic about the profile in force."""
+    spec, calibrated, live = cycle.service.spec, cycle.calibrated, cycle.live
+    running = cycle.running.arm if cycle.running is not None else None
+    memory = cycle.step.memory
+
+    def found() -> Drift:
+        return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
+
+    return aspects(memory, calibrated.profile_name, found, rules_of(spec), cycle.now, live)
+
+
+def metrics_aspect(live: Live) -> Aspect:
+    """Whether there are figures to decide on; that clients give up is said here too, because no decision waits for it."""
+    gone = live.usable and live.figures is not None and live.figures.given_up > 0.0
+    reason = ClusterReason.CLIENTS_GIVE_UP if gone else live.reason
+    return Aspect(METRICS, live.usable, str(reason), _metrics_message(live))
+
+
+def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> str:
+    """The message about the profile, with a note on every drafter whose acceptance is a guess.
+
+    What was accepted of made-up text, or was imposed, says little about users' text. Live traffic on the drafter outranks it.
+    """
+    calibrated = cycle.calibrated
+    profile = calibrated.profile
+    if profile is None:
+        return calibrated.message
+    memory = status.memory
+    seen = {one.arm.partition("/")[0] for one in memory.seen} if memory is not None else set()
+    guessed: dict[str, set[str]] = {}
+    for fit in profile.arms:
+        text = fit.acceptance.text if fit.acceptance is not None else None
+        family = fit.arm.name.partition("/")[0]
+        if text in MADE_UP_TEXT and family not in seen:
+            guessed.setdefault(text, set()).add(family)
+    notes = (
+        f"; acceptance of {', '.join(sorted(families))} was measured on {text}: a guess until live traffic has been seen on it"
+        for text, families in sorted(guessed.items())
+    )
+    return f"{calibrated.message}{''.join(notes)}"
+
+
+def _metrics_message(live: Live) -> str:
+    """The message about the figures, with notes on arrivals that are not Poisson's and on a past that could not be read."""
+    if not live.usable or live.figures is None:
+        return live.message
+    return "; ".join(filter(None, (live.message, _arrivals_note(live.figures.arrivals), live.past.problem)))
+
+
+def _arrivals_note(seen: Arrivals) -> str:
+    if seen.dispersion is None:
+        return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.problem}"
+    if seen.dispersion < BURSTY:
+        return ""
+    return f"predictions hold for arrivals of dispersion {figure(seen.dispersion)} in spans of {figure(seen.span_s)} s"
+
+
+def _ready(cycle: CycleFacts) -> Aspect:
+    service, cannot, step = cycle.service, cycle.cannot_roll, cycle.step
+    if cannot is not None:
+        return Aspect(READY, False, str(cannot.reason), cannot.message)
+    if step.memory.taken_over_by is not None:
+        reason = step.reason or ClusterReason.TAKEN_OVER
+        return Aspect(
+            READY, False, str(reason), step.message or f"{step.memory.taken_over_by} owns the annotation"
+        )
+    if cycle.running is not None and cycle.running.arm is None:
+        return Aspect(READY, False, str(cycle.verdict.reason), cycle.verdict.message)
+    if cycle.refused is not None:
+        return Aspect(READY, False, str(ClusterReason.WRITE_REFUSED), cycle.refused.sentence)
+    if service.spec.paused:
+        return Aspect(
+            READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
+        )
+    name = cycle.calibrated.profile_name
+    profile = f"profile {name} in force" if name is not None else "no profile in force yet"
+    live = cycle.live
+    metrics = "metrics fresh" if live is not None and live.usable else "no usable metrics now"
+    if live is not None and not live.usable:
+        metrics += f" ({live.reason})"
+    return Aspect(READY, True, str(ClusterReason.WATCHING), f"target found, {profile}, {metrics}")
+
+
+def _profitable(cycle: CycleFacts) -> Aspect:
+    verdict, comparison, explained = cycle.verdict, cycle.choice.against_none, cycle.choice.explained
+    if explained is None or comparison is None or explained.decision.subject is None:
+        return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
+    message = figures_text(explained)
+    if comparison.break_even_rps is None:
+        message += f"; {pays_until(comparison)}"
+    message = with_measured(message, cycle.choice)
+    return Aspect(PROFITABLE, pays_now(cycle.choice), str(explained.decision.reason), message)
+
+
+def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
+    step, verdict = cycle.step, cycle.verdict
+    if step.reason is ClusterReason.WRITE_REFUSED:
+        return Aspect(PROGRESSING, False, str(step.reason), step.message)
+    if step.rollout is not None and step.busy:
+        return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
+    tail = _last_roll(status.history[0]) if status.history else "no roll so far"
+    if verdict.action == RECOMMEND:
+        return Aspect(
+            PROGRESSING,
+            False,
+            str(ClusterReason.RECOMMEND_ONLY),
+            f"{verdict.arm} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
+            "RollingUpdate, or change the target yourself",
+        )
+    if (
+        verdict.action == HOLD
+        and verdict.arm is not None
+        and cycle.running is not None
+        and verdict.arm != cycle.running.arm
+    ):
+        return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_BLOCKED), verdict.message)
+    return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)
+
+
+def _last_roll(last: HistoryEntry) -> str:
+    """When, what and why, and how it ended; an age would change the message every cycle."""
+    change = f"{last.from_arm} -> {last.to_arm}"
+    why = f" ({last.reason})" if last.reason else ""
+    how = (last.message or "").removeprefix(f"{change}: ").removeprefix(f"{change} ")
+    result = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(last.result)).lower()
+    ended = how if how.startswith(result) else f"{result}: {how}"
+    return f"last roll, ended {last.time:%Y-%m-%d %H:%M} UTC: {change}{why}, {ended}"
