@@ -44,6 +44,11 @@ def runnable(commands: list[str]) -> list[str]:
     return [command for command in commands if not command.startswith(_NEEDS_MORE)]
 
 
+# A CRD goes after its objects. For a minute the API server looks whether they are gone, and begins again if its storage of a
+# kind that is seconds old was not ready for the first look.
+COMMAND_S = 240
+
+
 @pytest.fixture(scope="module")
 def cluster():
     # Of its own: the page installs the chart and removes it again.
@@ -69,7 +74,7 @@ def shell(cluster, tmp_path):
     def run(command: str) -> str:
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=COMMAND_S, check=False,
         )  # fmt: skip
         # The API server drops a field that it does not know with no more than a warning.
         failed = done.returncode != 0 or "unknown field" in done.stderr
