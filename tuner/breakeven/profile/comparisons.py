@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.speedup import PaysWhere
-from breakeven.profile.curves import MOST_DOUBT, Curve, DoubtsAtRate, doubted
+from breakeven.profile.curves import Curve, DoubtsAtRate, doubted, ends_around
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
@@ -214,16 +214,7 @@ def _band_among(judged: Curve, other: Curve, others: float, t: float) -> tuple[F
     load = np.asarray(others)
     speedup = other.latencies_among(load) / judged.latencies_among(load)
     apart = np.linalg.norm(judged.loadings_among(load) - other.loadings_among(load), axis=-1)
-    return _around(speedup, apart, np.hypot(judged.own_sd(load), other.own_sd(load)), t)
-
-
-def _around(
-    ratio: FloatArray, shared: FloatArray, own: FloatArray, t: float
-) -> tuple[FloatArray, FloatArray]:
-    """Bounds of a ratio of latencies; open if nothing is known of it."""
-    factor = doubted(t * np.hypot(shared, own))
-    known = factor < MOST_DOUBT
-    return np.where(known, ratio / factor, 0.0), np.where(known, ratio * factor, np.inf)
+    return ends_around(speedup, t * np.hypot(apart, np.hypot(judged.own_sd(load), other.own_sd(load))))
 
 
 def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[float | None, Bounds | None]:
@@ -250,7 +241,7 @@ def _line_ratio_ci(judged: Curve, other: Curve, part: Literal[0, 1], t: float) -
     )
     shared = np.asarray(np.linalg.norm(mine[0] / mine[2] - theirs[0] / theirs[2]))
     own = np.asarray(np.hypot(np.linalg.norm(mine[1] / mine[2]), np.linalg.norm(theirs[1] / theirs[2])))
-    lower, upper = _around(np.asarray(mine[2] / theirs[2]), shared, own, t)
+    lower, upper = ends_around(np.asarray(mine[2] / theirs[2]), t * np.hypot(shared, own))
     return float(lower), (float(upper) if np.isfinite(upper) else None)
 
 

@@ -32,14 +32,21 @@ _FAR = 1e9
 """More others in flight than any engine holds: where the last piece ends."""
 
 
-MOST_DOUBT = 1e9
+_MOST_DOUBT = 1e9
 """The largest factor of a bound: with it nothing is known of a figure."""
 
 
 def doubted(half_width: ArrayLike) -> FloatArray:
-    """The factor on a latency for a half-width of its logarithm, at most `MOST_DOUBT`."""
+    """The factor on a latency for a half-width of its logarithm, at most `_MOST_DOUBT`."""
     exponent = np.minimum(np.asarray(half_width, dtype=float), 100.0)
-    return np.asarray(np.minimum(np.exp(exponent), MOST_DOUBT))
+    return np.asarray(np.minimum(np.exp(exponent), _MOST_DOUBT))
+
+
+def ends_around(value: FloatArray, half_width: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds of values from the half-widths of their logarithms; 0 and infinity if nothing is known of one."""
+    factor = doubted(half_width)
+    known = factor < _MOST_DOUBT
+    return np.where(known, value / factor, 0.0), np.where(known, value * factor, np.inf)
 
 
 class CurveLatency(NamedTuple):
@@ -241,7 +248,7 @@ class Curve:
         on_piece = (latency_s[..., :-1] - slope * n[:-1]) / np.where(left > 0, left, np.nan)
         fits = (rate * on_piece >= n[:-1] - 1e-12) & (rate * on_piece <= n[1:] + 1e-12)
         reached = np.take_along_axis(on_piece, np.argmax(fits, axis=-1)[..., None], axis=-1)[..., 0]
-        steady = rps * np.max(factors[..., -1:], axis=-1) < self.saturation_rps
+        steady = rps * factors[..., -1] < self.saturation_rps
         return np.where(fits.any(axis=-1) & steady, reached, np.nan)
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
@@ -268,9 +275,9 @@ class Curve:
 
 
 def _around(value: float, half_width: float) -> Bounds:
-    """Bounds of a value from the half-width of its logarithm; open above if nothing is known of it."""
-    factor = float(doubted(half_width))
-    return (value / factor, value * factor) if factor < MOST_DOUBT else (0.0, None)
+    """Bounds of one value, as `ends_around`; None is an open end."""
+    lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
+    return float(lower), (float(upper) if np.isfinite(upper) else None)
 
 
 def _to_both_ends(knots: FloatArray, saturation_rps: float) -> FloatArray:
