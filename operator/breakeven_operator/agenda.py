@@ -159,7 +159,10 @@ def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
 
 
 def _until_its_moment_s(uid: str, now: datetime) -> float:
-    """Time (s) to the moment of a service in each five minutes, by its uid: after a start all services were decided about at once."""
+    """Time (s) to the moment of a service in each five minutes, by its uid.
+
+    With one moment for all, each start would be followed by decisions about all services at once, every five minutes.
+    """
     moment_s = zlib.crc32(uid.encode()) / 2.0**32 * _LONGEST_REST_S
     return _LONGEST_REST_S - (now.timestamp() - moment_s) % _LONGEST_REST_S
 

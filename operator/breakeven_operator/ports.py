@@ -263,7 +263,7 @@ class Samples:
 
     Attributes:
         labels: label set without the metric's name.
-        values: (time in s since the epoch, value), oldest first, if there were any; a value may be NaN or infinite.
+        values: (time in s since the epoch, value), oldest first, and only of moments with a sample; a value may be NaN or infinite.
     """
 
     labels: Mapping[str, str]

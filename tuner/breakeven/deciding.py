@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from breakeven.arm import Arm
 from breakeven.planning.capacity import FewestReplicas
-from breakeven.planning.decision import Decision, DecisionMemory, decide, with_acceptance
+from breakeven.planning.decision import Action, Decision, DecisionMemory, decide, with_acceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law
 from breakeven.planning.known_speedup import known_speedup
@@ -22,6 +22,7 @@ from breakeven.planning.wording import Explained, sentence
 from breakeven.profile import Profile
 
 __all__ = [
+    "Action",
     "Decision",
     "DecisionMemory",
     "Decisions",

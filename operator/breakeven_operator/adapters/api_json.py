@@ -122,7 +122,7 @@ class _Template(msgspec.Struct):
 
 
 def _of_kind(kind: WorkloadKind) -> type[msgspec.Struct]:
-    """The shape of a kind of workloads: the template if that kind has it."""
+    """The shape of a kind of workloads, with the template at its place in that kind."""
     outer, *inner = kind.template_at
     part: type = _Template
     for name in reversed(inner):

@@ -1,14 +1,23 @@
 """Decides about one service by pure functions on frozen data; nothing here touches a socket.
 
-target                                         whether the target can be managed; what it is stands in `workloads`
-fleet_query, live_metrics                      what its pods do now, or the one reason why that is unknown
-arrival_metrics                                how bursty its arrivals are
-past_metrics                                   which loads are expected again
-active_profile, carried                        which profile is in force, and whether to measure again
-decide, judge, verdict, preconditions          which arm should run, and what forbids a roll to it
-steps, rollout, verification                   a roll from intent to proof
-annotation_owner                               who owns the annotation, taking over and handing back
-status_report, conditions, formatting, status_diff  the status, and whether it is worth a write
-events, failed                                 events and the line of the log; what a defect leaves behind
-observation, service                           all of it for one service: `reconcile`
+observation, service               what is known of one service; all that is decided about it: `reconcile`
+target, refused_target             whether the target can be managed, and the short way if it cannot
+case, case_reading                 the service as it was read: the input of everything that is decided about it
+fleet_query, live_metrics          what its pods do now, or the one reason why that is unknown
+arrival_metrics, latency_metrics   how bursty its arrivals are, and what its users wait for
+past_metrics                       which loads are expected again
+active_profile, carried            which profile is in force, and whether to measure again
+suspicion, doubts, drift           what measurements and live text say against that profile
+model_account, model_report        measured over predicted latency, window by window
+questions, decide                  the library is asked, in its own types
+judge, verdict, preconditions      which arm should run, and what forbids a roll to it
+barred_arms, leaving, outage       arms that failed, arms that are left, and when an outage is allowed
+under_way, steps, rollout          a change from intent to its last replica
+verification, roll_metrics, roll_failures, roll_outcome  what a roll is measured by, and the word for it
+annotation_owner                   who owns the annotation, taking over and handing back
+objectives, scaling, paying        what is said beside the arm: objectives, replicas, profit
+cycle_facts, action_plan           what the cycle found, and the actions that follow from it
+status_report, cycle_aspects, conditions, formatting  the status
+status_diff, unwritten             whether the status is worth a write, and what is kept until then
+events, failed                     events and the line of the log; what a defect leaves behind
 """

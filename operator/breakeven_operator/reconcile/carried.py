@@ -31,7 +31,7 @@ def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrat
         else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
         figures.prompt_tokens,
         figures.output_tokens,
-        dispersion=1.0 if figures.arrivals.dispersion is None else figures.arrivals.dispersion,
+        dispersion=figures.arrivals.dispersion_or_poisson,
     )
     try:
         profile = credited(entry.profile, running, figures.rps, figures.latency_s, conditions)

@@ -124,14 +124,16 @@ def _objectives(
     return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
 
 
-def conditions_of(live: Live | None) -> Conditions:
-    """Lengths and dispersion of present requests, as far as they are known."""
-    lengths, figures = lengths_of(live), live.figures if live is not None else None
-    seen = figures.arrivals.dispersion if figures is not None else None
+def conditions_of(live: Live) -> Conditions:
+    """Lengths and dispersion of present requests, as far as they are known.
+
+    The dispersion counts even if the window is of no use: it is of a longer time, and says itself when it is unknown.
+    """
+    lengths, figures = lengths_of(live), live.figures
     return Conditions(
         prompt_tokens=lengths.prompt_tokens if lengths is not None else None,
         output_tokens=lengths.output_tokens if lengths is not None else None,
-        dispersion=1.0 if seen is None else seen,
+        dispersion=figures.arrivals.dispersion_or_poisson if figures is not None else 1.0,
     )
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.deciding import Action, sentence
 from breakeven.errors import BreakevenError
-from breakeven.planning.decision import Action
-from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import refuse_barred
@@ -35,7 +34,7 @@ from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.workloads.running_arm import RunningArm
 
-# A person's choice is no profile's.
+# Reasons that a person gives: a suspect profile does not forbid such a change.
 _ORDERED = frozenset({ClusterReason.PINNED})
 
 
@@ -99,7 +98,7 @@ def _asked(choice: Choice, running: RunningArm) -> Verdict:
 
 
 def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
-    """Where another schedule runs than the one that was measured: what would stay is changed for the measured one.
+    """A target that would stay on a schedule of its own is changed to the schedule that was measured.
 
     A calibration makes another schedule than the running one only if it is better by more than noise.
     """

@@ -11,6 +11,7 @@ from breakeven.serving.causes import Finding, ModelSnapshot
 from breakeven.serving.diagnosis import diagnose
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.drift import survival
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
@@ -48,7 +49,7 @@ def model_status(
     account = memory.account
     if account is None or entry is None or entry.profile is None or account.profile != entry.name:
         return None
-    windows, confidence = recent(account, now), spec.update_policy.confidence_percent / 100
+    windows, confidence = recent(account, now), rules_of(spec).confidence
     ratio = latency_ratio(windows, confidence)
     if ratio is None:
         return None

@@ -6,13 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.action_plan import (
-    ServiceOutcome,
-    outcome_of,
-)
-from breakeven_operator.reconcile.active_profile import (
-    calibrated,
-)
+from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of
+from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.case_reading import context_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.decide import Choice

@@ -8,11 +8,7 @@ from datetime import datetime
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.action_plan import (
-    ServiceOutcome,
-    outcome_of,
-    still_wanted,
-)
+from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of, still_wanted
 from breakeven_operator.reconcile.annotation_owner import note_writers
 from breakeven_operator.reconcile.barred_arms import barred
 from breakeven_operator.reconcile.case import Case

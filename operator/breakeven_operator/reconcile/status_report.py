@@ -9,9 +9,7 @@ from breakeven.errors import BreakevenError
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.profile import Comparison
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.conditions import (
-    merge,
-)
+from breakeven_operator.reconcile.conditions import merge
 from breakeven_operator.reconcile.cycle_aspects import aspects_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.formatting import break_even, figure, ratio, speedup

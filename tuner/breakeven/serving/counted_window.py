@@ -24,6 +24,11 @@ class Arrivals:
     span_s: float | None = None
     problem: str = ""
 
+    @property
+    def dispersion_or_poisson(self) -> float:
+        """The dispersion; 1 if it is unknown."""
+        return 1.0 if self.dispersion is None else self.dispersion
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
