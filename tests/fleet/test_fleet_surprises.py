@@ -64,7 +64,8 @@ async def test_an_arm_near_its_saturation_is_left_and_the_gain_is_confirmed():
     await world.until(lambda: world.phase is None, cycles=150)
     entry = world.status["history"][0]
     assert (entry["fromArm"], entry["toArm"], entry["result"]) == ("eagle/3", "none", "Confirmed")
-    assert float(entry["measuredSpeedupLower"]) > 1.0 < float(entry["predictedSpeedupLower"])
+    assert float(entry["measuredSpeedupLower"]) > 1.0
+    assert float(entry["predictedSpeedupLower"]) > 1.0
 
 
 async def test_a_surprise_keeps_the_service_on_every_screen(struck, caplog):

@@ -4,6 +4,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.fitting import fit_points
 from breakeven.planning.best_arm import best_arm
 from breakeven.planning.evaluation import evaluate
 from breakeven.planning.expected_saving import LiveLoad, SavingMemory, Stakes, decide_by_saving, fitted_law
@@ -12,22 +13,36 @@ from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.profile import Conditions, LoadPoint
 from draws import draws
+from fakes.lawful_profile import lawful_points
 from fakes.lawmodel import ArmLaw, law_model
 
 ARMS = (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 5))
 FREELY = Stakes(margin=0.0, doubt=0.0, risk=1e9, start_up_s=1e-9, away_share=0.0)
 DAY_S = 86400.0
+LAWS = st.lists(st.tuples(st.floats(0.5, 4.0), st.floats(0.03, 0.2)), min_size=3, max_size=3)
+SHARES = st.floats(0.05, 0.65)
 
 
 @draws(60)
-@given(
-    st.lists(st.tuples(st.floats(0.5, 4.0), st.floats(0.03, 0.2)), min_size=3, max_size=3),
-    st.floats(0.05, 0.65),
-    st.sampled_from(ARMS),
-)
+@given(LAWS, SHARES, st.sampled_from(ARMS))
 @example([(1.0, 0.05), (0.9, 0.05), (2.0, 0.1)], 0.3, NO_SPECULATION)
 def test_what_plan_names_is_what_the_rule_runs_where_nothing_but_latency_counts(laws, share, running):
     profile = law_model({arm: ArmLaw(*law) for arm, law in zip(ARMS, laws, strict=True)})
+    assert_plan_and_rule_agree(profile, laws, share, running)
+
+
+@draws(5)
+@given(LAWS, SHARES, st.sampled_from(ARMS))
+def test_what_plan_names_is_what_the_rule_runs_on_a_profile_that_was_fitted(laws, share, running):
+    points = [
+        point
+        for arm, law in zip(ARMS, laws, strict=True)
+        for point in lawful_points(arm, law, 1.0, prompt_tokens=512.0, output_tokens=256.0)
+    ]
+    assert_plan_and_rule_agree(fit_points(points), laws, share, running)
+
+
+def assert_plan_and_rule_agree(profile, laws, share, running):
     rps = share / max(c2_s for _, c2_s in laws)
     evaluations = evaluate(profile, ARMS, LoadPoint(rps=rps), lambda _: Conditions(), Slo())
     latencies_s = sorted(one.latency_s for one in evaluations.arms)

@@ -131,9 +131,9 @@ def _result(
     e = dict(zip(view.draft_lengths, (float(x) for x in view.tokens_per_step), strict=True))
     ranges = found.ranges(len(view.step_s))
     # At the upper end of a range a request's tokens take longest.
+    with_prompts_s = view.step_s + view.prompts_s
     tpot = [
-        float((view.step_s + view.prompts_s)[high - 1, view.draft_lengths.index(k)])
-        / (1.0 if worst_case else e[k])
+        float(with_prompts_s[high - 1, view.draft_lengths.index(k)]) / (1.0 if worst_case else e[k])
         for _, high, k in ranges
     ]
     if tpot_slo_s is not None and (

@@ -458,13 +458,13 @@ class _View:
         entered = self.laws[b].prior.arm != NO_SPECULATION
         doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
-        ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
+        log_ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
         # The ratio of the means, as for the saving: the mean of ratios may have another sign.
         share = 1.0 - float(taken[1].mean()) / max(float(taken[0].mean()), _LEAST)
         return ArmSaving(
             self.laws[b].prior.arm,
             share,
-            float(ratios.std()),
+            float(log_ratios.std()),
             float(change.saving.mean()),
             float((self.now[i] - self.now[b]).mean()),
             least,

@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.speedup import PaysWhere
-from breakeven.profile.curves import Curve, DoubtsAtRate, doubted, ends_around
+from breakeven.profile.curves import Curve, DoubtsAtRate, bounds_around, doubted, ends_around
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
@@ -228,8 +228,6 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
         lower, upper = map(float, _band(judged, other, np.asarray(load.rps), t))
     else:
         lower, upper = map(float, _band_among(judged, other, load.on(judged).others, t))
-    if np.isnan(upper):
-        return speedup, None
     return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
 
 
@@ -239,10 +237,9 @@ def _line_ratio_ci(judged: Curve, other: Curve, part: Literal[0, 1], t: float) -
         (line.shared[part], line.own[part], (line.c1_s, line.c2_s)[part])
         for line in (judged.line, other.line)
     )
-    shared = np.asarray(np.linalg.norm(mine[0] / mine[2] - theirs[0] / theirs[2]))
-    own = np.asarray(np.hypot(np.linalg.norm(mine[1] / mine[2]), np.linalg.norm(theirs[1] / theirs[2])))
-    lower, upper = ends_around(np.asarray(mine[2] / theirs[2]), t * np.hypot(shared, own))
-    return float(lower), (float(upper) if np.isfinite(upper) else None)
+    shared = np.linalg.norm(mine[0] / mine[2] - theirs[0] / theirs[2])
+    own = np.hypot(np.linalg.norm(mine[1] / mine[2]), np.linalg.norm(theirs[1] / theirs[2]))
+    return bounds_around(mine[2] / theirs[2], t * float(np.hypot(shared, own)))
 
 
 @dataclass(frozen=True, slots=True)

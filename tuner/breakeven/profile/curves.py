@@ -5,6 +5,7 @@ The module works with numpy alone. `breakeven.profile.step_curves` makes the kno
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -31,22 +32,25 @@ _DOUBTED = 0.5
 _FAR = 1e9
 """More others in flight than any engine holds: where the last piece ends."""
 
-
-_MOST_DOUBT = 1e9
-"""The largest factor of a bound: with it nothing is known of a figure."""
+_WIDEST = math.log(1e9)
+"""The half-width of a logarithm from which on nothing is known of a figure."""
 
 
 def doubted(half_width: ArrayLike) -> FloatArray:
-    """The factor on a latency for a half-width of its logarithm, at most `_MOST_DOUBT`."""
-    exponent = np.minimum(np.asarray(half_width, dtype=float), 100.0)
-    return np.asarray(np.minimum(np.exp(exponent), _MOST_DOUBT))
+    """The factor on a latency for a half-width of its logarithm, which counts as `_WIDEST` at most."""
+    return np.asarray(np.exp(np.minimum(half_width, _WIDEST)))
 
 
 def ends_around(value: FloatArray, half_width: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds of values from the half-widths of their logarithms; 0 and infinity if nothing is known of one."""
-    factor = doubted(half_width)
-    known = factor < _MOST_DOUBT
+    factor, known = doubted(half_width), half_width < _WIDEST
     return np.where(known, value / factor, 0.0), np.where(known, value * factor, np.inf)
+
+
+def bounds_around(value: float, half_width: float) -> Bounds:
+    """Bounds of one value, as `ends_around`; None is an open end."""
+    lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
+    return float(lower), (float(upper) if np.isfinite(upper) else None)
 
 
 class CurveLatency(NamedTuple):
@@ -167,7 +171,7 @@ class Curve:
         if self.ceiling_rps is not None and self.ceiling_rps <= rate:
             error = float(doubted(t * self.noise))
             return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
-        return _around(rate, t * float(np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
+        return bounds_around(rate, t * float(np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
 
     def basis_among(self, others: float) -> Basis:
         """The ground of a latency among `others`."""
@@ -202,7 +206,7 @@ class Curve:
 
     def bounds_of(self, latency_s: float, others: float, t: float) -> Bounds:
         """Bounds of a latency among `others`, of an open or a closed loop."""
-        return _around(latency_s, t * float(self._sd_among(np.asarray(others))))
+        return bounds_around(latency_s, t * float(self._sd_among(np.asarray(others))))
 
     def bounds_among(self, others: float, t: float) -> Bounds:
         """Bounds of the latency of a closed loop among `others`."""
@@ -272,12 +276,6 @@ class Curve:
         low, high = self.others_range
         inside = low - _BELOW_RANGE * (high - low) <= others <= high * 1.001 + 1e-9
         return self.strayed or not inside
-
-
-def _around(value: float, half_width: float) -> Bounds:
-    """Bounds of one value, as `ends_around`; None is an open end."""
-    lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
-    return float(lower), (float(upper) if np.isfinite(upper) else None)
 
 
 def _to_both_ends(knots: FloatArray, saturation_rps: float) -> FloatArray:
