@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.deciding import Decisions
 from breakeven.planning.decision import DecisionMemory
 from breakeven.planning.learned_laws import Evidence, LawPrior, learned
 from breakeven.planning.objective import Slo
@@ -18,7 +19,6 @@ from breakeven.planning.observed_load import Load
 from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from draws import draws
-from fakes.decided import decided
 from fakes.lawful_profile import lawful_profile_json
 
 EAGLE = Arm("eagle3", 3, "eagle")
@@ -69,7 +69,7 @@ def arm_after(profile: Profile, e: float, slower: float) -> Arm:
             prompt_tokens=200.0,
             output_tokens=100.0,
         )
-        decision = decided(profile, load, memory, POLICY, now_s, [EAGLE]).decision
+        decision = Decisions(profile, [EAGLE], POLICY).at(load, memory, now_s).decision
         memory, now_s = decision.memory, now_s + CYCLE_S
         if decision.arm != EAGLE:
             break

@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.deciding import Decisions
 from breakeven.planning.decision import Action, DecisionMemory
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
@@ -14,7 +15,6 @@ from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence
 from draws import draws
-from fakes.decided import decided
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, law_model
 
 NOW = 1_000_000.0
@@ -62,7 +62,7 @@ def switches_of(model, truth, rps, policy, start, hours=30.0):
         now = NOW + 900.0 * step
         past = PastRates([NOW + 900.0 * i for i in range(step)], [rps] * step)
         load = steady(truth[memory.running], rps)
-        decision = decided(model, load, memory, policy, now, list(model.laws), past).decision
+        decision = Decisions(model, list(model.laws), policy).at(load, memory, now, past).decision
         assert (decision.action is Action.SWITCH) == (decision.arm != memory.running)
         memory = decision.memory
         if decision.action is Action.SWITCH:
@@ -96,7 +96,7 @@ def test_no_speculative_arm_is_entered_within_the_cool_down(model, policy, data)
         tokens_per_step=data.draw(st.one_of(st.none(), floats(1.0, 3.0))),
     )
     no_objective = replace(policy, slo=Slo())
-    decision = decided(model, load, memory, no_objective, NOW, list(model.laws)).decision
+    decision = Decisions(model, list(model.laws), no_objective).at(load, memory, NOW).decision
     assert decision.arm in {running, NO_SPECULATION}
 
 
@@ -104,10 +104,12 @@ def test_no_speculative_arm_is_entered_within_the_cool_down(model, policy, data)
 @given(models(), policies(), floats(0.1, 60.0), st.data())
 def test_equal_questions_have_equal_answers_and_every_answer_is_a_sentence(model, policy, rps, data):
     running = data.draw(st.sampled_from(sorted(model.laws)))
-    asked = (
-        model, steady(model.laws[running], rps), DecisionMemory(running), policy, NOW, list(model.laws)
-    )  # fmt: skip
-    first, again = decided(*asked), decided(*asked)
+    first, again = (
+        Decisions(model, list(model.laws), policy).at(
+            steady(model.laws[running], rps), DecisionMemory(running), NOW
+        )
+        for _ in range(2)
+    )
     assert first.decision == again.decision
     said = sentence(first)
     assert len(said) < 700
@@ -123,7 +125,7 @@ def test_asking_for_more_gain_never_makes_it_enter(model, policy, rps, more):
     load = steady(model.laws[NO_SPECULATION], rps)
 
     def entered(by):
-        found = decided(model, load, DecisionMemory(NO_SPECULATION), by, NOW, list(model.laws))
+        found = Decisions(model, list(model.laws), by).at(load, DecisionMemory(NO_SPECULATION), NOW)
         return found.decision.action is Action.SWITCH
 
     assert entered(policy) or not entered(replace(policy, min_gain=policy.min_gain + more))
@@ -137,7 +139,7 @@ def test_risking_less_never_makes_it_enter_what_carries_less(model, policy, rps,
     load = steady(model.laws[NO_SPECULATION], rps)
 
     def entered(by):
-        found = decided(model, load, DecisionMemory(NO_SPECULATION), by, NOW, list(model.laws))
+        found = Decisions(model, list(model.laws), by).at(load, DecisionMemory(NO_SPECULATION), NOW)
         return found.decision.action is Action.SWITCH
 
     assert entered(policy) or not entered(replace(policy, risk=less * policy.risk))
@@ -148,11 +150,13 @@ def test_risking_less_never_makes_it_enter_what_carries_less(model, policy, rps,
 def test_what_would_be_entered_dwells_first_and_no_longer(model, policy, rps, waited):
     policy = replace(policy, dwell_s=900.0, slo=Slo())
     load = steady(model.laws[NO_SPECULATION], rps)
-    at_once = decided(
-        model, load, DecisionMemory(NO_SPECULATION), replace(policy, dwell_s=0.0), NOW, list(model.laws)
-    ).decision
+    at_once = (
+        Decisions(model, list(model.laws), replace(policy, dwell_s=0.0))
+        .at(load, DecisionMemory(NO_SPECULATION), NOW)
+        .decision
+    )
     memory = DecisionMemory(NO_SPECULATION, None, at_once.arm, NOW - waited)
-    dwelt = decided(model, load, memory, policy, NOW, list(model.laws)).decision
+    dwelt = Decisions(model, list(model.laws), policy).at(load, memory, NOW).decision
     pressing = load.saturated and at_once.action is Action.SWITCH
     assert dwelt.arm == (at_once.arm if waited >= 900.0 or pressing else NO_SPECULATION)
     assert (dwelt.until_s is None) == (dwelt.arm == at_once.arm)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.deciding import Decisions
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, DecisionMemory, with_acceptance
 from breakeven.planning.fluid_queue import Backlog
@@ -21,7 +22,6 @@ from breakeven.planning.policy import Policy
 from breakeven.planning.surprise import LargestRate
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
-from fakes.decided import decided
 from fakes.lawmodel import EAGLE, EAGLE_2, ArmLaw, chat, law_model
 
 NOW = 1_000_000.0
@@ -36,7 +36,7 @@ def load_of(law, rps, **more):
 def ask(model, rps, running=NO_SPECULATION, policy=QUICK, past=None, memory=None, fewest=None, **more):
     load = load_of(model.laws[running], rps, **more)
     memory = memory or DecisionMemory(running)
-    return decided(model, load, memory, policy, NOW, list(model.laws), past, fewest)
+    return Decisions(model, list(model.laws), policy).at(load, memory, NOW, past, fewest)
 
 
 def flat(rps, days=3.0):
@@ -197,7 +197,7 @@ def test_an_objective_outweighs_speed():
 def test_requests_that_queue_at_every_pod_wait_for_no_limit():
     memory = DecisionMemory(EAGLE, last_switch_s=NOW - 60.0)
     load = Load(24.0, 300, 1000, inflight=400.0, latency_s=17.0, saturated=True)
-    found = decided(chat(), load, memory, replace(QUICK, dwell_s=900.0), NOW, [EAGLE])
+    found = Decisions(chat(), [EAGLE], replace(QUICK, dwell_s=900.0)).at(load, memory, NOW)
     assert (found.decision.action, found.decision.reason) == (Action.SWITCH, Reason.ENTERED_SATURATION)
     assert "eagle/7 is saturated at 24 rps per replica, none carries 3" in sentence(found)
 
@@ -223,7 +223,7 @@ def test_on_a_day_on_which_requests_had_to_wait_no_arm_is_entered_within_a_day_o
     memory = DecisionMemory(NO_SPECULATION, NOW - rolled_ago_s, backlog=stood, decided_s=NOW - 300.0)
     inflight = 3.6 + waiting
     load = Load(rps, 300, 1000, inflight=inflight, latency_s=inflight / rps, saturated=bool(waiting))
-    found = decided(law_model(CARRIES_MORE), load, memory, policy, NOW, [EAGLE], flat(3.0))
+    found = Decisions(law_model(CARRIES_MORE), [EAGLE], policy).at(load, memory, NOW, flat(3.0))
     if enters:
         assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
         return
@@ -239,14 +239,14 @@ def test_an_objective_that_is_missed_without_a_queue_waits_for_no_day(waiting, e
     memory = DecisionMemory(NO_SPECULATION, NOW - 7200.0, backlog=stood, decided_s=NOW - 300.0)
     rps = 24.0 if waiting else 3.0
     load = Load(rps, 300, 1000, inflight=3.6 + waiting, latency_s=(3.6 + waiting) / rps, tpot_s=0.02)
-    found = decided(law_model(CARRIES_MORE), load, memory, policy, NOW, [EAGLE], flat(3.0))
+    found = Decisions(law_model(CARRIES_MORE), [EAGLE], policy).at(load, memory, NOW, flat(3.0))
     assert (found.decision.action is Action.SWITCH) is enters
 
 
 def test_acceptance_that_stays_low_is_the_reason_that_is_named():
     memory = DecisionMemory(EAGLE, seen=(LiveAcceptance(EAGLE, 1.3),))
     load = Load(3.0, 300, 1000, inflight=4.2, latency_s=1.4, tokens_per_step=1.2)
-    found = decided(chat(), load, memory, QUICK, NOW, [EAGLE])
+    found = Decisions(chat(), [EAGLE], QUICK).at(load, memory, NOW)
     assert (found.decision.arm, found.decision.reason) == (NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
     assert "(3.00 when it was calibrated)" in sentence(found)
 
@@ -259,7 +259,7 @@ def test_a_break_even_names_the_live_acceptance_that_it_holds_for():
 
 def test_one_window_moves_the_live_acceptance_by_its_share_of_a_quarter_of_an_hour():
     load = Load(3.0, 300, 1000, inflight=2.0, latency_s=0.6, tokens_per_step=1.0)
-    found = decided(chat(), load, DecisionMemory(EAGLE), QUICK, NOW, [EAGLE]).decision
+    found = Decisions(chat(), [EAGLE], QUICK).at(load, DecisionMemory(EAGLE), NOW).decision
     # Users ask for tokens: a window in which a step yields a third of them has three times the steps.
     weight = 1.0 - 2.718281828 ** (-1 / 3)
     tokens, steps = 1.0, (1.0 - weight) / 3.0 + weight / 1.0
@@ -298,7 +298,7 @@ def test_live_survival_is_averaged_as_acceptance_is():
 
 
 def test_without_requests_or_a_fit_it_holds():
-    idle = decided(chat(), Load(0.0, 300, 0), DecisionMemory(EAGLE), QUICK, NOW, [EAGLE])
+    idle = Decisions(chat(), [EAGLE], QUICK).at(Load(0.0, 300, 0), DecisionMemory(EAGLE), NOW)
     assert (idle.decision.action, idle.decision.reason) == (Action.HOLD, Reason.NO_LOAD)
     assert sentence(idle) == "no request in the last 5 min: nothing to decide on"
     unfit = chat(none=ArmLaw(1.1, 0.0293, believable=False))
@@ -311,10 +311,12 @@ def test_an_idle_service_rolls_when_that_is_worth_it_and_no_request_pays_for_it(
     past = flat(3.0)
     quiet = replace(past, rps=[*past.rps[:-24], *[0.0] * 24])
     policy = replace(QUICK, lookback_s=259200.0)
-    found = decided(chat(), Load(0.0, 300, 0), DecisionMemory(NO_SPECULATION), policy, NOW, [EAGLE], quiet)
+    found = Decisions(chat(), [EAGLE], policy).at(
+        Load(0.0, 300, 0), DecisionMemory(NO_SPECULATION), NOW, quiet
+    )
     assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
     assert {one.arm: one for one in found.decision.options}[EAGLE].roll_cost == pytest.approx(0.0, abs=1e-6)
-    rests = decided(chat(), Load(0.0, 300, 0), DecisionMemory(EAGLE), policy, NOW, [EAGLE], quiet)
+    rests = Decisions(chat(), [EAGLE], policy).at(Load(0.0, 300, 0), DecisionMemory(EAGLE), NOW, quiet)
     assert (rests.decision.action, rests.decision.reason) == (Action.HOLD, Reason.NO_LOAD)
     assert rests.decision.memory.decided_s == NOW
 
@@ -326,7 +328,7 @@ def test_requests_that_wait_let_only_an_arm_skip_the_limits_that_makes_up_for_it
     for slope, action in ((0.049, Action.SWITCH), (0.02, Action.SWITCH)):
         model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, slope, 2.5)})
         load = Load(35.0, 300, 6000, inflight=4500.0, latency_s=128.0, saturated=True)
-        found = decided(model, load, cooling, policy, NOW, [EAGLE])
+        found = Decisions(model, [EAGLE], policy).at(load, cooling, NOW)
         assert (found.decision.action is action) is (slope == 0.02), slope
 
 
@@ -337,7 +339,7 @@ def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
     for step in range(200):
         now = NOW + 1800.0 * step
         slow = load_of(ArmLaw(0.53 * 1.3, 0.0434 * 1.3), 8.0)
-        found = decided(model, slow, memory, QUICK, now, [EAGLE])
+        found = Decisions(model, [EAGLE], QUICK).at(slow, memory, now)
         memory = replace(found.decision.memory, running=EAGLE)
     assert found is not None
     until_rps = found.decision.pays_until_rps

@@ -89,10 +89,9 @@ def test_reason_words_are_camel_case_unique_and_explained():
 def test_deciding_never_loads_scipy():
     """The operator lives for months; scipy would be 40 MB of it."""
     code = (
-        "import sys; from fakes.lawmodel import chat, EAGLE; from fakes.decided import *; "
-        "from breakeven.planning.wording import sentence; "
+        "import sys; from fakes.lawmodel import chat, EAGLE; from breakeven.deciding import *; "
         "from breakeven import profile; from breakeven.laws import acceptance_numbers, goodput, speculation, step_law; "
-        "d = decided(chat(), Load(3.0, 60, 100, tokens_per_step=2.0), DecisionMemory(EAGLE), Policy(), 0.0, [EAGLE]); sentence(d); "
+        "sentence(Decisions(chat(), [EAGLE], Policy()).at(Load(3.0, 60, 100, tokens_per_step=2.0), DecisionMemory(EAGLE), 0.0)); "
         "sys.exit('scipy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "tests"})
