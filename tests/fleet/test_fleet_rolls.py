@@ -314,12 +314,12 @@ async def test_no_roll_begins_that_would_leave_too_few_pods_for_the_load():
         lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0), target=takes_a_pod_away_first
     )
     world.calibrate()
-    # Eagle saturates at 11.8 rps by its law: the pod that is left would run at 85 %.
+    # Eagle saturates at 12.5 rps: the pod that is left would run at 80 %.
     world.load(5.0)
     for _ in range(3):
         await world.cycle()
     assert (world.decision["action"], world.reason) == ("Hold", "InsufficientCapacity")
-    assert "85%" in world.decision["message"]
+    assert "80%" in world.decision["message"]
     assert world.rolls == []
     world.load(4.0)
     await world.until(lambda: world.value == VALUE, cycles=3)

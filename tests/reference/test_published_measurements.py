@@ -27,7 +27,7 @@ def test_unseen_loads_between_three_measured_ones_are_predicted_within_the_goals
     # One of 90 cells of the summarization grid is missed by 9.05 %, where the goal is 9.
     eagle = outcomes["Apertus summarization, eagle"].figures
     assert eagle["mean"] <= 0.03
-    assert eagle["worst"] <= 0.095
+    assert eagle["worst"] <= 0.09
     # The other grid is rebuilt from two-decimal ratios: mean and 90th percentile of all sets hold, the worst does not.
     whole = outcomes["all four"].figures
     assert whole["mean"] <= 0.03

@@ -158,6 +158,43 @@ def test_an_arm_that_leaves_the_law_is_followed_where_it_was_measured_and_doubte
     assert widths[1] > 1.3 * widths[0], "an arm that was not measured may leave the law as far"
 
 
+def on_lines(noise: float) -> Profile:
+    """Arms whose latency is a line in the others, measured up to .8 of their saturation."""
+    random = np.random.default_rng(5)
+    return fit_points(
+        [
+            Point(
+                method=arm.method,
+                k=arm.k,
+                load_mode=LoadMode.POISSON,
+                request_rate_rps=share / c2_s,
+                mean_latency_s=c1_s / (1.0 - share) * float(np.exp(random.normal(0.0, noise))),
+                output_tokens=256.0,
+                requests=400.0,
+            )
+            for arm, c1_s, c2_s in LINES
+            for share in (0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8)
+        ],
+        0.9,
+    )
+
+
+LINES = ((NO_SPECULATION, 3.0, 0.10), (Arm("eagle3", 3), 1.5, 0.104), (Arm("eagle3", 5), 1.3, 0.135))
+
+
+def test_steps_that_rows_show_to_be_a_line_saturate_where_the_line_does():
+    """A bend that looks like a line up to .8 of the saturation ended it 6 % earlier."""
+    exact = on_lines(0.0)
+    for arm, _, c2_s in LINES:
+        assert exact.curve(arm).saturation_rps * c2_s == pytest.approx(1.0, abs=0.04)
+
+
+def test_noisy_rows_are_no_evidence_of_a_line():
+    """Engines bend where reading weights gives way to computing; one that does not has to show it."""
+    sharpness = {one.name: one.value for one in on_lines(0.08).steps.costs_found(0.9)}["sharpness"]
+    assert sharpness > 1.1
+
+
 def test_the_document_is_the_law(profile):
     again = Profile.from_json(profile.to_json())
     assert again == profile

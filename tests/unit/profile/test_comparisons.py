@@ -123,7 +123,7 @@ def test_bounds_are_open_or_hold_the_truth_and_touch_one_at_the_break_evens_boun
 def test_beyond_saturation_a_speedup_is_nothing_and_has_a_bound() -> None:
     """However slow the arm may be, its bounds say what it cannot do."""
     both = profile(0.5, 0.1, clients=(1, 2, 4, 8, 16))
-    rates = np.array([7.0, 10.0, 10.5, 11.0, 30.0])
+    rates = np.array([7.0, 10.0, 10.1, 11.0, 30.0])
     found = speedups_at_rps(both.curve(EAGLE), both.curve(NO_SPECULATION), rates, 0.9)
     assert (found.speedup[3], found.lower[3]) == (0.0, 0.0)
     assert found.upper[3] == 0.0 < found.upper[2] < 1.0 < found.upper[0], (

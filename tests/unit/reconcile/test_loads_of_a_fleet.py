@@ -89,9 +89,9 @@ def test_the_status_of_an_older_operator_is_read_per_replica():
 
 
 def test_requests_that_wait_are_remembered_as_the_fleet_s():
-    # 25 rps on each replica, where 18.2 are the saturation of none by its law.
+    # 25 rps on each replica, where 19.7 are the saturation of none by its law.
     growing = chosen(100.0, 4).memory
-    assert growing.queued_requests == pytest.approx(4 * 6.8 * 300.0, rel=0.05)
+    assert growing.queued_requests == pytest.approx(4 * 5.3 * 300.0, rel=0.05)
     assert growing.queued_time == NOW
     assert EAGLE.name not in {one.arm for one in growing.evidence}
     later = MemoryStatus.model_validate_json(growing.model_dump_json())

@@ -46,9 +46,7 @@ _DEPARTURE_REACH = 1.0
 """Over how many doublings of the positions neighbouring departures are much the same."""
 
 _USUAL_DEPARTURE, _DEPARTURE_SPREAD = 0.08, 0.6
-_DEPARTED = (0.03, 0.06, 0.12, 0.24)
-"""Middle of the size of departures over positions (ln) before any row, the spread of its logarithm, and what is tried. The
-first is small enough to begin with: from a law that may bend anywhere a fit can end far off."""
+"""Middle of the size of departures over positions (ln) before any row, and the spread of its logarithm."""
 
 _TTFT = 0.05
 """Standard deviation of a mean TTFT around the law (ln): clients, proxies and chunks differ in what they count."""
@@ -70,6 +68,29 @@ _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
 """Figures of the scatter, each of which takes a degree of freedom, and how many the priors are worth."""
 
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
+
+
+class _Bending(NamedTuple):
+    """A prior of how steps bend as more positions share them.
+
+    Attributes:
+        sharpness, untouched: middle and standard deviation of these figures.
+        departed: sizes of the departures over positions that are tried. The first is small enough to begin with: from a law
+            that may bend anywhere a fit can end far off.
+        unlikely: ln of how many times less probable it is before any row.
+    """
+
+    sharpness: tuple[float, float]
+    untouched: tuple[float, float]
+    departed: tuple[float, ...]
+    unlikely: float
+
+
+_BENT = _Bending((-0.7, 1.0), (-3.0, 1.2), (0.03, 0.06, 0.12, 0.24), 0.0)
+_LINE = _Bending((-4.0, 0.7), (-5.0, 0.7), (0.004,), 5.0)
+_OF_BENDING = ("sharpness", "untouched")
+"""Steps that bend, and steps that are a line in the batch. Rows of one arm hardly tell a line from a bend that departures
+cancel, and beyond them such a bend goes on: a line is believed if rows make it 150 times as probable."""
 
 
 class ArmRows(NamedTuple):
@@ -104,12 +125,14 @@ class _Scatter(NamedTuple):
         form: size of the departures over loads.
         departed: size of the departures over positions.
         wider: root of the mean variance of the noise over `noise`: the factor by which bounds are wider.
+        evidence: ln of the probability of the rows, whatever the figures and the scatter are.
     """
 
     noise: float
     form: FormError
     departed: float
     wider: float
+    evidence: float
 
     def root(self, places: Whereabouts) -> FloatArray:
         """Cholesky factor of the covariance of rows."""
@@ -132,17 +155,12 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     ]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
-    prior = _Prior.of(layout, sweeps)
-    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), _DEPARTED[0], 1.0)
+    prior = _Prior.of(layout, sweeps, _BENT)
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
-    starts = (prior.center.copy(), _start(prior, sweeps))
-    solved = min((_solve(layout, prior, sweeps, one, scatter) for one in starts), key=lambda one: one.cost)
-    for _ in range(_SCATTER_ROUNDS):
-        before, scatter = scatter, _likeliest(layout, prior, sweeps, solved)
-        prior = prior.departing(layout, scatter.departed)
-        solved = _solve(layout, prior, sweeps, solved.figures, scatter)
-        if abs(scatter.noise / before.noise - 1.0) < _SCATTER_SETTLED:
-            break
+    bent = _fitted(layout, sweeps, _BENT, (prior.center, _start(prior, sweeps)))
+    # A line with the same costs, not with those of another valley: rows of one length tell many of them no better.
+    unbent = np.where(_bends(layout), _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
+    solved, scatter = max(bent, _fitted(layout, sweeps, _LINE, (unbent,)), key=lambda one: one[1].evidence)
     return StepLaw(
         families,
         layout.arms,
@@ -158,6 +176,28 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
             tuple(map(tuple, solved.slopes.tolist())),
         ),
     )
+
+
+def _bends(layout: Layout) -> FloatArray:
+    """Whether each figure says how steps bend, shape (figures,)."""
+    at = np.arange(layout.size)
+    return np.asarray((at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING]))
+
+
+def _fitted(
+    layout: Layout, sweeps: Sequence[_Sweep], bending: _Bending, starts: Sequence[FloatArray]
+) -> tuple[_Solved, _Scatter]:
+    """The most probable figures and scatter if steps bend like this, from the deepest valley below the starts."""
+    prior = _Prior.of(layout, sweeps, bending)
+    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), bending.departed[0], 1.0, 0.0)
+    solved = min((_solve(layout, prior, sweeps, one, scatter) for one in starts), key=lambda one: one.cost)
+    for _ in range(_SCATTER_ROUNDS):
+        before, scatter = scatter, _likeliest(layout, prior, sweeps, solved, bending)
+        prior = prior.departing(layout, scatter.departed)
+        solved = _solve(layout, prior, sweeps, solved.figures, scatter)
+        if abs(scatter.noise / before.noise - 1.0) < _SCATTER_SETTLED:
+            break
+    return solved, scatter
 
 
 def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
@@ -198,7 +238,9 @@ class _Solved(NamedTuple):
     slopes: FloatArray
 
 
-def _likeliest(layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved) -> _Scatter:
+def _likeliest(
+    layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], solved: _Solved, bending: _Bending
+) -> _Scatter:
     """The scatter under which the rows are most probable, whatever the figures are.
 
     The figures are integrated out around those that were found, so what they follow is not taken for a small noise.
@@ -206,29 +248,34 @@ def _likeliest(layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], solved: 
     gaps = solved.slopes @ (solved.figures - prior.center) - solved.gaps
     places = together([one.places for one in sweeps])
     noise_squares = np.square(_SCATTERS)
-    of_noise = 0.5 * np.square(np.log(np.array(_SCATTERS) / _USUAL_NOISE) / _NOISE_SPREAD)
+    of_noise = _log_shares(_SCATTERS, _USUAL_NOISE, _NOISE_SPREAD)
+    of_form = _log_shares(_FORMS, _USUAL_FORM, _FORM_SPREAD) - math.log(len(_REACHES))
+    of_departed = _log_shares(bending.departed, _USUAL_DEPARTURE, _DEPARTURE_SPREAD) - bending.unlikely
     tried, likely = [], []
-    for departed in _DEPARTED:
+    for departed, shares in zip(bending.departed, of_departed, strict=True):
         wide = solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
         for reach in _REACHES:
             alike = FormError(1.0, reach).covariance(places, places)
-            for sd in _FORMS:
+            for sd, share in zip(_FORMS, of_form + shares, strict=True):
                 spread, axes = np.linalg.eigh(wide + sd**2 * alike)
                 squares = np.maximum(spread, 0.0) + noise_squares[:, None]
                 misfit = np.sum(np.square(axes.T @ gaps) / squares + np.log(squares), axis=-1)
-                likely.append(
-                    -0.5 * misfit
-                    - of_noise
-                    - 0.5 * (math.log(sd / _USUAL_FORM) / _FORM_SPREAD) ** 2
-                    - 0.5 * (math.log(departed / _USUAL_DEPARTURE) / _DEPARTURE_SPREAD) ** 2
-                )
+                likely.append(of_noise + share - 0.5 * misfit)
                 tried.append((sd, reach, departed))
     weights = np.exp(np.array(likely) - np.max(likely))
+    evidence = float(np.max(likely) + math.log(weights.sum()))
     weights /= weights.sum()
     of_rows = weights.sum(axis=0)
     noise = math.exp(float(of_rows @ np.log(_SCATTERS)))
     sd, reach, departed = np.exp(weights.sum(axis=1) @ np.log(tried)).tolist()
-    return _Scatter(noise, FormError(sd, reach), departed, math.sqrt(float(of_rows @ noise_squares)) / noise)
+    wider = math.sqrt(float(of_rows @ noise_squares)) / noise
+    return _Scatter(noise, FormError(sd, reach), departed, wider, evidence)
+
+
+def _log_shares(tried: Sequence[float], middle: float, spread: float) -> FloatArray:
+    """Logarithms of the probabilities of values whose logarithm has a normal prior; they add up to 1."""
+    shares = np.exp(-0.5 * np.square(np.log(np.array(tried) / middle) / spread))
+    return np.asarray(np.log(shares / shares.sum()))
 
 
 class _Prior(NamedTuple):
@@ -243,16 +290,17 @@ class _Prior(NamedTuple):
     root: FloatArray
 
     @classmethod
-    def of(cls, layout: Layout, sweeps: Sequence[_Sweep]) -> _Prior:
-        """The priors of an engine whose lone step was measured."""
+    def of(cls, layout: Layout, sweeps: Sequence[_Sweep], bending: _Bending) -> _Prior:
+        """The priors of an engine whose lone step was measured, and whose steps bend like this."""
         lone_s = _lone_step_s(sweeps)
         position_s = lone_s / _POSITIONS
         # Center and standard deviation of each, in the form that is fitted.
         center = [
-            *(math.log(0.85 * lone_s), math.log(position_s), -0.7, -3.0, math.log(12.0)),
+            *(math.log(0.85 * lone_s), math.log(position_s)),
+            *(bending.sharpness[0], bending.untouched[0], math.log(12.0)),
             *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s), 0.0),
         ]
-        width = [1.0, 1.5, 1.0, 1.2, 1.0, 1.5, 0.6, 1.5, 1.5]
+        width = [1.0, 1.5, bending.sharpness[1], bending.untouched[1], 1.0, 1.5, 0.6, 1.5, 1.5]
         for family in layout.families:
             lookup = any(one.arm.method in LOOKUP_METHODS for one in sweeps if one.arm.family == family)
             shares = (0.02, 0.003) if lookup else (0.06, 0.05)
@@ -263,7 +311,7 @@ class _Prior(NamedTuple):
         levels = [UNKNOWN_LEVEL if one.guessed else LEVEL for one in sweeps]
         spread = np.array([*width, *levels])
         inverse[: spread.size, : spread.size] = np.diag(spread**-2)
-        inverse[spread.size :, spread.size :] = np.linalg.inv(_departures(_DEPARTED[0]))
+        inverse[spread.size :, spread.size :] = np.linalg.inv(_departures(bending.departed[0]))
         return cls(
             np.array([*center, *[0.0] * (arms + KNOTS)]),
             np.asarray(np.linalg.cholesky(inverse).T, dtype=float),
