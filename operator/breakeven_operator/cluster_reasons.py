@@ -80,10 +80,10 @@ class ClusterReason(StrEnum):
         "No container of the target starts vLLM.",
         "Start vLLM by `vllm serve` or its image's entrypoint, or name the container.",
     )
-    SHELL_WRAPPER = (
-        "ShellWrapper",
-        "The container starts vLLM through a shell, in which the arm's JSON would lose its quotes.",
-        "Give the command line as a list in command and args, without `sh -c`.",
+    SHELL_UNREADABLE = (
+        "ShellUnreadable",
+        "The container starts vLLM through a shell, and its text does not show the command line: a condition, a loop, a file.",
+        "Give the command line as a list in command and args, or start vLLM once, in a line of its own, with `exec`.",
     )
     ALREADY_MANAGED = (
         "AlreadyManaged",

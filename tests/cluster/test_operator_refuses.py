@@ -2,6 +2,7 @@
 
 from operatorcluster import manifests
 from operatorcluster.stage import condition
+from operatorcluster.waiting import until
 
 PINNED = {"updatePolicy": {"pinnedArm": "eagle/3"}}
 
@@ -21,16 +22,40 @@ def test_a_target_without_opt_in_is_not_rolled_and_told_the_lines(place):
     assert place.writes() == []
 
 
-def test_a_target_behind_a_shell_is_neither_measured_nor_rolled(place):
+def behind_a_shell(*more: str) -> manifests.Manifest:
+    """A target whose container starts vLLM as vLLM's own Kubernetes page does."""
     target = manifests.target()
     engine = manifests.engine(target)
-    engine["command"] = ["sh", "-c"]
-    engine["args"] = [" ".join(["vllm", "serve", *engine["args"]])]
-    place.apply(target, manifests.service(**PINNED))
-    place.until_decided("ShellWrapper")
-    assert condition(place.get("specsvc", "chat"), "Ready")["reason"] == "ShellWrapper"
-    assert place.all("calrun") == []
+    arguments = [word for word in engine["args"] if not word.startswith("--speculative-config")]
+    engine |= {"command": ["/bin/sh", "-c"], "args": [" ".join(["exec vllm serve", *arguments, *more])]}
+    return target
+
+
+def test_a_shell_that_does_not_take_the_arm_is_looked_at_and_told_the_line(place):
+    place.apply(behind_a_shell(), manifests.service(**PINNED))
+    made = place.until_decided("NotOptedIn")
+    assert 'write --speculative-config "$BREAKEVEN_SPECULATIVE_CONFIG"' in made["message"]
     assert place.writes() == []
+
+
+def test_a_shell_that_hides_its_command_line_is_refused_by_name(place):
+    target = behind_a_shell()
+    manifests.engine(target)["args"][0] += '"$(cat /extra)"'
+    place.apply(target, manifests.service(**PINNED))
+    place.until_decided("ShellUnreadable")
+    assert condition(place.get("specsvc", "chat"), "Ready")["reason"] == "ShellUnreadable"
+    assert place.writes() == []
+
+
+def test_a_shell_that_takes_the_arm_is_rolled_to_it(place):
+    place.apply(
+        behind_a_shell('--speculative-config "$BREAKEVEN_SPECULATIVE_CONFIG"'), manifests.service(**PINNED)
+    )
+    place.until_settled("eagle/3")
+    drafts = f'vllm:spec_decode_num_drafts_total{{namespace="{place.name}"}}'
+    until(
+        "the new pod counts drafts, so a real shell has handed the JSON on", lambda: place.stage.query(drafts)
+    )
 
 
 def test_the_second_service_on_a_target_is_refused_and_names_the_first(place):

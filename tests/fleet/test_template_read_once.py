@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.serving import command_line, drain, opt_in
+from breakeven.serving import command_line, drain, engine_start, opt_in, script_opt_in
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.workloads import devices
 from fakes.fleet_world import FleetWorld
@@ -20,12 +20,12 @@ READERS: dict[Any, str] = {
     for reader in (
         command_line.command_line,
         command_line.model_of,
-        command_line.shell_of,
+        engine_start.engine_start,
         command_line.speculation,
         devices.devices_of,
         drain.drain,
         opt_in.engine_container,
-        opt_in.opt_in,
+        script_opt_in.opt_in_of,
     )
 }
 

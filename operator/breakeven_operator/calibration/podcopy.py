@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from breakeven.serving.command_line import with_speculation, without_speculation
 from breakeven.serving.opt_in import ANNOTATION, VARIABLE
+from breakeven.serving.script_opt_in import with_argument
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import SERVICE_LABEL
@@ -101,16 +103,18 @@ def engine_of(engine: ServedEngine | None) -> ServedEngine:
     """The engine of a target, if a pod for another arm can be made of it.
 
     Raises:
-        NotCopyableError: the target has not exactly one container that starts vLLM, or starts vLLM through a shell.
+        NotCopyableError: the target has not exactly one container that starts vLLM, or the text of its shell does not show
+            the command line.
     """
     if engine is None:
         raise NotCopyableError(
             ClusterReason.CONTAINER_AMBIGUOUS, "the target has not exactly one container that starts vLLM"
         )
-    if engine.shell:
+    if engine.start.shell and (not engine.start.certain or with_argument(engine.container, "") is None):
         raise NotCopyableError(
-            ClusterReason.SHELL_WRAPPER,
-            "the target starts vLLM through a shell, in which an arm's JSON loses its quotes",
+            ClusterReason.SHELL_UNREADABLE,
+            "the target starts vLLM through a shell, and an arm's pod needs another command line: "
+            + next(iter(engine.start.problems), "its text does not show where that line ends"),
         )
     return engine
 
@@ -329,15 +333,12 @@ def engine_sidecar(
     sidecar = {name: container[name] for name in _ENGINE_FIELDS if name in container}
     if "env" in sidecar:
         sidecar["env"] = [entry for entry in sidecar["env"] if entry.get("name") != VARIABLE]
-    if "command" in sidecar:
-        sidecar["command"] = without_speculation([str(item) for item in container["command"]])
-    arm_args = with_speculation([str(item) for item in container.get("args") or []], speculative_config)
-    if discreet:
-        # The last of two contradicting flags wins. Engines that do not know the flag are not given it.
-        logs = [name for name in _LOGS_OF_REQUESTS if engine.flag(name) is not None]
-        arm_args[-1:-1] = [f"--no-{name.removeprefix('--')}" for name in logs]
+    # The last of two contradicting flags wins. Engines that do not know the flag are not given it.
+    logs = [name for name in _LOGS_OF_REQUESTS if discreet and engine.flag(name) is not None]
     # Kubernetes would expand `$(...)` inside the arm's JSON.
-    sidecar["args"] = [*arm_args[:-1], arm_args[-1].replace("$(", "$$(")]
+    *_, arm = with_speculation((), speculative_config)
+    added = [*(f"--no-{name.removeprefix('--')}" for name in logs), arm.replace("$(", "$$(")]
+    sidecar |= _command_line(engine, added)
     address = engine_address(engine)
     probe = dict(container.get("startupProbe") or container.get("readinessProbe") or {})
     if not {"httpGet", "exec", "tcpSocket", "grpc"} & probe.keys():
@@ -359,6 +360,20 @@ def engine_sidecar(
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _command_line(engine: ServedEngine, added: Sequence[str]) -> dict[str, Any]:
+    """Command and arguments without speculation, and with others added; a shell reads the added ones in quotes."""
+    container = engine.container
+    if engine.start.shell:
+        changed = with_argument(container, shlex.join(added)) or container
+        return {part: list(changed[part]) for part in ("command", "args") if part in changed}
+    parts = {
+        part: without_speculation([str(item) for item in container.get(part) or []])
+        for part in ("command", "args")
+    }
+    command = {"command": parts["command"]} if "command" in container else {}
+    return {**command, "args": [*parts["args"], *added]}
 
 
 def content_hash(target: ServedEngine | None) -> str:

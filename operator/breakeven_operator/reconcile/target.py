@@ -12,6 +12,7 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
+from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload import Workload
 
 
@@ -57,14 +58,14 @@ def refuse_target(
             else f"{kind} {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    if engine.shell:
-        return Refusal(ClusterReason.SHELL_WRAPPER, str(engine.opt_in.refusal))
+    if engine.start.shell and not engine.words:
+        return _unreadable(engine)
     if identity.model is None:
         return Refusal(
             ClusterReason.NOT_VLLM,
             f"the command line of container {engine.name} names no model: is it `vllm serve MODEL`?",
         )
-    if engine.speculation.problem is not None:
+    if engine.speculation.problem is not None and engine.start.literal:
         message = f"vLLM would refuse to start: {engine.speculation.problem}"
         return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, message)
     if len(workload.gpu_products) > 1:
@@ -107,6 +108,8 @@ def refuse_rolls(
             f"{workload.title} has spec.paused set: kubectl rollout resume it first",
         )
     lines = engine.opt_in
+    if not lines.ok and not engine.start.certain:
+        return _unreadable(engine)
     if not lines.ok:
         edits = [
             f"{verb} under {change.path}: {' '.join(line.strip() for line in change.lines)}"
@@ -136,6 +139,10 @@ def refuse_rolls(
             + "; or accept that with updatePolicy.drain AcceptLoss",
         )
     return None
+
+
+def _unreadable(engine: ServedEngine) -> Refusal:
+    return Refusal(ClusterReason.SHELL_UNREADABLE, str(engine.opt_in.refusal))
 
 
 class Claim(NamedTuple):

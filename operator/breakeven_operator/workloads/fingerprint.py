@@ -57,10 +57,16 @@ def identify(engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | 
     facts = {
         "image": image,
         "arguments": _arguments(engine.flags),
-        "environment": _environment(engine.container.get("env") or []),
+        "environment": _environment(
+            [
+                *(engine.container.get("env") or []),
+                *({"name": name, "value": value} for name, value in engine.start.exports.items()),
+            ]
+        ),
         "gpu": gpu_product,
         "gpus": engine.devices.whole,
         **engine.devices.identity,
+        **({"beside": engine.start.beside} if engine.start.beside else {}),
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return Identity(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from breakeven.serving.command_line import (
@@ -14,13 +14,17 @@ from breakeven.serving.command_line import (
     flag_number,
     flag_value,
     model_of,
-    shell_of,
     speculation,
 )
 from breakeven.serving.drain import Drain, drain
-from breakeven.serving.opt_in import OptIn, engine_container, opt_in
+from breakeven.serving.engine_start import EngineStart, engine_start
+from breakeven.serving.opt_in import OptIn, engine_container
+from breakeven.serving.script_opt_in import opt_in_of
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.devices import Devices, devices_of
+
+# A tenant's text of the greatest length that the grammar reads would hold up the cycle of all services for a second.
+_LONGEST_TEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,8 @@ class ServedEngine:
 
     Attributes:
         container, pod_spec: as the template has them.
-        words: command and arguments. flags: the same, cut into flags with their values.
-        shell: the shell that would read the command line again; empty if there is none.
+        start: how it starts vLLM: directly, or by the text of a shell.
+        words: command and arguments that vLLM gets. flags: the same, cut into flags with their values.
         speculation: what the arguments say about it.
         opt_in: what stands between the template and an annotation that chooses the arm.
         drain: whether a pod that is replaced finishes its requests.
@@ -40,9 +44,9 @@ class ServedEngine:
 
     container: Mapping[str, Any]
     pod_spec: Mapping[str, Any]
+    start: EngineStart
     words: tuple[str, ...]
     flags: tuple[GivenFlag, ...]
-    shell: tuple[str, ...]
     speculation: Speculation
     opt_in: OptIn
     drain: Drain
@@ -61,16 +65,20 @@ class ServedEngine:
         container = engine_container(spec, container_name)
         if container is None:
             return None
-        words = tuple(command_line(container))
+        start = engine_start(container, longest=_LONGEST_TEXT)
+        words = start.words if start.shell else tuple(command_line(container))
+        stopping = drain(spec, container, words)
+        if start.undrained:
+            stopping = replace(stopping, problems=(*stopping.problems, start.undrained))
         return cls(
             container=container,
             pod_spec=spec,
+            start=start,
             words=words,
             flags=cut(words),
-            shell=shell_of(words),
             speculation=speculation(words),
-            opt_in=opt_in(container),
-            drain=drain(spec, container),
+            opt_in=opt_in_of(container, start),
+            drain=stopping,
             devices=devices_of(container, spec),
             model=model_of(words),
         )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 from dataclasses import replace
 
 import pytest
 
+from breakeven.serving.command_line import speculation, without_speculation
+from breakeven.serving.opt_in import VARIABLE
 from breakeven_operator.calibration import podcopy, schedule_job
 from breakeven_operator.calibration.jobs import (
     TrialLimits,
@@ -236,12 +239,72 @@ def test_a_resource_claim_by_name_is_refused(world):
     podcopy.check_copyable(template["spec"], [])
 
 
-def test_a_shell_wrapper_is_refused(world):
-    template = world.target["spec"]["template"]
-    template["spec"]["containers"][0]["command"] = ["sh", "-c", "vllm serve"]
+def in_shell(world, text, **env):
+    """The target's engine, started by the text of a shell."""
+    template = copy.deepcopy(world.target["spec"]["template"])
+    container = template["spec"]["containers"][0]
+    container |= {"command": ["bash", "-c"], "args": [text]}
+    container["env"] = [*container["env"], *({"name": name, "value": value} for name, value in env.items())]
+    return ServedEngine.of(template, "vllm")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/start.sh",
+        "if [ $A ]; then exec vllm serve m; fi",
+        "for i in 1 2; do vllm serve m; done",
+        "exec vllm serve $(cat /model)",
+        "exec vllm serve 'm",
+        "bash -c 'exec vllm serve m'",
+        pytest.param("exec vllm serve m" + " --x 1" * 1000, id="too long"),
+    ],
+)
+def test_a_shell_whose_text_does_not_show_the_command_line_is_refused(world, text):
     with pytest.raises(NotCopyableError) as refusal:
-        podcopy.engine_of(ServedEngine.of(template, "vllm"))
-    assert refusal.value.reason is ClusterReason.SHELL_WRAPPER
+        podcopy.engine_of(in_shell(world, text))
+    assert refusal.value.reason is ClusterReason.SHELL_UNREADABLE
+
+
+CONFIG = {"method": "eagle3", "model": 'it\'s $(odd) "x"', "num_speculative_tokens": 3}
+TEXTS = [
+    "exec vllm serve org/chat-8b",
+    "pip list\nexport A=1\nexec vllm serve org/chat-8b --port 8001 \\\n  --seed 1\n",
+    "vllm serve org/chat-8b --port $PORT > /dev/null; echo done",
+    'exec vllm serve org/chat-8b --speculative-config \'{"method": "ngram", "num_speculative_tokens": 2}\' --seed 1',
+    "exec vllm serve org/chat-8b \\\n  --spec-method ngram --spec-tokens 3 \\\n  --seed 1 \\\n  -sc.prompt_lookup_max 4",
+    'ulimit -n 9999 && exec vllm serve org/chat-8b --speculative-config "$BREAKEVEN_SPECULATIVE_CONFIG"',
+    'é=1; exec vllm serve "org/chät 8b" -sc=null # --speculative-config {}',
+]
+
+
+@pytest.fixture
+def by_bash(tmp_path):
+    """The words that a real bash hands to vLLM for a text."""
+    for program in ("vllm", "pip"):
+        path = tmp_path / program
+        path.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {tmp_path}/{program}.words\n')
+        path.chmod(0o755)
+
+    def words(text: str) -> list[str]:
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PORT": "8001", VARIABLE: ""}
+        subprocess.run(["bash", "-c", text], env=environment, check=True)
+        return ["vllm", *(tmp_path / "vllm.words").read_text(encoding="utf-8").split("\0")[:-1]]
+
+    return words
+
+
+@pytest.mark.parametrize("config", [None, CONFIG])
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_real_shell_hands_an_arms_pod_the_targets_words_and_the_arms_own(world, text, config, by_bash):
+    engine = podcopy.engine_of(in_shell(world, text, PORT="8001"))
+    assert without_speculation(by_bash(text)) == without_speculation(engine.words)
+    sidecar = podcopy.engine_sidecar(engine, config, 60)
+    (changed,) = sidecar["args"]
+    found = by_bash(changed.replace("$$(", "$("))
+    assert without_speculation(found) == without_speculation(engine.words)
+    assert speculation(found).config == config
+    assert sidecar["command"] == ["bash", "-c"]
 
 
 def test_names_of_jobs_fit_their_pods_label_and_stay_apart():

@@ -731,9 +731,9 @@ def test_a_deleted_service_frees_the_gpus_at_once(world):
 
 
 def test_a_target_that_cannot_be_copied_fails_with_the_reason(world):
-    world.target["spec"]["template"]["spec"]["containers"][0]["command"] = ["bash", "-c", "vllm serve"]
+    world.target["spec"]["template"]["spec"]["containers"][0]["command"] = ["bash", "-c", "/start.sh"]
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Failed", "ShellWrapper")
+    assert (status["phase"], status["reason"]) == ("Failed", "ShellUnreadable")
 
 
 def test_an_unknown_arm_is_refused_by_name(world):

@@ -450,22 +450,26 @@ def test_a_shell_is_refused_with_the_lines_that_start_vllm_without_it(shell, arg
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "said", "edited"),
     [
-        ("vllm serve m &\nwait", "put exec before"),
-        ("pip install x && vllm serve m", "put exec before"),
-        ("if [ $A ]; then exec vllm serve m; else exec vllm serve n; fi", "in 2 places"),
-        ("exec vllm serve $(cat /model)", "only running it can tell"),
-        ("exec /start.sh", "starts no vLLM that can be seen"),
-        ("exec vllm serve 'm", "cannot be read to the end"),
-        ('vllm serve m --x "$HOME"; sleep $(nproc)', "put exec before"),
-        ("vllm serve m | tee /log", "under a condition, in a loop or in a pipe"),
+        ("vllm serve m &\nwait", "put exec before", ""),
+        ("pip install x && vllm serve m", "put exec before", "pip install x && vllm serve m{}"),
+        ("if [ $A ]; then exec vllm serve m; else exec vllm serve n; fi", "in 2 places", ""),
+        ("exec vllm serve $(cat /model)", "only running it can tell", ""),
+        ("exec /start.sh", "starts no vLLM that can be seen", ""),
+        ("exec vllm serve 'm", "cannot be read to the end", ""),
+        ('vllm serve m --x "$HOME"; sleep $(nproc)', "put exec before", 'vllm serve m --x "$HOME"{}; sleep $(nproc)'),
+        ("vllm serve m | tee /log", "under a condition, in a loop or in a pipe", ""),
     ],
-)
-def test_what_a_script_hides_or_keeps_from_vllm_is_said(script, said, tmp_path):
+)  # fmt: skip
+def test_what_a_script_hides_or_keeps_from_vllm_is_said(script, said, edited, tmp_path):
     one = only(manifest(container(command=["bash", "-c"], args=[script])), tmp_path)
     assert any(said in line for line in one["warnings"])
-    assert one["opt_in"]["add"] == []
+    texts = [
+        line for change in one["opt_in"]["add"] if change["path"].endswith("args") for line in change["lines"]
+    ]
+    wanted = edited.format(' --speculative-config "$BREAKEVEN_SPECULATIVE_CONFIG"')
+    assert (yaml.safe_load("\n".join(texts)) or [""]) == [wanted]
     assert not one["ok"]
 
 
@@ -496,7 +500,8 @@ def test_a_variable_of_the_image_is_not_put_into_lines_that_kubernetes_fills_in(
         command=["sh", "-c"], args=['exec vllm serve m --download-dir "$HOME/x" --port "$PORT"']
     )
     env = [{"name": "PORT", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "p"}}}]
-    assert only(manifest({**given, "env": env}), tmp_path)["opt_in"]["add"] == []
+    added = only(manifest({**given, "env": env}), tmp_path)["opt_in"]["add"]
+    assert [line for change in added for line in change["lines"] if "$(" in line] == []
     env.append({"name": "HOME", "value": "/home"})
     added = only(manifest({**given, "env": env}), tmp_path)["opt_in"]["add"]
     lines = next(change["lines"] for change in added if change["path"].endswith("args"))

@@ -37,10 +37,10 @@ def test_files_that_import_a_kind():
 
 
 def test_files_that_read_flags():
-    assert files_with(r"\b(flag_value|flag_number|model_of|shell_of)\(") <= READS_FLAGS
+    assert files_with(r"\b(flag_value|flag_number|model_of|engine_start)\(") <= READS_FLAGS
 
 
 def test_files_that_read_a_pod_template():
-    assert files_with(r"\b(opt_in|drain|engine_container|devices_of)\(") <= READS_A_TEMPLATE | {
+    assert files_with(r"\b(opt_in_of|drain|engine_container|devices_of)\(") <= READS_A_TEMPLATE | {
         "workloads/devices.py"
     }

@@ -117,7 +117,11 @@ def refusal(edit=unchanged, **changes):
 
 
 def shell(target):
-    container(target).update(command=["sh", "-c"], args=["vllm serve org/model"])
+    container(target).update(command=["sh", "-c"], args=["/start.sh org/model"])
+
+
+def in_text(text):
+    return lambda target: container(target).update(command=["sh", "-c"], args=[text])
 
 
 def two_containers(target):
@@ -132,7 +136,8 @@ def test_refusals_of_a_target_have_one_reason_each():
     assert refusal() is None
     assert refusal(workload=None) == "TargetNotFound"
     assert refusal(managed_by="older") == "AlreadyManaged"
-    assert refusal(shell) == "ShellWrapper"
+    assert refusal(shell) == "ShellUnreadable"
+    assert refusal(in_text('exec vllm serve org/model --host "$(hostname)"')) is None, "looking needs no more"
     assert refusal(two_containers) == "ContainerAmbiguous"
     assert refusal(without_model) == "NotVllm"
     assert refusal(args("org/model", "--speculative-config={x")) == "EngineConfigRefused"

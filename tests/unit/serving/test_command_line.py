@@ -13,7 +13,7 @@ from breakeven.serving.command_line import (
     flag_number,
     flag_value,
     model_of,
-    shell_of,
+    shell_call,
     speculation,
     with_speculation,
     without_speculation,
@@ -192,4 +192,5 @@ def test_flag_values_and_model():
     ids=" ".join,
 )
 def test_a_shell_is_found_wherever_it_stands_and_a_script_is_none(words, shell):
-    assert " ".join(shell_of(words)) == shell
+    call = shell_call(words)
+    assert (f"{call.program} {call.option}" if call else "") == shell

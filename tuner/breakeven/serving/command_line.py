@@ -296,19 +296,6 @@ def after_program(words: Sequence[str]) -> Sequence[str]:
     return words
 
 
-def shell_of(words: Sequence[str]) -> tuple[str, ...]:
-    """The shell that would read the engine's command line again, with the option that hands it a text; empty if there is none.
-
-    It is found wherever it stands before vLLM: as the program, at the begin of the arguments, and behind whatever starts
-    it (`tini --`, `env -S`, `numactl`, `timeout 60`). A shell that runs a script is none: a script may pass "$@" on.
-
-    Args:
-        words: command and arguments of the container.
-    """
-    call = shell_call(words)
-    return (call.program, call.option) if call else ()
-
-
 @dataclass(frozen=True, slots=True)
 class ShellCall:
     """A shell that is handed a text.
@@ -334,7 +321,14 @@ class ShellCall:
 
 
 def shell_call(words: Sequence[str]) -> ShellCall | None:
-    """The shell that `shell_of` names, with the text that it is handed; None if there is none."""
+    """The shell that would read the engine's command line again, with the text that it is handed; None if there is none.
+
+    It is found wherever it stands before vLLM: as the program, at the begin of the arguments, and behind whatever starts
+    it (`tini --`, `env -S`, `numactl`, `timeout 60`). A shell that runs a script is none: a script may pass "$@" on.
+
+    Args:
+        words: command and arguments of the container.
+    """
     started = after_program(words)
     before = list(words[: len(words) - len(started)] if len(started) < len(words) else words)
     # An image whose entrypoint is vLLM has vLLM's own flags from the first word on.

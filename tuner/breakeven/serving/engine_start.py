@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven.serving.command_line import SHELLS, after_program, command_line, cut, shell_call
 from breakeven.serving.config_file import with_config_file
@@ -45,32 +45,49 @@ class EngineStart:
 
     Attributes:
         words: program and arguments; variables of unknown value stand as `$(NAME)`. Empty if no start of vLLM was found.
-        through_shell: whether a shell reads the words before vLLM does.
-        problems: sentences: why the words may be others, and what the shell keeps from vLLM.
+        shell: the shell that reads the words before vLLM does, and the option that hands it a text; empty if none does.
+        through_shell: whether a shell reads the words, or a script makes them.
+        problems: sentences: why the words may be others.
+        undrained: a sentence if the shell keeps the signal to end from vLLM; empty if it does not.
+        certain: whether the shell's text shows the one command that starts vLLM, which runs once and in any case.
+        unquoted: variables of unknown value that the shell splits.
         direct: the words with which vLLM can be started without the shell; empty if the script does more than that.
         exports: variables that the script hands to vLLM.
+        beside: other commands of the script that may change the engine.
         literal: whether every word is known but for variables.
         file: path of the script that starts vLLM; empty for one that stands in the command line.
         unseen: path of a script that is not known here, and may start vLLM.
     """
 
     words: tuple[str, ...]
+    shell: tuple[str, ...] = ()
     through_shell: bool = False
     problems: tuple[str, ...] = ()
+    undrained: str = ""
+    certain: bool = True
+    unquoted: tuple[str, ...] = ()
     direct: tuple[str, ...] = ()
     exports: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple[tuple[str, ...], ...] = ()
     literal: bool = True
     file: str = ""
     unseen: str = ""
 
 
-def engine_start(container: Mapping[str, Any], files: Mapping[str, str] | None = None) -> EngineStart:
+def engine_start(
+    container: Mapping[str, Any], files: Mapping[str, str] | None = None, longest: int | None = None
+) -> EngineStart:
     """Find the command that starts vLLM.
 
     Args:
         container: the engine's.
         files: texts of the container's files by path: the file of `--config`, and scripts.
+        longest: characters of a shell's text from which on it is not read; None: those that the grammar takes a second for.
     """
+    call = shell_call(command_line(container)) if longest is not None else None
+    if call is not None and longest is not None and len(call.script) > longest:
+        why = (f"its text has more than {longest} characters: start vLLM directly",)
+        return EngineStart((), (call.program, call.option), True, why, certain=False, literal=False)
     start = _started(container, files or {})
     return replace(start, words=tuple(with_config_file(start.words, files or {})))
 
@@ -107,15 +124,15 @@ def _started(container: Mapping[str, Any], files: Mapping[str, str]) -> EngineSt
         script = shell_script(files[path], environment, words[at:])
     else:
         return EngineStart(tuple(words))
+    shell: tuple[str, ...] = (call.program, call.option) if call is not None else ()
     found = list(_starts(script, environment, files, _DEEPEST))
     complete = script.complete and all(inner.complete for _, inner in found)
     if not found:
         why = "its script cannot be read" if not complete else "its script starts no vLLM that can be seen"
-        return EngineStart(
-            (), through_shell=True, problems=(f"{why}: start vLLM directly",), literal=False, file=path
-        )
+        unseen = (f"{why}: start vLLM directly",)
+        return EngineStart((), shell, True, unseen, certain=False, literal=False, file=path)
     command, inside = found[0]
-    problems = list(_doubts(command, found, complete=complete))
+    problems = tuple(_doubts(command, found, complete=complete))
     words = _without_exec(command.words)
     # Kubernetes puts in what the container's environment has, and nothing that an image sets.
     exports = {**script.exports, **inside.exports}
@@ -123,18 +140,64 @@ def _started(container: Mapping[str, Any], files: Mapping[str, str]) -> EngineSt
     named = set(_REFERENCE.findall(" ".join([*words, *handed.values()]))) <= environment.keys()
     own = exports.keys() == handed.keys() and not exports.keys() & environment.keys()
     alone = len(found) == 1 and complete and named and own and command.literal and not command.unquoted
-    plain = alone and not (
-        command.conditional or command.repeated or command.background or command.redirected
-    )
+    sure = not (command.conditional or command.repeated or command.background)
+    plain = alone and sure and not command.redirected
     others = [one for one in inside.commands if one is not command] + (
         [one for one in script.commands if one.words[0] not in {"eval", "exec"}]
         if inside is not script
         else []
     )
-    simple = plain and not command.assignments and all(one.words[0] in _HARMLESS for one in others)
+    beside = tuple(one.words for one in others if one.words[0] not in _HARMLESS)
     literal = complete and command.literal
-    direct = tuple(words) if simple and not path else ()
-    return EngineStart(tuple(words), True, tuple(problems), direct, handed if direct else {}, literal, path)
+    return EngineStart(
+        tuple(words),
+        shell,
+        True,
+        problems,
+        undrained=_undrained(command, inside),
+        certain=literal and len(found) == 1 and sure and not command.piped,
+        unquoted=command.unquoted,
+        direct=tuple(words) if plain and not command.assignments and not beside and not path else (),
+        exports=handed,
+        beside=beside,
+        literal=literal,
+        file=path,
+    )
+
+
+class TextOfStart(NamedTuple):
+    """The text of a shell that starts vLLM.
+
+    Attributes:
+        part: `command` or `args`. item: its place there.
+        text: as the manifest has it.
+        command: in it, that starts vLLM.
+    """
+
+    part: str
+    item: int
+    text: str
+    command: ShellCommand
+
+
+def text_of_start(container: Mapping[str, Any]) -> TextOfStart | None:
+    """The text of the container's shell with the one command in it that starts vLLM; None if it is not to be seen."""
+    environment = environment_of(container)
+    call = shell_call([_with_values(word, environment) for word in command_line(container)])
+    places = [
+        (part, at, str(item))
+        for part in ("command", "args")
+        for at, item in enumerate(container.get(part) or [])
+        if call is not None and _with_values(str(item), environment) == call.script
+    ]
+    if call is None or len(places) != 1:
+        return None
+    ((part, at, text),) = places
+    script = shell_script(text, environment, call.arguments)
+    found = list(_starts(script, environment, {}, _DEEPEST))
+    if len(found) != 1 or found[0][1] is not script:
+        return None
+    return TextOfStart(part, at, text, found[0][0])
 
 
 def _script_file(words: Sequence[str], files: Mapping[str, str]) -> int | None:
@@ -160,14 +223,19 @@ def _doubts(
         yield "its script starts vLLM under a condition, in a loop or in a pipe: what is said here may not hold"
     if not command.literal:
         yield "its script makes words of the command line that only running it can tell"
-    (alone,) = {len(inner.commands) == 1 for _, inner in found[:1]}
+
+
+def _undrained(command: ShellCommand, inside: Script) -> str:
+    """A sentence if the shell keeps the signal to end from vLLM; empty if it does not."""
     aside = command.background or command.piped
-    if aside or not (command.words[0] == "exec" or (alone and not command.conditional)):
-        where = " start it in the foreground and in no pipe, and" if aside else ""
-        yield (
-            f"its shell gets SIGTERM in place of vLLM, which then drains nothing and is killed in the end:{where} put exec before "
-            "the command that starts vLLM"
-        )
+    alone = len(inside.commands) == 1 and not command.conditional
+    if not aside and (command.words[0] == "exec" or alone):
+        return ""
+    where = " start it in the foreground and in no pipe, and" if aside else ""
+    return (
+        f"its shell gets SIGTERM in place of vLLM, which then drains nothing and is killed in the end:{where} put exec before "
+        "the command that starts vLLM"
+    )
 
 
 def _starts(

@@ -15,21 +15,12 @@ from breakeven.serving.dynamic_speculation import doubts
 from breakeven.serving.engine_start import (
     EngineStart,
     engine_start,
-    hands_on,
     preset_start,
     says_vllm,
     serves_nobody,
 )
 from breakeven.serving.hindrances import hindrances, unknown_context, unknown_words
-from breakeven.serving.opt_in import (
-    ANNOTATION,
-    ARGUMENT,
-    OptIn,
-    Places,
-    direct_start,
-    opt_in,
-    preset_opt_in,
-)
+from breakeven.serving.opt_in import ANNOTATION, OptIn, preset_opt_in
 from breakeven.serving.pod_templates import (
     PATCH,
     PRESET_CONTAINER,
@@ -39,6 +30,7 @@ from breakeven.serving.pod_templates import (
     is_helm_template,
 )
 from breakeven.serving.rolling import strategy
+from breakeven.serving.script_opt_in import opt_in_of
 from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
 from breakeven.serving.template import MANAGED, PassedOver, PodTemplate
 from breakeven.serving.vllm_flags import flags
@@ -148,7 +140,7 @@ def _examine(
         stopping = replace(drain(template.pod_spec, container, start.words), problems=())
     else:
         start = engine_start(container, files)
-        chosen = _opt_in(container, start, places, files)
+        chosen = opt_in_of(container, start, places, files)
         stopping = drain(template.pod_spec, container, start.words)
     waited_for, unknown = _volumes(template, beside.claims)
     return Examination(
@@ -164,22 +156,6 @@ def _examine(
             *unknown,
         ),
     )
-
-
-def _opt_in(
-    container: Mapping[str, Any], start: EngineStart, places: Places, files: Mapping[str, str]
-) -> OptIn:
-    chosen = opt_in(container, places)
-    if start.direct:
-        direct = direct_start(container, start.direct, places, start.exports)
-        return OptIn(direct.add, direct.remove, chosen.refusal)
-    if start.file and not hands_on(container, files, ARGUMENT):
-        why = (
-            f'its script {start.file} hands no argument on to vLLM: end its command line with "$@", or start vLLM directly '
-            "(command: [vllm, serve], arguments in args)"
-        )
-        return OptIn((), (), why)
-    return chosen
 
 
 def _config(template: PodTemplate, start: EngineStart) -> Mapping[str, Any] | None:
@@ -206,7 +182,7 @@ def _warnings(template: PodTemplate, container: Mapping[str, Any], start: Engine
             f"{template.annotations_path} has {ANNOTATION}: in Git it takes the key back at every apply; "
             "remove the line from the manifest (the operator writes it)"
         )
-    yield from (f"{named}: {problem}" for problem in start.problems)
+    yield from (f"{named}: {problem}" for problem in (*start.problems, start.undrained) if problem)
     said = speculation(start.words)
     if said.problem is not None and start.literal:
         yield f"{named}: vLLM refuses to start: {said.problem}"

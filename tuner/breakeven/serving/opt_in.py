@@ -17,8 +17,9 @@ from breakeven.serving.command_line import (
     SPECULATIVE_CONFIG,
     GivenFlag,
     after_program,
+    command_line,
     cut,
-    shell_of,
+    shell_call,
     speculation,
     without_speculation,
 )
@@ -51,7 +52,7 @@ class OptIn:
 
     Attributes:
         add: lines to add. remove: lines to remove.
-        refusal: a whole sentence if these lines do not help (a shell re-reads the arguments, vLLM is too old), else None.
+        refusal: a whole sentence if these lines do not help, or more is to do (a shell reads them, vLLM is too old), else None.
     """
 
     add: tuple[Change, ...]
@@ -94,16 +95,18 @@ def engine_container(pod_spec: Mapping[str, Any], name: str | None = None) -> Ma
         return next((c for c in containers if c.get("name") == name), None)
     if len(containers) == 1:
         return containers[0]
-    matching = [
-        c
-        for c in containers
-        if "vllm" in str(c.get("image", "")) or any("vllm" in str(item) for item in c.get("command") or [])
-    ]
+    matching = [c for c in containers if "vllm" in str(c.get("image", "")) or _starts_vllm(c)]
     return matching[0] if len(matching) == 1 else None
 
 
+def _starts_vllm(container: Mapping[str, Any]) -> bool:
+    call = shell_call(command_line(container))
+    text = [call.script] if call is not None else container.get("command") or []
+    return any("vllm" in str(item) for item in text)
+
+
 def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
-    """Compare one container (manifest JSON) with the opt-in.
+    """Compare one container (manifest JSON) that starts vLLM without a shell with the opt-in.
 
     Args:
         container: the engine's.
@@ -112,14 +115,6 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
     places = places or Places.of(container)
     command = [str(item) for item in container.get("command") or []]
     args = [str(item) for item in container.get("args") or []]
-    if shell := shell_of([*command, *args]):
-        where = places.command if shell[0] in command else places.args
-        return OptIn(
-            (),
-            (),
-            f"{where} runs vLLM through a shell ({' '.join(shell)}), which strips the quotes of the "
-            "arm's JSON: start vLLM directly (command: [vllm, serve], arguments in args)",
-        )
     add: list[Change] = []
     remove: list[Change] = []
     entries = [e for e in container.get("env") or [] if e.get("name") == VARIABLE]

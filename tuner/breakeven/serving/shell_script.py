@@ -30,6 +30,7 @@ class ShellCommand:
 
     Attributes:
         words: program and arguments as the shell hands them on; assignments before them are not among them.
+        spans: begin and end of each word in the text's bytes; words of one variable have the same.
         assignments: variables that it sets. Without words they hold for the commands that follow.
         literal: whether every word is known but for variables.
         unquoted: variables of unknown value that stand outside quotes, so that the shell splits what they hold.
@@ -48,6 +49,7 @@ class ShellCommand:
     background: bool = False
     redirected: bool = False
     piped: bool = False
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class _Reader:
 
     def command(self, node: Node, place: _Place) -> ShellCommand:
         words: list[str] = []
+        spans: list[tuple[int, int]] = []
         assignments: dict[str, str] = {}
         literal = True
         unquoted: tuple[str, ...] = ()
@@ -215,7 +218,9 @@ class _Reader:
             elif child.is_named or node.type == "declaration_command":
                 word = _Word([])
                 self._word(child, word, quoted=False)
-                words += [*word.done, word.text] if word.begun else word.done
+                made = [*word.done, word.text] if word.begun else word.done
+                words += made
+                spans += [(child.start_byte, child.end_byte)] * len(made)
                 literal = literal and word.literal
                 unquoted = (*unquoted, *word.unquoted)
         if node.type == "declaration_command":
@@ -230,6 +235,7 @@ class _Reader:
             background=place.background,
             redirected=redirected,
             piped=place.piped,
+            spans=tuple(spans[: len(words)]),
         )
 
     def exported(self, node: Node) -> list[str]:
