@@ -65,6 +65,11 @@ class ClusterReason(StrEnum):
         "Another controller owns the target and would revert any change of it.",
         "Point targetRef at a Deployment that no other controller owns.",
     )
+    KIND_NOT_ROLLED = (
+        "KindNotRolled",
+        "The operator looks at targets of this kind and does not change them.",
+        "Use mode Recommend, and write the arm's value where the target's own controller takes its pods' annotations from.",
+    )
     TARGET_PAUSED = (
         "TargetPaused",
         "The Deployment has spec.paused set, so a change of its template would not be rolled.",

@@ -364,7 +364,7 @@ class Reconciler:
         if manifest is None:
             return None
         return observe(
-            kind_of(service),
+            kind_of(service.spec.target_ref),
             manifest,
             NearbyObjects(
                 world.makers_of(service),

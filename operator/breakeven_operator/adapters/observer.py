@@ -15,6 +15,7 @@ from breakeven.serving.shareable import mounted_claims
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
+from breakeven_operator.adapters.foreign_targets import ForeignTargets
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.pod_warnings import PodWarnings
 from breakeven_operator.adapters.present_arrivals import PresentArrivals
@@ -59,7 +60,7 @@ from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.workloads.known import KINDS, MAKERS, target_name, target_of
+from breakeven_operator.workloads.known import KINDS, MAKERS, kind_at, target_name, target_of
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
 
@@ -138,6 +139,7 @@ class Observer:
         self._later = LaterFailures(metrics, clock, tell, settle_s)
         self._arrivals = PresentArrivals(metrics, clock, tell, settle_s)
         self._warnings = PodWarnings(cluster, clock)
+        self._foreign = ForeignTargets(cluster)
 
     def age_s(self) -> float:
         """Seconds since the API server was last heard of, for the kind with the longest silence."""
@@ -184,13 +186,13 @@ class Observer:
             self._nodes(),
             self._objects.profiles(),
         )
-        pods_by_namespace = _by_namespace(pods)
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         makers = [one for found in made for one in found]
-        # Of the pods of a namespace only those of targets and of calibrations are asked about.
+        targets |= await self._foreign.read(services, pods, makers)
+        readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
+        # Only the pods of targets and of calibrations are asked about.
         ours = _uids_of_owners(readable.values(), makers, jobs)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
@@ -209,7 +211,7 @@ class Observer:
             targets=readable,
             unreadable_targets=_problems(targets),
             makers=_by_owner(makers),
-            pods=pods_by_namespace,
+            pods=(pods_by_namespace := _by_namespace(pods)),
             pods_of=_by_owner(living),
             pod_names=_names(pods_by_namespace),
             claims=_claims(services),
@@ -486,7 +488,7 @@ def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
     return {
         ref.namespace
         for ref, target in targets.items()
-        if mounted_claims(KINDS[ref.resource].template(target)["spec"])
+        if mounted_claims(kind_at(ref.resource).template(target)["spec"])
     }
 
 

@@ -12,6 +12,7 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
+from breakeven_operator.workloads.known import kind_of
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload import Workload
 
@@ -42,7 +43,8 @@ def refuse_target(
     if problem is not None:
         return Refusal(ClusterReason.TARGET_UNREADABLE, f"{kind} {name} cannot be read: {problem}")
     if workload is None:
-        return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is no {kind} {name} in this namespace")
+        what = f"no {kind} {name}" if kind_of(spec.target_ref).rolled else f"no pod of {kind} {name}"
+        return Refusal(ClusterReason.TARGET_NOT_FOUND, f"there is {what} in this namespace")
     if managed_by is not None:
         return Refusal(
             ClusterReason.ALREADY_MANAGED,
@@ -96,6 +98,11 @@ def refuse_rolls(
     engine = workload.engine
     if spec.update_policy.mode is not Mode.ROLLING_UPDATE or engine is None:
         return None
+    if not workload.kind.rolled:
+        return Refusal(
+            ClusterReason.KIND_NOT_ROLLED,
+            f"{workload.title} is of a kind that the operator does not change: use mode Recommend, and set the arm there",
+        )
     if workload.owner is not None:
         return Refusal(
             ClusterReason.TARGET_OWNED,

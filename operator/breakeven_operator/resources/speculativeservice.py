@@ -29,10 +29,26 @@ class TargetReference(Model):
         ),
     )
 
-    api_version: Annotated[Literal["apps/v1"], Field(description="API group and version of the target.")] = (
-        "apps/v1"
-    )
-    kind: Annotated[Literal["Deployment"], Field(description="Kind of the target.")] = "Deployment"
+    api_version: Annotated[
+        str,
+        Field(
+            max_length=127,
+            pattern=r"^([a-z0-9.-]+/)?v[0-9][a-z0-9]*$",
+            description="API group and version of the target.",
+        ),
+    ] = "apps/v1"
+    kind: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            pattern=r"^[A-Z][A-Za-z0-9]*$",
+            description=(
+                "Kind of the target. Deployments are rolled. Any other kind that owns its pods, directly or by ReplicaSets, "
+                "is looked at."
+            ),
+        ),
+    ] = "Deployment"
     name: Annotated[ObjectName, Field(description="Name of the target.")]
     container_name: Annotated[
         str | None,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from breakeven_operator.kinds import NamespacedName, Ref, Resource
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.deployment import DEPLOYMENT
+from breakeven_operator.workloads.other_kinds import ForeignKind
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 KINDS: Final[Mapping[Resource, WorkloadKind]] = {kind.resource: kind for kind in (DEPLOYMENT,)}
@@ -17,15 +20,29 @@ POD_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind
 _BY_WORDS: Final = {(kind.resource.api_version, kind.resource.kind): kind for kind in KINDS.values()}
 
 
-def kind_of(service: SpeculativeService) -> WorkloadKind:
+def kind_of(target: TargetReference) -> WorkloadKind:
     """The kind of a service's target."""
-    target = service.spec.target_ref
-    return _BY_WORDS[target.api_version, target.kind]
+    known = _BY_WORDS.get((target.api_version, target.kind))
+    return known if known is not None else _foreign(target.api_version, target.kind)
+
+
+def kind_at(resource: Resource) -> WorkloadKind:
+    """The kind of a target by its resource."""
+    known = KINDS.get(resource)
+    return known if known is not None else _foreign(resource.api_version, resource.kind)
+
+
+@lru_cache(maxsize=256)
+def _foreign(api_version: str, kind: str) -> ForeignKind:
+    group, _, version = api_version.rpartition("/")
+    return ForeignKind(Resource(group, version, "", kind))
 
 
 def target_of(service: SpeculativeService) -> Ref:
     """The object that a service names, without a uid, whether there is one or not."""
-    return Ref(kind_of(service).resource, service.metadata.namespace, service.spec.target_ref.name)
+    return Ref(
+        kind_of(service.spec.target_ref).resource, service.metadata.namespace, service.spec.target_ref.name
+    )
 
 
 def target_name(service: SpeculativeService) -> NamespacedName:

@@ -39,13 +39,15 @@ class WorkloadKind(ABC):
 
     Attributes:
         resource: the kind.
+        rolled: whether the operator rolls it; it looks at every kind.
         makers: kinds of the objects between a workload and its pods; none if it makes them itself.
         pod_labels: labels of pods that tell their revision.
         pod_name: regular expression of its pods' names, whose groups joined are the workload's name.
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
     """
 
-    resource: ClassVar[Resource]
+    resource: Resource
+    rolled: ClassVar[bool] = True
     makers: ClassVar[tuple[Resource, ...]] = ()
     pod_labels: ClassVar[tuple[str, ...]] = ()
     pod_name: ClassVar[str]

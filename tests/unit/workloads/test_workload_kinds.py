@@ -81,7 +81,7 @@ def test_the_word_of_the_crd_leads_to_the_kind() -> None:
     service = SpeculativeService.read(
         {**SERVICE, "metadata": {"name": "chat", "namespace": "llm", "uid": "u"}}, "service"
     )
-    assert kind_of(service) is DEPLOYMENT
+    assert kind_of(service.spec.target_ref) is DEPLOYMENT
     assert str(target_of(service)) == "Deployment/llm/chat-vllm"
     assert list(KINDS) == [DEPLOYMENT.resource]
 

@@ -1,0 +1,70 @@
+"""A kind that the operator does not know, on a real API server: looked at by its pods, calibrated, and left alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from operatorcluster import manifests
+from operatorcluster.stage import Place
+
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rollouts.argoproj.io"},
+    "spec": {
+        "group": "argoproj.io",
+        "scope": "Namespaced",
+        "names": {"kind": "Rollout", "plural": "rollouts", "singular": "rollout"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+ROLLOUT = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": manifests.TARGET}}
+
+
+def replica_set(owner: dict[str, Any]) -> dict[str, Any]:
+    """A ReplicaSet such as the Rollout's own controller makes; its pods are made by Kubernetes'."""
+    target = manifests.target()
+    labels = {"app": manifests.TARGET, "rollouts-pod-template-hash": "5b7d9c6f4"}
+    template = target["spec"]["template"]
+    template["metadata"]["labels"] = labels
+    reference = {
+        **{name: owner[name] for name in ("apiVersion", "kind")},
+        **{name: owner["metadata"][name] for name in ("name", "uid")},
+        "controller": True,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": f"{manifests.TARGET}-5b7d9c6f4",
+            "labels": labels,
+            "ownerReferences": [reference],
+        },
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def test_a_rollout_is_calibrated_and_recommended_for_and_its_pods_stay(place: Place) -> None:
+    place.apply(CRD)
+    place.kubectl("wait", "--for=condition=Established", "crd/rollouts.argoproj.io", "--timeout=60s")
+    place.apply(ROLLOUT)
+    owner = place.kubectl("get", "rollouts.argoproj.io", manifests.TARGET, "--output=json")
+    place.apply(replica_set(json.loads(owner)))
+    reference = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": manifests.TARGET}
+    place.apply(manifests.service(targetRef=reference, updatePolicy={"pinnedArm": "eagle/3"}))
+    place.until_calibrated()
+    made = place.until_decided("KindNotRolled")
+    assert made["arm"] == "eagle/3"
+    assert place.writes() == []
+    (pod,) = (one for one in place.all("pod") if "rollouts-pod-template-hash" in one["metadata"]["labels"])
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
