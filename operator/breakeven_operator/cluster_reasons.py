@@ -70,6 +70,11 @@ class ClusterReason(StrEnum):
         "The operator looks at targets of this kind and does not change them.",
         "Use mode Recommend, and write the arm's value where the target's own controller takes its pods' annotations from.",
     )
+    KV_TRANSFER_PAIR = (
+        "KvTransferPair",
+        "The target is one half of prefill and decode, and engines with different drafters refuse each other's KV caches.",
+        "Keep its candidates to ngram or suffix, or use mode Recommend and change both halves together.",
+    )
     TARGET_PAUSED = (
         "TargetPaused",
         "The Deployment has spec.paused set, so a change of its template would not be rolled.",

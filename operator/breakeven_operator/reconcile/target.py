@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from breakeven.methods import LOOKUP_METHODS
+from breakeven.serving.hindrances import hands_caches_on
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
@@ -113,6 +115,13 @@ def refuse_rolls(
         return Refusal(
             ClusterReason.TARGET_PAUSED,
             f"{workload.title} has spec.paused set: kubectl rollout resume it first",
+        )
+    drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
+    if drafters and hands_caches_on(engine.words):
+        return Refusal(
+            ClusterReason.KV_TRANSFER_PAIR,
+            f"{workload.title} has --kv-transfer-config: prefill and decode must speculate with the same drafter, and a roll "
+            f"changes one of them alone; keep to ngram or suffix (candidates: {', '.join(drafters)})",
         )
     lines = engine.opt_in
     if not lines.ok and not engine.start.certain:

@@ -192,6 +192,36 @@ def test_refusals_of_rolls_have_one_reason_each():
         assert roll_refusal(edit) == "DrainNotConfigured"
 
 
+TRANSFER = {
+    "NixlConnector": True,
+    "P2pNcclConnector": True,
+    "MultiConnector": True,
+    "LMCacheConnectorV1": False,
+    "OffloadingConnector": False,
+}
+
+
+@pytest.mark.parametrize(("connector", "pair"), TRANSFER.items())
+def test_half_of_a_pair_is_not_rolled_alone_but_for_lookup(connector, pair):
+    def transferring(target):
+        said = json.dumps({"kv_connector": connector, "kv_role": "kv_both"})
+        container(target)["args"] += ["--kv-transfer-config", said]
+
+    assert roll_refusal(transferring) == ("KvTransferPair" if pair else None)
+    spec = copy.deepcopy(SERVICE["spec"])
+    spec["candidates"] = {"methods": [{"name": "lookup", "method": "ngram", "draftLengths": [3]}]}
+    assert roll_refusal(transferring, SpeculativeServiceSpec.read(spec, "spec")) is None
+
+
+def test_an_offload_with_a_role_is_half_of_a_pair():
+    def producing(target):
+        container(target)["args"] += [
+            '--kv-transfer-config={"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_producer"}'
+        ]
+
+    assert roll_refusal(producing) == "KvTransferPair"
+
+
 def test_loss_can_be_accepted_and_recommend_needs_nothing():
     spec = copy.deepcopy(SERVICE["spec"])
     spec["updatePolicy"]["drain"] = "AcceptLoss"

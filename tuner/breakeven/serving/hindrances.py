@@ -6,6 +6,7 @@ What each version refuses was read in vLLM's packages, 0.18 to 0.33; `LIMITS` na
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ _HIDDEN_STATES = ("eagle3", "dflash", "dspark")
 _WITH_DRAFTER = ("draft_model", "eagle", "eagle3", "dflash", "medusa", "mlp_speculator")
 _UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
 _ADAPTIVE = "enable_adaptive_verification"
+_TRANSFER_FLAG = "--kv-transfer-config"
+# Connectors that move an engine's own caches to memory or disk.
+_OFFLOADING = ("LMCacheConnectorV1", "LMCacheMPConnector", "OffloadingConnector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +244,33 @@ def _stages(
 def _transfer(
     given: Mapping[str, GivenFlag], config: Mapping[str, Any] | None, version: VllmVersion | None
 ) -> Iterator[str]:
-    flag = given.get("--kv-transfer-config")
+    flag = given.get(_TRANSFER_FLAG)
     method = method_of(config) if config is not None else None
     limit = LIMITS[_TRANSFER]
     if flag is None or method in LOOKUP_METHODS or not (version is None or limit.versions.holds(version)):
+        return
+    if _keeps_its_caches(flag):
         return
     yield (
         f"{flag.items[0].partition('=')[0]}: since {limit.versions.first} prefill and decode must speculate with the same "
         "drafter, or NIXL refuses their handshake, and a roll changes one of them alone; keep to ngram or suffix there"
     )
+
+
+def hands_caches_on(words: Sequence[str]) -> bool:
+    """Whether an engine hands KV caches to others or takes theirs: prefill or decode of a pair, not an offload of its own."""
+    flags = [flag for flag in cut(words) if flag.name == _TRANSFER_FLAG]
+    return any(not _keeps_its_caches(flag) for flag in flags)
+
+
+def _keeps_its_caches(flag: GivenFlag) -> bool:
+    try:
+        said = json.loads(flag.values[0]) if flag.values and not flag.path else None
+    except ValueError:
+        return False
+    if not isinstance(said, dict):
+        return False
+    return said.get("kv_connector") in _OFFLOADING and said.get("kv_role", "kv_both") == "kv_both"
 
 
 def _format_enforcer(words: Sequence[str]) -> str:
