@@ -18,7 +18,7 @@ from breakeven.serving.opt_in import ARGUMENT, VARIABLE, Change, OptIn, Places, 
 QUOTED_ARGUMENT = f'--speculative-config "${VARIABLE}"'
 """The argument as a shell's text has it."""
 
-_BEFORE_WORD = re.compile(rb"(?:[ \t]|\\\n|[ \t]\n)+$")
+_BEFORE_WORD = re.compile(rb"(?:[ \t]|\\\n)+$")
 
 
 def opt_in_of(
