@@ -287,10 +287,10 @@ def test_the_operator_may_write_its_annotation(cluster, target):
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ('{"spec":{"replicas":5}}', "nothing of the Deployment but its pod template's annotation"),
-        ('{"spec":{"paused":true}}', "nothing of the Deployment but its pod template's annotation"),
-        ('{"spec":{"minReadySeconds":5}}', "nothing of the Deployment but its pod template's annotation"),
-        ('{"spec":{"strategy":{"rollingUpdate":{"maxSurge":2}}}}', "nothing of the Deployment but"),
+        ('{"spec":{"replicas":5}}', "nothing of a workload but its pod template's annotation"),
+        ('{"spec":{"paused":true}}', "nothing of a workload but its pod template's annotation"),
+        ('{"spec":{"minReadySeconds":5}}', "nothing of a workload but its pod template's annotation"),
+        ('{"spec":{"strategy":{"rollingUpdate":{"maxSurge":2}}}}', "nothing of a workload but"),
         ('{"spec":{"template":{"metadata":{"annotations":{"x":"y"}}}}}', "no pod-template annotation but"),
         (
             '{"spec":{"template":{"metadata":{"annotations":{"prometheus.io/port":"1"}}}}}',
@@ -322,6 +322,60 @@ def test_the_operator_may_change_nothing_else_of_a_workload(cluster, target, pat
     # Not for good: a finalizer would stay on the pods, and the namespace with them.
     assert cluster.kubectl(
         "patch", "deployment", "chat-vllm", f"--namespace={target}", "--type=merge", f"--patch={patch}",
+        "--dry-run=server",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def stateful(cluster, release, namespace):
+    """The example's pods, each with a volume of its own, as a StatefulSet."""
+    documents = yaml.safe_load_all((ROOT / "examples" / "vllm-a100.yaml").read_text(encoding="utf-8"))
+    target = next(one for one in documents if one["kind"] == "Deployment")
+    del target["spec"]["strategy"]
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    target["kind"] = "StatefulSet"
+    target["spec"] |= {
+        "serviceName": "chat-vllm",
+        "volumeClaimTemplates": [{"metadata": {"name": "cache"}, "spec": claim}],
+    }
+    cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=json.dumps(target))
+    return namespace
+
+
+def patch_stateful(cluster, namespace, patch):
+    return as_operator(
+        cluster, "patch", "statefulset", "chat-vllm", f"--namespace={namespace}", "--type=merge", f"--patch={patch}",
+    )  # fmt: skip
+
+
+def test_the_operator_may_write_its_annotation_into_a_stateful_set_too(cluster, stateful):
+    done = patch_stateful(cluster, stateful, ANNOTATE)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ('{"spec":{"replicas":5}}', "nothing of a workload but"),
+        ('{"spec":{"minReadySeconds":5}}', "nothing of a workload but"),
+        ('{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}', "nothing of a workload but"),
+        ('{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}', "nothing of a workload but"),
+        (
+            '{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenScaled":"Delete"}}}',
+            "nothing of a workload but",
+        ),
+        ('{"spec":{"ordinals":{"start":3}}}', "nothing of a workload but"),
+        ('{"spec":{"template":{"metadata":{"labels":{"x":"y"}}}}}', "nothing of the pods"),
+        ('{"spec":{"template":{"spec":{"nodeSelector":null}}}}', "nothing of the pods"),
+        ('{"metadata":{"finalizers":["x.io/y"]}}', "no metadata of a workload"),
+    ],
+)
+def test_the_operator_may_change_nothing_else_of_a_stateful_set(cluster, stateful, patch, said):
+    done = patch_stateful(cluster, stateful, patch)
+    assert done.returncode != 0
+    assert f"Breakeven may change {said}" in done.stderr
+    assert cluster.kubectl(
+        "patch", "statefulset", "chat-vllm", f"--namespace={stateful}", "--type=merge", f"--patch={patch}",
         "--dry-run=server",
     )  # fmt: skip
 

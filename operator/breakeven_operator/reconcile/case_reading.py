@@ -53,13 +53,19 @@ def read_case(
     can = engine_limits(engine.words if engine is not None else (), running.arm, spec.candidates.arms())
     served = identity.served_model if identity is not None else None
     model_name = spec.metrics_source.served_model_name or served or ""
-    watched = WatchedPods(namespace, model_name, workload.serving, observation.known_pods)
+    watched = WatchedPods(
+        namespace,
+        model_name,
+        workload.serving,
+        observation.known_pods,
+        keep_names=workload.kind.keeps_names,
+    )
     live = _live(service, observation, workload, watched, can, now)
     context = context_of(service, workload, state.status.startup_seconds, now)
     context = replace(context, memory=still_barred(context.memory, state.profile_name))
     evidence = RollEvidence(
         observation.roll.latencies if observation.roll is not None else None,
-        namespace,
+        workload,
         model_name,
         # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
         state.entry,
@@ -103,7 +109,7 @@ def _live(
         pods = {pod.name for pod in watched.serving}
         arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures.latency_s)
         live = replace(live, figures=replace(figures, arrivals=arrivals))
-    key = LoadOwner(namespace, workload.ref.name, model_name)
+    key = LoadOwner(namespace, workload.title, model_name)
     past = past_of(observation.past, key, service.spec.update_policy)
     if past.awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone

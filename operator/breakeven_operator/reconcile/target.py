@@ -101,11 +101,8 @@ def refuse_rolls(
             f"{workload.title} is made by {workload.owner}, which would revert the change: "
             "use mode Recommend and set the arm there",
         )
-    if workload.paused:
-        return Refusal(
-            ClusterReason.TARGET_PAUSED,
-            f"{workload.title} has spec.paused set: kubectl rollout resume it first",
-        )
+    if workload.held is not None:
+        return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
     lines = engine.opt_in
     if not lines.ok:
         edits = [

@@ -32,7 +32,9 @@ class TargetReference(Model):
     api_version: Annotated[Literal["apps/v1"], Field(description="API group and version of the target.")] = (
         "apps/v1"
     )
-    kind: Annotated[Literal["Deployment"], Field(description="Kind of the target.")] = "Deployment"
+    kind: Annotated[Literal["Deployment", "StatefulSet"], Field(description="Kind of the target.")] = (
+        "Deployment"
+    )
     name: Annotated[ObjectName, Field(description="Name of the target.")]
     container_name: Annotated[
         str | None,

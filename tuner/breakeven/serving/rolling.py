@@ -1,4 +1,4 @@
-"""Rolls of a Deployment: the number of pods beside and instead of the old ones."""
+"""Rolls of Deployments and StatefulSets: the number of pods beside and instead of the old ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Strategy(NamedTuple):
-    """Strategy of a Deployment's rolls, in pods."""
+    """Strategy of a workload's rolls, in pods."""
 
     max_surge: int
     max_unavailable: int
@@ -29,6 +29,17 @@ def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     if surge == 0 and unavailable == 0:
         unavailable = 1  # Like the Deployment controller: with neither surge nor unavailable pods a roll could never begin.
     return Strategy(surge, unavailable)
+
+
+def ordinal_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of a StatefulSet's spec: one pod at a time, or as many as maxUnavailable says; never one more than wanted.
+
+    Raises:
+        ValueError: a number of pods is invalid.
+    """
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
+    return Strategy(0, max(1, unavailable))
 
 
 def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
