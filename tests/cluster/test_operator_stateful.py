@@ -59,7 +59,7 @@ def test_it_is_rolled_there_and_back_under_load_and_no_request_is_lost(place):
         pin(place, "none")
         until_runs(place, "none")
     assert len({*first.values(), *there.values(), *uids(place).values()}) == 3 * PODS
-    assert [outcome for outcome in outcomes if not outcome.ok] == []
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert len(place.writes("statefulsets")) == 2
     status = place.get("statefulset", manifests.TARGET)["status"]
     assert status["currentRevision"] == status["updateRevision"]
@@ -98,10 +98,16 @@ def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(stage, pl
         assert said is not None, decision(found["status"])
         assert said[2] == place.name
         assert place.get("pod", f"{manifests.TARGET}-0")["metadata"]["uid"] == before[f"{manifests.TARGET}-0"]
+        # The controller has seen the old template again, and leaves the broken pod.
+        seen = place.get("statefulset", manifests.TARGET)
+        assert seen["status"]["observedGeneration"] == seen["metadata"]["generation"]
+        broken = place.get("pod", f"{manifests.TARGET}-{PODS - 1}")["metadata"]
+        assert broken["labels"]["controller-revision-hash"] != seen["status"]["updateRevision"]
+        assert "deletionTimestamp" not in broken
         place.kubectl(*shlex.split(said[1]))
         until_runs(place, "none")
         assert place.until_event("RolledBack")
-    assert [outcome for outcome in outcomes if not outcome.ok] == []
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert place.get("specsvc", "chat")["status"]["history"][0]["result"] == "Undone"
     assert place.writes("pods") == []
 

@@ -337,7 +337,7 @@ class FakePrometheus:
         ]
 
     def _lives(self, namespace: str, name: str) -> list[list[Counters]]:
-        """What each pod of a name counted."""
+        """The counts of each pod of a name."""
         seen, starts_s = self.counted[namespace, name], sorted(self.began_s[namespace, name].values())
         ends_s = [*starts_s[1:], math.inf]
         return [
