@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from breakeven.serving.rolling import Strategy, ordinal_strategy
+from breakeven.serving.rolling import Strategy, held_back, ordinal_strategy
 from breakeven_operator.kinds import STATEFULSETS
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
@@ -68,19 +68,7 @@ class StatefulSetKind(WorkloadKind):
 
     def held(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.held."""
-        found = manifest["spec"].get("updateStrategy") or {}
-        if found.get("type") == "OnDelete":
-            return (
-                "has updateStrategy OnDelete, with which its controller replaces no pod by itself: set "
-                "spec.updateStrategy.type to RollingUpdate"
-            )
-        partition = int((found.get("rollingUpdate") or {}).get("partition", 0))
-        if partition > 0:
-            return (
-                f"has partition {partition}, which leaves that many pods on the template before: set "
-                "spec.updateStrategy.rollingUpdate.partition to 0"
-            )
-        return None
+        return held_back(manifest["spec"])
 
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:
         """See WorkloadKind.strategy."""
