@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.kinds import CLAIMS, EVENTS, JOBS, PODS
+from breakeven_operator.kinds import CLAIMS, EVENTS, JOBS, PODS, STATEFULSETS, Resource
+from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import VALUE, FleetWorld
 
 QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
@@ -180,3 +181,15 @@ async def test_in_a_large_fleet_its_sums_are_those_of_all_its_pods() -> None:
     world = stateful(with_spec(replicas=4), pods_per_query=2)
     await world.until(lambda: world.value == VALUE, cycles=20)
     await world.until(lambda: world.phase == "Confirming")
+
+
+async def test_a_kind_at_which_no_service_points_needs_no_right_to_be_read() -> None:
+    def forbidden(_verb: str, resource: Resource, _name: str) -> None:
+        if resource == STATEFULSETS:
+            raise ClusterError("statefulsets.apps is forbidden", 403)
+
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(QUICK))
+    world.cluster.fail = forbidden
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE, cycles=5)

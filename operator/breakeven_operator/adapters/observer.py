@@ -298,10 +298,13 @@ class Observer:
         return tuple(parsed.values()), tuple(invalid)
 
     async def _targets(self, interest: Interest) -> dict[Ref, Manifest]:
-        lists = await asyncio.gather(*(self._objects.read(kind, interest) for kind in KINDS))
+        # A kind at which no service points needs no right to be read.
+        pointed_at = {target.resource for target in interest.targets}
+        kinds = [kind for kind in KINDS if kind in pointed_at]
+        lists = await asyncio.gather(*(self._objects.read(kind, interest) for kind in kinds))
         return {
             Ref(kind, *NamespacedName.of(one)): one
-            for kind, found in zip(KINDS, lists, strict=True)
+            for kind, found in zip(kinds, lists, strict=True)
             for one in found
         }
 

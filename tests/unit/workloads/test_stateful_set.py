@@ -174,5 +174,5 @@ def test_a_copy_gets_a_volume_of_its_own_in_place_of_a_pods_claim() -> None:
     assert volumes == [shared, {"name": "cache", "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}}]
     of_pods = {"metadata": {"name": "cache-chat-vllm-0"}, "spec": CLAIM}
     assert unshareable(found.engine.pod_spec, [of_pods]) is None
-    # What is written stays the template's own.
+    # The object itself stays as it is.
     assert target["spec"]["template"]["spec"]["volumes"] == [shared, shadowed]
