@@ -19,8 +19,10 @@ from breakeven_operator.ports import TrialSettings
 from breakeven_operator.request import requested_run
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
+from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from fakes.calibration_world import World
 from localcluster import LocalCluster, LocalClusterError
+from operatorcluster.waiting import until
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "breakeven"
@@ -655,6 +657,41 @@ def test_jobs_are_calibrations_and_nothing_else(cluster, target):
     assert said.keys() == NOT_OURS.keys()
     for name, (_, words) in NOT_OURS.items():
         assert words in said[name], name
+
+
+def test_a_copy_of_a_stateful_sets_pod_has_a_claim_of_its_own(cluster, stateful):
+    """The policies admit it, the pod's claim is none of the target's, and it goes with the pod."""
+    found = cluster.kubectl(
+        "get", "statefulset", "chat-vllm", f"--namespace={stateful}", "--output=json"
+    ).stdout
+    volumes = STATEFUL_SET.template(json.loads(found))["spec"]["volumes"]
+
+    def mounted(spec):
+        spec["volumes"] = volumes
+        spec["containers"][0]["volumeMounts"] = [{"name": "cache", "mountPath": "/cache"}]
+
+    job = trial_job(stateful, mounted)
+    assert denied(cluster, stateful, [job]) == {}
+    run = requested_run(stateful, "chat", "", Trigger.MANUAL)
+    created = cluster.kubectl("create", "--output=json", "--filename=-", stdin=yaml.safe_dump(run)).stdout
+    job["metadata"]["ownerReferences"][0] |= {
+        name: json.loads(created)["metadata"][name] for name in ("name", "uid")
+    }
+    cluster.kubectl("create", "serviceaccount", "breakeven-chat", f"--namespace={stateful}")
+    cluster.kubectl("create", f"--namespace={stateful}", "--filename=-", stdin=yaml.safe_dump(job))
+
+    def owned_by_a_pod():
+        claims = cluster.kubectl(
+            "get", "persistentvolumeclaims", f"--namespace={stateful}", "--output=json"
+        ).stdout
+        return [
+            claim["metadata"]["name"]
+            for claim in json.loads(claims)["items"]
+            if any(owner["kind"] == "Pod" for owner in claim["metadata"].get("ownerReferences", ()))
+        ]
+
+    (claim,) = until("the copy has a claim", owned_by_a_pod)
+    assert claim.startswith(job["metadata"]["name"])
 
 
 def test_what_a_target_needs_can_be_allowed(cluster):

@@ -1,7 +1,7 @@
 """The facts that differ from one kind of workload to another; all else is the same for every kind.
 
-A new kind is one file beside this one, a row in `known.py`, its word in the CRD (`resources/speculativeservice.py`) and
-its rights in the chart.
+A new kind is one file beside this one, a row in `known.py`, its word in the CRD (`resources/speculativeservice.py`), and
+its plural in the chart's role and admission policy.
 """
 
 from __future__ import annotations
