@@ -112,6 +112,24 @@ def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(stage, pl
     assert place.writes("pods") == []
 
 
+def test_a_quota_that_refuses_the_next_pod_is_said_in_its_words(place):
+    """A StatefulSet's status does not say so: the API server is asked for the events about it."""
+    managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
+    until_runs(place, "none")
+    place.apply({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}},
+    })  # fmt: skip
+    used = ("get", "resourcequota", "few", "--output=jsonpath={.status.used.pods}")
+    until("the quota counts", lambda: place.kubectl(*used))
+    with users(place, 2.0):
+        pin(place, "eagle/3")
+        made = place.until_decided("QuotaExceeded")
+        assert "exceeded quota: few, requested: pods=1" in made["message"]
+        place.kubectl("delete", "resourcequota", "few")
+        until_runs(place, "eagle/3")
+    assert len(place.writes("statefulsets")) == 1
+
+
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [

@@ -61,7 +61,7 @@ class FakeKubelet:
         self.missing_images: set[str] = set()
         self.silent: dict[str, float] = {}
         self._serial = 0
-        self._stateful_sets = StatefulSetController(cluster, self._admit, self._stop_pod)
+        self._stateful_sets = StatefulSetController(cluster, clock, self._admit, self._stop_pod)
 
     def step(self) -> None:
         self._watch_nodes()

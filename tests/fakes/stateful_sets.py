@@ -10,9 +10,10 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from breakeven_operator.kinds import CLAIMS, PODS
+from breakeven_operator.kinds import CLAIMS, EVENTS, PODS
 from breakeven_operator.workloads.presence import is_finished
 from fakes.api_server import FakeCluster
+from fakes.manual_clock import FakeClock
 
 LABEL = "controller-revision-hash"
 
@@ -21,7 +22,7 @@ class StatefulSetController:
     """Moves a StatefulSet one step at a time.
 
     Args:
-        cluster: holds the objects.
+        cluster: holds the objects. clock: dates events.
         admit: makes a pod; the API server's words where it refuses.
         stop: deletes a pod gracefully.
     """
@@ -29,10 +30,12 @@ class StatefulSetController:
     def __init__(
         self,
         cluster: FakeCluster,
+        clock: FakeClock,
         admit: Callable[[dict[str, Any]], str | None],
         stop: Callable[[dict[str, Any]], None],
     ) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._admit = admit
         self._stop = stop
         self._revisions: dict[str, list[dict[str, Any]]] = {}
@@ -99,7 +102,7 @@ class StatefulSetController:
             volume = {"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": kept}}
             pod_spec.setdefault("volumes", []).append(volume)
         owner = {"kind": "StatefulSet", "name": meta["name"], "uid": meta["uid"], "controller": True}
-        self._admit(
+        refused = self._admit(
             {
                 "metadata": {
                     "namespace": meta["namespace"],
@@ -111,6 +114,23 @@ class StatefulSetController:
                 "spec": pod_spec,
                 "status": {"phase": "Pending", "conditions": []},
             }
+        )
+        self._say(stateful_set, name, refused)
+
+    def _say(self, stateful_set: dict[str, Any], pod: str, refused: str | None) -> None:
+        meta = stateful_set["metadata"]
+        reason = "SuccessfulCreate" if refused is None else "FailedCreate"
+        made = f"create Pod {pod} in StatefulSet {meta['name']}"
+        self._cluster.put(
+            EVENTS,
+            {
+                "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{reason}"},
+                "regarding": {"kind": "StatefulSet", "name": meta["name"], "uid": meta["uid"]},
+                "type": "Normal" if refused is None else "Warning",
+                "reason": reason,
+                "note": f"{made} successful" if refused is None else f"{made} failed error: {refused}",
+                "deprecatedLastTimestamp": self._clock.now().isoformat(),
+            },
         )
 
     def _count(self, stateful_set: dict[str, Any]) -> None:

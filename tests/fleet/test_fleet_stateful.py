@@ -10,6 +10,7 @@ import pytest
 from breakeven_operator.kinds import CLAIMS, EVENTS, JOBS, PODS, STATEFULSETS, Resource
 from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import VALUE, FleetWorld
+from fakes.scheduling import QUOTAS
 
 QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
@@ -119,6 +120,19 @@ async def test_an_undo_that_stays_blocked_is_over_at_its_deadline_and_the_comman
     assert "kubectl delete pod chat-vllm-1 --namespace llm" in world.status["history"][0]["message"]
     await world.until(lambda: world.reason == "ForeignRollout", cycles=60)
     assert "kubectl delete pod chat-vllm-1 --namespace llm" in world.decision["message"]
+
+
+async def test_a_pod_that_the_api_server_refuses_is_said_in_its_words_while_it_does() -> None:
+    """The StatefulSet's status does not say so, and its events do."""
+    world = stateful()
+    await world.until(lambda: world.phase == "Rolling")
+    quota = {"metadata": {"name": "few", "namespace": "llm"}, "spec": {"hard": {"pods": "1"}}}
+    world.cluster.put(QUOTAS, quota)
+    await world.until(lambda: world.reason == "QuotaExceeded", cycles=12)
+    assert "exceeded quota: few" in world.decision["message"]
+    world.cluster.remove(QUOTAS, "llm", "few")
+    await world.until(lambda: world.phase == "Confirming", cycles=12)
+    assert len(world.rolls) == 1
 
 
 async def test_pods_that_are_managed_in_parallel_block_no_undo() -> None:

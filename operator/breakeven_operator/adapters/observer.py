@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -200,7 +200,7 @@ class Observer:
                 self._events(busy),
                 self._volume_claims({*busy, *_mounting(readable)}),
             ),
-            self._warnings.read(pod for pod in living if owner_uid(pod) in ours),
+            self._warnings.read((pod for pod in living if owner_uid(pod) in ours), _lacking(readable)),
         )
         return Snapshot(
             services=services,
@@ -482,6 +482,15 @@ class Observer:
             if error.status not in _ABSENT:
                 raise
             return []
+
+
+def _lacking(targets: Mapping[Ref, Manifest]) -> Iterator[Manifest]:
+    """The targets with fewer pods than they want, if only events say why."""
+    for ref, target in targets.items():
+        kind = KINDS[ref.resource]
+        counts = kind.counts(target)
+        if kind.refusals_in_events and counts.total < counts.desired:
+            yield target
 
 
 def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:

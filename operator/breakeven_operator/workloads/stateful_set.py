@@ -25,6 +25,7 @@ class StatefulSetKind(WorkloadKind):
     # With the dash: pods of another kind may begin in the same way.
     siblings = f"(.+-){_ORDINAL}"
     keeps_names = True
+    refusals_in_events = True
     without_loss = "give the target a replica more, because a StatefulSet has no surge"
 
     def template(self, manifest: Manifest) -> Manifest:

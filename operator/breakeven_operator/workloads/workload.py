@@ -90,6 +90,7 @@ class Workload:
         owner: kind and name of a controller that owns it; None if nobody does.
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
+        refusal: what its events say about a pod that the API server refuses; empty: nothing.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """
@@ -119,6 +120,7 @@ class Workload:
     gpu_products: tuple[str, ...]
     gpu_hint: str | None
     lost: tuple[PodState, ...] = ()
+    refusal: str = ""
 
     @property
     def title(self) -> str:
@@ -170,7 +172,7 @@ class Workload:
     def trouble(self) -> Trouble | None:
         """The trouble that keeps the pods of the newest template from coming; None if the cluster names none."""
         found = [pod.trouble for pod in self.pods if pod.coming and pod.trouble is not None]
-        refused = self.kind.trouble(self.manifest) if self.updated < self.desired else None
+        refused = self.kind.trouble(self.manifest, self.refusal) if self.updated < self.desired else None
         return worst([*found, refused] if refused is not None else found)
 
     @property
@@ -251,7 +253,7 @@ class NearbyObjects:
         pods: pods of its namespace; those of others are skipped.
         node_labels: labels by node name.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        warnings: what events say of pods that have a node and no container, by uid.
+        warnings: what events say of pods that have a node and no container, and of the workload, by uid.
     """
 
     makers: Iterable[Manifest] = ()
@@ -313,6 +315,7 @@ def observe(
         gpu_products=tuple(sorted(product for product in products if product)),
         gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
         lost=lost,
+        refusal=around.warnings.get(meta["uid"], ""),
     )
 
 

@@ -43,6 +43,7 @@ class WorkloadKind(ABC):
         pod_name: regular expression of its pods' names, whose groups joined are the workload's name.
         siblings: regular expression of its pods' names, whose group is what the pods of one template have in common.
         keeps_names: whether the pod that replaces another one has the name of that one.
+        refusals_in_events: whether its status does not say that the API server refuses a pod, and its events do.
         without_loss: how it is rolled with all of its replicas serving, as a clause.
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
     """
@@ -53,6 +54,7 @@ class WorkloadKind(ABC):
     pod_name: ClassVar[str]
     siblings: ClassVar[str]
     keeps_names: ClassVar[bool] = False
+    refusals_in_events: ClassVar[bool] = False
     without_loss: ClassVar[str]
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
 
@@ -126,9 +128,15 @@ class WorkloadKind(ABC):
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:
         """How many pods come beside, and go before, the new ones of a roll."""
 
-    def trouble(self, manifest: Manifest) -> Trouble | None:
-        """Why a change is stuck by the workload's own status: quota, policy or webhook; None if it does not say so."""
-        return refused_pod(condition(manifest, "ReplicaFailure"))
+    def trouble(self, manifest: Manifest, refusal: str) -> Trouble | None:
+        """Why the API server takes no further pod: quota, policy or webhook; None if nobody says so.
+
+        Args:
+            manifest: the workload.
+            refusal: what its events say; empty: nothing.
+        """
+        said = {"status": "True", "message": refusal} if refusal else condition(manifest, "ReplicaFailure")
+        return refused_pod(said)
 
 
 def _nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
+from breakeven_operator.workloads.trouble import refusal_of
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import TARGET, as_stateful_set
 
@@ -149,6 +150,32 @@ def test_a_broken_pod_of_a_template_that_was_taken_back_is_named_with_the_comman
     said = observed(target, serving, broken).blocked_words()
     assert said.endswith("kubectl delete pod chat-vllm-1 --namespace llm")
     assert "pod chat-vllm-1, container vllm does not start" in said
+
+
+def event(reason: str, minute: int, note: str = "exceeded quota: few") -> dict[str, Any]:
+    return {"reason": reason, "note": note, "metadata": {}, "eventTime": f"2026-11-25T00:{minute:02}:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([], ""),
+        ([event("FailedCreate", 5), event("SuccessfulCreate", 1)], "exceeded quota: few"),
+        ([event("FailedCreate", 5), event("SuccessfulCreate", 6)], ""),
+        ([event("FailedCreate", 1, "denied"), event("FailedCreate", 5)], "exceeded quota: few"),
+        ([event("FailedCreate", 1), event("RecreatingFailedPod", 9)], "exceeded quota: few"),
+    ],
+)
+def test_a_refusal_is_over_once_a_pod_has_been_made(events: list[dict[str, Any]], said: str) -> None:
+    assert refusal_of(iter(events)) == said
+
+
+def test_a_refused_pod_is_a_trouble_while_pods_are_lacking() -> None:
+    lacking = stateful() | {"status": status(replicas=1, updatedReplicas=1, currentReplicas=1)}
+    around = NearbyObjects(warnings={"s": 'pods "chat-vllm-1" is forbidden: exceeded quota: few'})
+    for target, expected in ((lacking, "QuotaExceeded"), (stateful() | {"status": status()}, None)):
+        found = observe(STATEFUL_SET, target, around, container_name=None, gpu_label="gpu", now=NOW)
+        assert (found.trouble.reason if found.trouble else None) == expected
 
 
 def test_nothing_is_deleted_by_hand_if_the_controller_goes_on_or_has_yet_to_see_the_change() -> None:
