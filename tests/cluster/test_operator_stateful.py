@@ -72,16 +72,40 @@ def test_its_pods_are_copied_and_measured(place):
     assert place.writes("statefulsets") == []
 
 
-def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(stage, place):
-    """The controller waits for a pod that never became Ready, although the template asks no more of it."""
-    # An engine that has no costs for a method ends as vLLM does on a configuration that it cannot serve.
+@pytest.fixture(scope="module")
+def troubled(stage):
+    """A node whose engines cannot serve the arm: they end as vLLM does on such a configuration."""
     costs = {"BREAKEVEN_SIM_COSTS": json.dumps({**COSTS, "methods": {}})}
     stage.cluster.start_nodes([TROUBLED], agent=TROUBLED.name, environment=costs)
     stage.cluster.kubectl("taint", "node", TROUBLED.name, "breakeven.dev/troubled=stateful:NoSchedule")
+    return TROUBLED.name
+
+
+def target_on(node, **spec):
     target = manifests.stateful_target(PODS)
-    spec = target["spec"]["template"]["spec"]
-    spec["nodeSelector"]["kubernetes.io/hostname"] = TROUBLED.name
-    spec["tolerations"] = [{"key": "breakeven.dev/troubled", "value": "stateful", "effect": "NoSchedule"}]
+    target["spec"] |= spec
+    pod = target["spec"]["template"]["spec"]
+    pod["nodeSelector"]["kubernetes.io/hostname"] = node
+    pod["tolerations"] = [{"key": "breakeven.dev/troubled", "value": "stateful", "effect": "NoSchedule"}]
+    return target
+
+
+def test_pods_that_are_managed_in_parallel_block_no_undo(place, troubled):
+    target = target_on(troubled, podManagementPolicy="Parallel")
+    managed(place, target, updatePolicy={"pinnedArm": "none"})
+    until_runs(place, "none")
+    with users(place, 2.0) as outcomes:
+        until("users are served", lambda: len(outcomes) > 5)
+        pin(place, "eagle/3")
+        assert place.until_event("RolledBack")
+        until_runs(place, "none")
+    assert "UndoBlocked" not in place.reasons()
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+
+
+def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(place, troubled):
+    """The controller waits for a pod that never became Ready, although the template asks no more of it."""
+    target = target_on(troubled)
     managed(place, target, updatePolicy={"pinnedArm": "none"})
     until_runs(place, "none")
     before = uids(place)
