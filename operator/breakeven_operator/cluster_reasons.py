@@ -63,7 +63,7 @@ class ClusterReason(StrEnum):
     TARGET_OWNED = (
         "TargetOwned",
         "Another controller owns the target and would revert any change of it.",
-        "Point targetRef at a Deployment that no other controller owns.",
+        "Point targetRef at an object that no other controller owns.",
     )
     KIND_NOT_ROLLED = (
         "KindNotRolled",
@@ -77,8 +77,8 @@ class ClusterReason(StrEnum):
     )
     TARGET_PAUSED = (
         "TargetPaused",
-        "The Deployment has spec.paused set, so a change of its template would not be rolled.",
-        "kubectl rollout resume the Deployment.",
+        "The target keeps its controller from rolling a change: spec.paused, updateStrategy OnDelete or a partition.",
+        "Do what the message says: kubectl rollout resume, or RollingUpdate without a partition.",
     )
     CONTAINER_AMBIGUOUS = (
         "ContainerAmbiguous",
@@ -108,7 +108,7 @@ class ClusterReason(StrEnum):
     MIXED_GPU_CLASSES = (
         "MixedGpuClasses",
         "Pods of the target run on more than one GPU class, for which no single arm is best.",
-        "Pin the target to one class with a nodeSelector; use one Deployment and SpeculativeService per class.",
+        "Pin the target to one class with a nodeSelector; use one target and SpeculativeService per class.",
     )
     VOLUME_NOT_SHAREABLE = (
         "VolumeNotShareable",
@@ -460,7 +460,12 @@ class ClusterReason(StrEnum):
     UNDO_UNFINISHED = (
         "UndoUnfinished",
         "A roll was undone, and not all pods ran the previous arm again by the deadline; the operator waits no longer.",
-        "Read in the message which pods are missing, and their events; the Deployment goes on by itself.",
+        "Read in the message which pods are missing, and their events; the target goes on by itself once nothing blocks it.",
+    )
+    UNDO_BLOCKED = (
+        "UndoBlocked",
+        "The old arm was written back, and the target's controller waits for a pod of the new arm that is not Ready.",
+        "Run the `kubectl delete pod` of the message: the controller makes the pod again, with the old arm.",
     )
     ENGINE_NOT_STARTING = (
         "EngineNotStarting",

@@ -401,7 +401,11 @@ class ManyPodsPrometheus:
             [
                 json.dumps(
                     {
-                        "metric": {"namespace": n, WORKLOAD: name, "model_name": self.traffic.model_name},
+                        "metric": {
+                            "namespace": n,
+                            WORKLOAD: f"Deployment {name}",
+                            "model_name": self.traffic.model_name,
+                        },
                         "values": values,
                     }
                 )

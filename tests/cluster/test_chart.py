@@ -19,8 +19,10 @@ from breakeven_operator.ports import TrialSettings
 from breakeven_operator.request import requested_run
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
+from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from fakes.calibration_world import World
 from localcluster import LocalCluster, LocalClusterError
+from operatorcluster.waiting import until
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "breakeven"
@@ -287,10 +289,10 @@ def test_the_operator_may_write_its_annotation(cluster, target):
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ('{"spec":{"replicas":5}}', "nothing of the Deployment but its pod template's annotation"),
-        ('{"spec":{"paused":true}}', "nothing of the Deployment but its pod template's annotation"),
-        ('{"spec":{"minReadySeconds":5}}', "nothing of the Deployment but its pod template's annotation"),
-        ('{"spec":{"strategy":{"rollingUpdate":{"maxSurge":2}}}}', "nothing of the Deployment but"),
+        ('{"spec":{"replicas":5}}', "nothing of a workload but its pod template's annotation"),
+        ('{"spec":{"paused":true}}', "nothing of a workload but its pod template's annotation"),
+        ('{"spec":{"minReadySeconds":5}}', "nothing of a workload but its pod template's annotation"),
+        ('{"spec":{"strategy":{"rollingUpdate":{"maxSurge":2}}}}', "nothing of a workload but"),
         ('{"spec":{"template":{"metadata":{"annotations":{"x":"y"}}}}}', "no pod-template annotation but"),
         (
             '{"spec":{"template":{"metadata":{"annotations":{"prometheus.io/port":"1"}}}}}',
@@ -322,6 +324,60 @@ def test_the_operator_may_change_nothing_else_of_a_workload(cluster, target, pat
     # Not for good: a finalizer would stay on the pods, and the namespace with them.
     assert cluster.kubectl(
         "patch", "deployment", "chat-vllm", f"--namespace={target}", "--type=merge", f"--patch={patch}",
+        "--dry-run=server",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def stateful(cluster, release, namespace):
+    """The example's pods, each with a volume of its own, as a StatefulSet."""
+    documents = yaml.safe_load_all((ROOT / "examples" / "vllm-a100.yaml").read_text(encoding="utf-8"))
+    target = next(one for one in documents if one["kind"] == "Deployment")
+    del target["spec"]["strategy"]
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    target["kind"] = "StatefulSet"
+    target["spec"] |= {
+        "serviceName": "chat-vllm",
+        "volumeClaimTemplates": [{"metadata": {"name": "cache"}, "spec": claim}],
+    }
+    cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=json.dumps(target))
+    return namespace
+
+
+def patch_stateful(cluster, namespace, patch):
+    return as_operator(
+        cluster, "patch", "statefulset", "chat-vllm", f"--namespace={namespace}", "--type=merge", f"--patch={patch}",
+    )  # fmt: skip
+
+
+def test_the_operator_may_write_its_annotation_into_a_stateful_set_too(cluster, stateful):
+    done = patch_stateful(cluster, stateful, ANNOTATE)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ('{"spec":{"replicas":5}}', "nothing of a workload but"),
+        ('{"spec":{"minReadySeconds":5}}', "nothing of a workload but"),
+        ('{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}', "nothing of a workload but"),
+        ('{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}', "nothing of a workload but"),
+        (
+            '{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenScaled":"Delete"}}}',
+            "nothing of a workload but",
+        ),
+        ('{"spec":{"ordinals":{"start":3}}}', "nothing of a workload but"),
+        ('{"spec":{"template":{"metadata":{"labels":{"x":"y"}}}}}', "nothing of the pods"),
+        ('{"spec":{"template":{"spec":{"nodeSelector":null}}}}', "nothing of the pods"),
+        ('{"metadata":{"finalizers":["x.io/y"]}}', "no metadata of a workload"),
+    ],
+)
+def test_the_operator_may_change_nothing_else_of_a_stateful_set(cluster, stateful, patch, said):
+    done = patch_stateful(cluster, stateful, patch)
+    assert done.returncode != 0
+    assert f"Breakeven may change {said}" in done.stderr
+    assert cluster.kubectl(
+        "patch", "statefulset", "chat-vllm", f"--namespace={stateful}", "--type=merge", f"--patch={patch}",
         "--dry-run=server",
     )  # fmt: skip
 
@@ -601,6 +657,41 @@ def test_jobs_are_calibrations_and_nothing_else(cluster, target):
     assert said.keys() == NOT_OURS.keys()
     for name, (_, words) in NOT_OURS.items():
         assert words in said[name], name
+
+
+def test_a_copy_of_a_stateful_sets_pod_has_a_claim_of_its_own(cluster, stateful):
+    """The policies admit it, the pod's claim is none of the target's, and it goes with the pod."""
+    found = cluster.kubectl(
+        "get", "statefulset", "chat-vllm", f"--namespace={stateful}", "--output=json"
+    ).stdout
+    volumes = STATEFUL_SET.template(json.loads(found))["spec"]["volumes"]
+
+    def mounted(spec):
+        spec["volumes"] = volumes
+        spec["containers"][0]["volumeMounts"] = [{"name": "cache", "mountPath": "/cache"}]
+
+    job = trial_job(stateful, mounted)
+    assert denied(cluster, stateful, [job]) == {}
+    run = requested_run(stateful, "chat", "", Trigger.MANUAL)
+    created = cluster.kubectl("create", "--output=json", "--filename=-", stdin=yaml.safe_dump(run)).stdout
+    job["metadata"]["ownerReferences"][0] |= {
+        name: json.loads(created)["metadata"][name] for name in ("name", "uid")
+    }
+    cluster.kubectl("create", "serviceaccount", "breakeven-chat", f"--namespace={stateful}")
+    cluster.kubectl("create", f"--namespace={stateful}", "--filename=-", stdin=yaml.safe_dump(job))
+
+    def owned_by_a_pod():
+        claims = cluster.kubectl(
+            "get", "persistentvolumeclaims", f"--namespace={stateful}", "--output=json"
+        ).stdout
+        return [
+            claim["metadata"]["name"]
+            for claim in json.loads(claims)["items"]
+            if any(owner["kind"] == "Pod" for owner in claim["metadata"].get("ownerReferences", ()))
+        ]
+
+    (claim,) = until("the copy has a claim", owned_by_a_pod)
+    assert claim.startswith(job["metadata"]["name"])
 
 
 def test_what_a_target_needs_can_be_allowed(cluster):

@@ -90,7 +90,7 @@ def test_what_fails_after_the_last_word_is_counted_once_and_of_the_newest_pods(t
         scrapes.pod(f"{NEW}-{name}", 1200, 0, refused=0.4)
     with prometheus_of(tmp_path, scrapes.text()) as address:
         reading = read_later(asked(address, later_query([("llm", "chat")], (), 600)))
-    now = reading.of("llm", NEW)
+    now = reading.of("llm", f"{NEW}-f5g6h")
     assert now is not None
     assert now.posts == pytest.approx(2 * RPS * 600, rel=0.15), "two jobs scrape each of two pods"
     assert now.served == pytest.approx(0.6 * now.posts, rel=0.02)

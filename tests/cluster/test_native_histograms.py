@@ -179,7 +179,7 @@ def test_sums_past_and_blocks_count_them_once(address):
     ]
     assert sums[0].stats["started"] == pytest.approx(3 * RPS * WINDOW_S, rel=NEAR)
     past = read_past(past_asked(address, past_query(["llm"], [], WINDOW_S, WINDOW_S))).rates
-    assert past[LoadOwner("llm", "chat", "chat")].rps[-1] == pytest.approx(RPS, rel=2 * NEAR)
+    assert past[LoadOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(RPS, rel=2 * NEAR)
     blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], [], 6, 3)))
     for pod in (NATIVE, BOTH):
         for stat in ("ttft_s", "started", "step_s"):

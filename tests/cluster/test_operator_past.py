@@ -16,7 +16,7 @@ from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import past_query, roll_query
 from breakeven_operator.reconcile.past_metrics import read_past
-from breakeven_operator.reconcile.roll_metrics import RolledPods, both_arms, read_roll
+from breakeven_operator.reconcile.roll_metrics import NamesakePod, RolledPods, both_arms, read_roll
 from operatorcluster import manifests
 from operatorcluster.made_up_prometheus import prometheus_of
 from operatorcluster.stage import decision
@@ -88,13 +88,16 @@ def the_day():
         day.pod(f"chat-7d9f8b6c5d-{suffix}", steady(2.0), last_h=1.0 - UNMARKED_H, latency_s=1.2)
         day.pod(f"chat-64bd5fcf9-{suffix}", lambda hour: 5.0 if hour < 2 else 2.5, first_h=1.0, latency_s=0.8)
         day.pod(f"chat-64bd5fcf9-x{suffix[1:]}", steady(2.5), first_h=2.0)
-    # Workloads with the same beginning of their names: another Deployment, calibrations of `chat` and of a run, a Job, a StatefulSet, a bare pod.
+    # Workloads with the same beginning of their names: another Deployment, calibrations of `chat` and of a run, a Job, a bare pod.
     day.pod("chat-large-7d9f8b6c5d-b2c4d", steady(40.0))
     day.pod("chat-3fa21-none-b2c4d", steady(50.0))
     day.pod("chat-3fa21-eagle-7-b2c4d", steady(50.0))
     day.pod("chat-nightly-b2c4d", steady(60.0))
-    day.pod("chat-0", steady(60.0))
     day.pod("chat", steady(60.0))
+    # A StatefulSet of the same name, whose one pod is replaced under its name; and one whose name goes on.
+    day.pod("chat-0", steady(3.0), last_h=1.0 - UNMARKED_H, latency_s=1.2, instance="10.0.0.1:8000")
+    day.pod("chat-0", steady(4.0), first_h=1.0, latency_s=0.8, instance="10.0.0.2:8000")
+    day.pod("chat-large-0", steady(45.0))
     # Its name leaves the pod's last dash no room.
     day.pod(f"{LONG}-7d9f8bb2c4d"[:63], steady(7.0))
     # Under other labels.
@@ -149,7 +152,7 @@ def settled(rates):
 
 
 def test_a_service_s_past_is_that_of_its_deployment_s_pods_per_replica(day):
-    rates = settled(past(*day)["llm", "chat", "chat"])
+    rates = settled(past(*day)["llm", "Deployment chat", "chat"])
     # Of thirty-six the one in which the pods change has no two samples of any of them.
     assert len(rates) == 35
     assert [rates[6], rates[18], rates[30]] == [2.0, 5.0, 2.5]
@@ -163,7 +166,7 @@ def test_a_past_load_is_the_fleet_s_on_any_replicas(day):
     """Two pods at 2 rps, two at 5 and four at 2.5: loads of 4, 10 and 10 rps, whichever pods serve them tomorrow."""
     address, end = day
     asked = past_query(("llm",), (), HOURS * 3600, STEP_S)
-    found = read_past(asked_of(address, end, asked)).rates["llm", "chat", "chat"]
+    found = read_past(asked_of(address, end, asked)).rates["llm", "Deployment chat", "chat"]
     assert [found.replicas[place] for place in (6, 18, 30)] == [2.0, 2.0, 4.0]
     assert [settled(found.on(1).rps)[place] for place in (6, 18, 30)] == [4.0, 10.0, 10.0]
     assert [settled(found.on(8).rps)[place] for place in (6, 18, 30)] == [0.5, 1.2, 1.2]
@@ -192,41 +195,64 @@ def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
     assert found.old.begun.shape[0] == 2
 
 
+def test_the_blocks_of_a_roll_are_told_apart_by_time_if_a_pod_leaves_its_name_to_the_next_one(day):
+    address, end = day
+    began = end - (HOURS - 1) * 3600
+    reading = read_roll(asked_of(address, end, roll_query([("llm", "chat")], (), HOURS * 3600, BLOCK_S)))
+    started = datetime.fromtimestamp(began - 600, UTC)
+    pods = {"chat-0": NamesakePod("chat-new", began - 30.0)}
+    found = both_arms(reading, RolledPods("llm", "chat", "chat-old", "chat-new", started, pods))
+    for blocks, rps, latency_s in ((found.old, 3.0, 1.2), (found.new, 4.0, 0.8)):
+        assert blocks.begun.shape[0] == 1
+        counted = blocks.begun[np.isfinite(blocks.begun)]
+        assert counted.size > 40
+        assert np.allclose(counted, rps * BLOCK_S)
+        ratio = (blocks.waited_s + blocks.stepped_s) / blocks.begun
+        assert np.allclose(ratio[np.isfinite(ratio)], latency_s)
+
+
+def test_workloads_of_two_kinds_may_have_one_name(day):
+    found = past(*day)
+    rates = settled(found["llm", "StatefulSet chat", "chat"])
+    assert [rates[6], rates[18], rates[30]] == [3.0, 4.0, 4.0]
+    assert set(settled(found["llm", "StatefulSet chat-large", "chat"][1:])) == {45.0}
+
+
 def test_names_that_begin_alike_are_others(day):
     found = past(*day)
-    assert set(settled(found["llm", "chat-large", "chat"][1:])) == {40.0}
+    assert set(settled(found["llm", "Deployment chat-large", "chat"][1:])) == {40.0}
     assert {rate for rates in found.values() for rate in settled(rates[1:])}.isdisjoint({60.0})
-    assert ("llm", "chat-3fa21-none", "chat") not in found
-    assert ("llm", LONG, "chat") in found
-    assert set(settled(found["llm", LONG, "chat"][1:])) == {7.0}
+    assert ("llm", "Deployment chat-3fa21-none", "chat") not in found
+    assert ("llm", f"Deployment {LONG}", "chat") in found
+    assert set(settled(found["llm", f"Deployment {LONG}", "chat"][1:])) == {7.0}
 
 
 def test_namespaces_model_names_and_matchers_tell_apart(day):
     found = past(*day, namespaces=("llm", "other"))
-    assert settled(found["llm", "chat", "other"])[5] == 70.0
-    assert settled(found["other", "chat", "chat"])[5] == 80.0
+    assert settled(found["llm", "Deployment chat", "other"])[5] == 70.0
+    assert settled(found["other", "Deployment chat", "chat"])[5] == 80.0
     assert {key[0] for key in past(*day)} == {"llm"}
     assert past(*day, Matcher("pod", "=~", "nobody.*")) == {}
     assert past(*day, namespaces=("nowhere",)) == {}
 
 
 def test_what_queued_was_offered_too(day):
-    rates = settled(past(*day)["llm", "queue", "chat"])
+    rates = settled(past(*day)["llm", "Deployment queue", "chat"])
     assert [rates[6], rates[18], rates[30]] == [4.0, 6.0, 2.0]
 
 
 def test_old_demand_that_is_served_is_no_new_one(day):
-    assert set(settled(past(*day)["llm", "drained", "chat"])) == {2.0}
+    assert set(settled(past(*day)["llm", "Deployment drained", "chat"])) == {2.0}
 
 
 def test_what_is_not_a_number_is_no_load(day):
-    rates = past(*day)["llm", "broken", "chat"]
+    rates = past(*day)["llm", "Deployment broken", "chat"]
     assert len(rates) == 30
     assert set(settled(rates[1:])) == {1.0}
 
 
 def test_a_shorter_past_is_its_end(day):
-    rates = settled(past(*day, hours=1)["llm", "chat", "chat"])
+    rates = settled(past(*day, hours=1)["llm", "Deployment chat", "chat"])
     assert len(rates) == 12
     assert set(rates[1:]) == {2.5}
 

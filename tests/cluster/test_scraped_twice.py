@@ -164,8 +164,10 @@ def test_the_past_counts_engines_once_and_requests_that_clients_gave_up(address)
     past = read_past(past_asked(address, past_query(["llm"], [], 600, 300))).rates
     queue = 1 / 100
     # Seven engines of four pods.
-    assert past[LoadOwner("llm", "chat", "chat")].rps[-1] == pytest.approx(7 * (RPS + queue) / 4, rel=0.03)
-    assert past[LoadOwner("llm", "gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)
+    assert past[LoadOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(
+        7 * (RPS + queue) / 4, rel=0.03
+    )
+    assert past[LoadOwner("llm", "Deployment gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)
 
 
 @pytest.mark.parametrize("model", ["chat", "renamed"])

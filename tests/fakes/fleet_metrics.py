@@ -154,7 +154,8 @@ class FakePrometheus:
         roll_queries: texts that were asked about rolls. roll_error: what such a query gets.
         latency_of: mean latency (s) of a pod's requests; None: that of its traffic.
         tokens_of: tokens per step of a pod's arm; None: those of its traffic.
-        counted: what each pod has counted, over time; from the moment it became Ready.
+        counted: what each pod has counted, over time; from the moment it became Ready. A pod of the same name begins again.
+        began_s: when each pod of a name became Ready (Unix time, s), by uid.
         http_pages: whether pods show http_requests_total; failures_down: no answer to a question about it. arrivals_down: nor to one about arrivals.
         arrival_queries: texts that were asked about arrivals.
         asking: the query of now that is answered; empty: of one pod.
@@ -186,6 +187,7 @@ class FakePrometheus:
     arrival_queries: list[str] = field(default_factory=list)
     latency_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
     counted: dict[tuple[str, str], list[Counters]] = field(default_factory=dict)
+    began_s: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
     tokens_of: Callable[[dict[str, Any]], float | None] = field(default=lambda _pod: None)
     http_pages: bool = True
     failures_down: bool = False
@@ -256,7 +258,10 @@ class FakePrometheus:
             latency_s = self.latency_of(pod) or load.latency_s
             reached_rps = self.reached_rps(pod)
             state = (reached_rps * latency_s, load.waiting)
-            seen = self.counted.setdefault(key, [Counters(_ready_s(pod), 0.0, 0.0, *state)])
+            seen, lives = self.counted.setdefault(key, []), self.began_s.setdefault(key, {})
+            if pod["metadata"]["uid"] not in lives:
+                lives[pod["metadata"]["uid"]] = _ready_s(pod)
+                seen.append(Counters(_ready_s(pod), 0.0, 0.0, *state))
             last = seen[-1]
             done = (1.0 - load.given_up) * load.answered_share * reached_rps * (now_s - last.time_s)
             refused = (load.rps - reached_rps) * (now_s - last.time_s)
@@ -293,6 +298,10 @@ class FakePrometheus:
             times_s = counted["time_s"]
             ends_s = np.arange(last_s - span_s // step_s * step_s, last_s + step_s, step_s, dtype=float)
             ends_s = ends_s[(ends_s >= times_s[0]) & (ends_s <= times_s[-1])]
+            # A pod that is gone shows nothing, until the next one of its name does.
+            for began_s in [*self.began_s[namespace, name].values()][1:]:
+                ended_s = max(times_s[times_s < began_s], default=began_s)
+                ends_s = ends_s[(ends_s <= ended_s) | (ends_s >= began_s)]
             if not ends_s.size:
                 continue
             stats = {stat: np.interp(ends_s, times_s, counted[field]) for stat, field in names.items()}
@@ -314,16 +323,26 @@ class FakePrometheus:
         shown = {POSTS: "http_posts", REFUSALS: "http_refusals"} if self.http_pages else {}
         totals: dict[tuple[str, str, str], float] = defaultdict(float)
         for (namespace, name), seen in self.counted.items():
-            times_s = [one.time_s for one in seen]
-            if times_s[-1] < self._now_s - span_s:
+            if seen[-1].time_s < self._now_s - span_s:
                 continue
             for stat, field_name in {**shown, SERVED: "e2e_n"}.items():
-                counts = [getattr(one, field_name) for one in seen]
-                first = float(np.interp(self._now_s - span_s, times_s, counts))
-                totals[namespace, siblings_of(name), stat] += counts[-1] - first
+                # Pods of one name are so many series, of which the one that grew most counts.
+                grown = [
+                    _grown(life, field_name, self._now_s - span_s) for life in self._lives(namespace, name)
+                ]
+                totals[namespace, siblings_of(name), stat] += max(grown)
         return [
             InstantSample({"namespace": namespace, SIBLINGS: siblings, STAT: stat}, grown)
             for (namespace, siblings, stat), grown in totals.items()
+        ]
+
+    def _lives(self, namespace: str, name: str) -> list[list[Counters]]:
+        """The counts of each pod of a name."""
+        seen, starts_s = self.counted[namespace, name], sorted(self.began_s[namespace, name].values())
+        ends_s = [*starts_s[1:], math.inf]
+        return [
+            [one for one in seen if start_s <= one.time_s < end_s]
+            for start_s, end_s in zip(starts_s, ends_s, strict=True)
         ]
 
     def _arrivals(self, promql: str) -> list[Samples]:
@@ -374,7 +393,11 @@ class FakePrometheus:
         now_s = self.clock.now().timestamp()
         return [
             Samples(
-                {"namespace": namespace, WORKLOAD: workload, "model_name": self.traffic.model_name},
+                {
+                    "namespace": namespace,
+                    WORKLOAD: f"Deployment {workload}",
+                    "model_name": self.traffic.model_name,
+                },
                 tuple(TimedValue(now_s - 300.0 * (len(rates) - 1 - i), rate) for i, rate in enumerate(rates)),
             )
             for (namespace, workload), rates in self.past.items()
@@ -459,6 +482,11 @@ class FakePrometheus:
             )
             for e in found
         ]
+
+
+def _grown(life: Sequence[Counters], field_name: str, since_s: float) -> float:
+    counts = [getattr(one, field_name) for one in life]
+    return float(counts[-1] - np.interp(since_s, [one.time_s for one in life], counts))
 
 
 def pods_of(promql: str) -> Callable[[str], bool]:

@@ -19,10 +19,10 @@ from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
-from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES
+from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES, STATEFULSETS
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.workloads.deployment import DEPLOYMENT
+from breakeven_operator.workloads.known import KINDS
 from breakeven_operator.workloads.presence import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 from breakeven_operator.writer import Writer
@@ -76,6 +76,17 @@ spec:
 """)
 
 
+def as_stateful_set(deployment: dict[str, Any]) -> dict[str, Any]:
+    """The same pods as a StatefulSet, with what the API server fills in."""
+    spec = {name: value for name, value in deployment["spec"].items() if name != "strategy"}
+    spec |= {
+        "serviceName": deployment["metadata"]["name"],
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+    }
+    return {**copy.deepcopy(deployment), "kind": "StatefulSet", "spec": copy.deepcopy(spec)}
+
+
 class RecordedFits:
     """The `Fitter` port: returns the fits that a test gave it."""
 
@@ -111,6 +122,7 @@ class FleetWorld:
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
         max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
+        kind: of the target.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
     """
 
@@ -123,7 +135,9 @@ class FleetWorld:
         pods_per_query: int = 500,
         max_parallel_rolls: int = 3,
         max_parallel_calibrations: int = 1,
+        stateful: bool = False,
     ) -> None:
+        self.kind = STATEFULSETS if stateful else DEPLOYMENTS
         self.max_parallel_rolls = max_parallel_rolls
         self.max_parallel_calibrations = max_parallel_calibrations
         self.clock = FakeClock()
@@ -142,7 +156,7 @@ class FleetWorld:
         self.pods_per_query = pods_per_query
         self.watched = False
         self.add_node("a100-0")
-        deployment = copy.deepcopy(TARGET)
+        deployment = as_stateful_set(TARGET) if stateful else copy.deepcopy(TARGET)
         target(deployment)
         for name in claims_of(deployment["spec"]["template"]["spec"]):
             # The access mode of most storage classes.
@@ -151,10 +165,11 @@ class FleetWorld:
                 "spec": {"accessModes": ["ReadWriteOnce"]},
             }
             self.cluster.put(CLAIMS, claim)
-        self.cluster.put(DEPLOYMENTS, deployment, manager="helm")
+        self.cluster.put(self.kind, deployment, manager="helm")
         self.kubelet.settle()
         self.clock.advance(1000.0)
         service = copy.deepcopy(SERVICE)
+        service["spec"]["targetRef"]["kind"] = self.kind.kind
         edit(service["spec"])
         self.cluster.put(SERVICES, service)
         self.restart()
@@ -252,7 +267,6 @@ class FleetWorld:
         profile: str | None = None,
     ) -> None:
         """Put an accepted profile of the target there: of LAWS, unless its JSON is given."""
-        deployment = self.cluster.of(DEPLOYMENTS)[0]
         target = self.target
         spec = {
             "serviceRef": {"name": "chat"},
@@ -266,7 +280,7 @@ class FleetWorld:
             {
                 "apiVersion": "breakeven.dev/v1alpha1",
                 "kind": "SpeculationProfile",
-                "metadata": {"name": name, "namespace": deployment["metadata"]["namespace"]},
+                "metadata": {"name": name, "namespace": target.ref.namespace},
                 "spec": spec,
             },
         )
@@ -319,9 +333,9 @@ class FleetWorld:
         """The target as the operator sees it."""
         from breakeven_operator.kinds import PODS, REPLICASETS
 
-        deployment = self.cluster.shown(("deployments", "llm", "chat-vllm"))
+        deployment = self.cluster.shown((self.kind.plural, "llm", "chat-vllm"))
         return observe(
-            DEPLOYMENT,
+            KINDS[self.kind],
             deployment,
             NearbyObjects(
                 self.cluster.of(REPLICASETS),
@@ -360,7 +374,7 @@ class FleetWorld:
 
     @property
     def value(self) -> str | None:
-        template = self.cluster.objects["deployments", "llm", "chat-vllm"]["spec"]["template"]
+        template = self.cluster.objects[self.kind.plural, "llm", "chat-vllm"]["spec"]["template"]
         found: str | None = (
             template["metadata"].get("annotations", {}).get("breakeven.dev/speculative-config")
         )
@@ -368,8 +382,8 @@ class FleetWorld:
 
     @property
     def rolls(self) -> list[tuple[str, str, str]]:
-        """Writes of the operator to the Deployment."""
-        return [write for write in self.cluster.writes if write[1] == "deployments"]
+        """Writes of the operator to the target."""
+        return [write for write in self.cluster.writes if write[1] == self.kind.plural]
 
     @property
     def events(self) -> list[str]:

@@ -22,12 +22,14 @@ from breakeven_operator.kinds import (
     PODS,
     REPLICASETS,
     SECRETS,
+    STATEFULSETS,
     Resource,
 )
 from breakeven_operator.workloads.presence import is_finished
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
 from fakes.scheduling import claims_of, place, refused_by_quota
+from fakes.stateful_sets import StatefulSetController
 
 DIGEST = "docker.io/vllm/vllm-openai@sha256:" + "ab" * 32
 # Of the node lifecycle controller, and of the toleration that every pod has.
@@ -36,7 +38,7 @@ _TOLERATED_S = 300.0
 
 
 class FakeKubelet:
-    """Moves every Deployment one step towards its template at each `step`.
+    """Moves every Deployment and StatefulSet one step towards its template at each `step`.
 
     Attributes:
         startup_s: from scheduled to Ready.
@@ -59,11 +61,15 @@ class FakeKubelet:
         self.missing_images: set[str] = set()
         self.silent: dict[str, float] = {}
         self._serial = 0
+        self._stateful_sets = StatefulSetController(cluster, clock, self._admit, self._stop_pod)
 
     def step(self) -> None:
         self._watch_nodes()
         for deployment in self._cluster.of(DEPLOYMENTS):
             self._roll(deployment)
+        for stateful_set in self._cluster.of(STATEFULSETS):
+            self._run_pods({stateful_set["metadata"]["uid"]})
+            self._stateful_sets.step(stateful_set)
 
     def settle(self) -> None:
         """Until nothing moves any more."""
@@ -132,7 +138,7 @@ class FakeKubelet:
         meta, spec = deployment["metadata"], deployment["spec"]
         newest = self._replica_set(deployment)
         uid = newest["metadata"]["uid"]
-        self._run_pods(deployment)
+        self._run_pods(self._sets_of(meta["uid"]))
         live = self._active(meta["uid"])
         new, old = [p for p in live if _set_of(p) == uid], [p for p in live if _set_of(p) != uid]
         desired = spec["replicas"]
@@ -228,6 +234,9 @@ class FakeKubelet:
             "spec": copy.deepcopy(template["spec"]),
             "status": {"phase": "Pending", "conditions": []},
         }
+        return self._admit(pod)
+
+    def _admit(self, pod: dict[str, Any]) -> str | None:
         refused = refused_by_quota(self._cluster, pod)
         if refused is None:
             self._schedule(self._cluster.put(PODS, pod))
@@ -257,8 +266,7 @@ class FakeKubelet:
 
     # Kubelets.
 
-    def _run_pods(self, deployment: dict[str, Any]) -> None:
-        sets = self._sets_of(deployment["metadata"]["uid"])
+    def _run_pods(self, sets: set[str]) -> None:
         for pod in self._cluster.of(PODS):
             if _set_of(pod) not in sets or is_finished(pod) or pod["spec"].get("nodeName") in self.silent:
                 continue

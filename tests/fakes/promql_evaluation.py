@@ -281,7 +281,12 @@ def _bare(of: _OfVector) -> _OfVector:
 
 def _label_replace(of: _OfVector, target: str, replacement: str, source: str, expression: str) -> _OfVector:
     compiled = re.compile(expression, re.DOTALL)
-    template = re.sub(r"\$(\d+)", r"\\g<\1>", replacement.replace("\\", "\\\\"))
+    # Go reads a group that there is not as an empty one.
+    template = re.sub(
+        r"\$(\d+)",
+        lambda found: rf"\g<{found[1]}>" if int(found[1]) <= compiled.groups else "",
+        replacement.replace("\\", "\\\\"),
+    )
 
     def vector(store: SeriesStore, at_ms: int) -> Vector:
         found = []

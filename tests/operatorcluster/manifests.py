@@ -83,6 +83,22 @@ def target(name: str = TARGET, gpu: str = A100, *, scraped: bool = True) -> Mani
     return manifest
 
 
+def stateful_target(replicas: int) -> Manifest:
+    """The same pods as a StatefulSet."""
+    manifest = target()
+    del manifest["spec"]["strategy"]
+    manifest["kind"] = "StatefulSet"
+    manifest["spec"] |= {"replicas": replicas, "serviceName": TARGET}
+    return manifest
+
+
+def stateful_service(**changes: Any) -> Manifest:
+    """A SpeculativeService on it; changes as those of `service`."""
+    manifest = service(**changes)
+    manifest["spec"]["targetRef"]["kind"] = "StatefulSet"
+    return manifest
+
+
 def engine(manifest: Manifest) -> Manifest:
     """The engine's container of a target."""
     container: Manifest = manifest["spec"]["template"]["spec"]["containers"][0]

@@ -37,6 +37,7 @@ _PATHS = {
     "calrun": f"{_OURS}/{{}}/calibrationruns",
     "specprof": f"{_OURS}/{{}}/speculationprofiles",
     "deployment": "apis/apps/v1/{}/deployments",
+    "statefulset": "apis/apps/v1/{}/statefulsets",
     "replicaset": "apis/apps/v1/{}/replicasets",
     "pod": "api/v1/{}/pods",
     "job": "apis/batch/v1/{}/jobs",
@@ -101,7 +102,12 @@ class Stage:
         """A namespace; what was made in it is gone from the nodes at the end."""
         name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
         # First what would make new pods, then what holds GPUs.
-        first = (f"{_OURS}/speculativeservices", "apis/apps/v1/deployments", "apis/batch/v1/cronjobs")
+        first = (
+            f"{_OURS}/speculativeservices",
+            "apis/apps/v1/deployments",
+            "apis/apps/v1/statefulsets",
+            "apis/batch/v1/cronjobs",
+        )
         with self.api.namespace(name, *first, wait=False):
             yield Place(self, name)
 

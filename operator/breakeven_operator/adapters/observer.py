@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -202,7 +202,7 @@ class Observer:
                 self._events(busy),
                 self._volume_claims({*busy, *_mounting(readable)}),
             ),
-            self._warnings.read(pod for pod in living if owner_uid(pod) in ours),
+            self._warnings.read((pod for pod in living if owner_uid(pod) in ours), _lacking(readable)),
         )
         return Snapshot(
             services=services,
@@ -300,10 +300,13 @@ class Observer:
         return tuple(parsed.values()), tuple(invalid)
 
     async def _targets(self, interest: Interest) -> dict[Ref, Manifest]:
-        lists = await asyncio.gather(*(self._objects.read(kind, interest) for kind in KINDS))
+        # A kind at which no service points needs no right to be read.
+        pointed_at = {target.resource for target in interest.targets}
+        kinds = [kind for kind in KINDS if kind in pointed_at]
+        lists = await asyncio.gather(*(self._objects.read(kind, interest) for kind in kinds))
         return {
             Ref(kind, *NamespacedName.of(one)): one
-            for kind, found in zip(KINDS, lists, strict=True)
+            for kind, found in zip(kinds, lists, strict=True)
             for one in found
         }
 
@@ -481,6 +484,15 @@ class Observer:
             if error.status not in _ABSENT:
                 raise
             return []
+
+
+def _lacking(targets: Mapping[Ref, Manifest]) -> Iterator[Manifest]:
+    """The targets with fewer pods than they want, if only events say why."""
+    for ref, target in targets.items():
+        kind = kind_at(ref.resource)
+        counts = kind.counts(target)
+        if kind.refusals_in_events and counts.total < counts.desired:
+            yield target
 
 
 def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.kinds import EVENTS
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
 from breakeven_operator.workloads.object_facts import owner_uid, parse_time
-from breakeven_operator.workloads.trouble import is_silent, warning_of
+from breakeven_operator.workloads.trouble import is_silent, refusal_of, warning_of
 
 _LOG = logging.getLogger(__name__)
 # Most pods have an image's word by then.
@@ -31,6 +32,19 @@ class _SaidOfPod(NamedTuple):
     asked_s: float
 
 
+class _Subject(NamedTuple):
+    """An object whose events are asked for.
+
+    Attributes:
+        manifest: the object. field: a further part of the field selector.
+        read: makes one text of its events.
+    """
+
+    manifest: Manifest
+    field: str
+    read: Callable[[Iterable[Manifest]], str]
+
+
 class PodWarnings:
     """Remembers the newest answer about each pod that is asked about.
 
@@ -43,15 +57,20 @@ class PodWarnings:
         self._clock = clock
         self._asked: dict[str, _SaidOfPod] = {}
 
-    async def read(self, pods: Iterable[Manifest]) -> dict[str, str]:
-        """The warnings, by the pods' uids; of each controller's pods the oldest one speaks.
+    async def read(self, pods: Iterable[Manifest], lacking: Iterable[Manifest] = ()) -> dict[str, str]:
+        """The warnings, by uids of pods and workloads; of each controller's pods the oldest one speaks.
 
         An answer that does not come is none: nothing else waits for it.
 
         Args:
             pods: that may be awaited.
+            lacking: workloads with fewer pods than they want, whose events may say why.
         """
-        awaited = {pod["metadata"]["uid"]: pod for pod in self._awaited(pods)}
+        subjects = [
+            _Subject(pod, "regarding.kind=Pod,", partial(warning_of, pod)) for pod in self._awaited(pods)
+        ]
+        subjects += [_Subject(one, "", refusal_of) for one in lacking]
+        awaited = {one.manifest["metadata"]["uid"]: one for one in subjects}
         self._asked = {uid: asked for uid, asked in self._asked.items() if uid in awaited}
         now_s = self._clock.monotonic()
         due = [
@@ -73,13 +92,14 @@ class PodWarnings:
                 oldest[owner_uid(pod)] = pod
         return oldest.values()
 
-    async def _ask(self, uid: str, pod: Manifest) -> None:
-        warning, about = "", f"regarding.kind=Pod,regarding.uid={uid}"
+    async def _ask(self, uid: str, subject: _Subject) -> None:
+        meta = subject.manifest["metadata"]
+        warning, about = "", f"{subject.field}regarding.uid={uid}"
         try:
-            events = await self._cluster.list_all(EVENTS, pod["metadata"]["namespace"], fields=about)
-            warning = warning_of(pod, (event for event in events if problem_of(event) is None))
+            events = await self._cluster.list_all(EVENTS, meta["namespace"], fields=about)
+            warning = subject.read(event for event in events if problem_of(event) is None)
         except ClusterError as error:
-            _LOG.debug("events about pod %s: %s", pod["metadata"]["name"], error)
+            _LOG.debug("events about %s: %s", meta["name"], error)
         self._asked[uid] = _SaidOfPod(warning, self._clock.monotonic())
 
 

@@ -16,6 +16,7 @@ from breakeven_operator.reconcile.barred_arms import still_barred
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
+from breakeven_operator.reconcile.fleet_query import workload_of
 from breakeven_operator.reconcile.latency_metrics import latencies_of
 from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
@@ -53,13 +54,19 @@ def read_case(
     can = engine_limits(engine.words if engine is not None else (), running.arm, spec.candidates.arms())
     served = identity.served_model if identity is not None else None
     model_name = spec.metrics_source.served_model_name or served or ""
-    watched = WatchedPods(namespace, model_name, workload.serving, observation.known_pods)
+    watched = WatchedPods(
+        namespace,
+        model_name,
+        workload.serving,
+        observation.known_pods,
+        keep_names=workload.kind.keeps_names,
+    )
     live = _live(service, observation, workload, watched, can, now)
     context = context_of(service, workload, state.status.startup_seconds, now)
     context = replace(context, memory=still_barred(context.memory, state.profile_name))
     evidence = RollEvidence(
         observation.roll.latencies if observation.roll is not None else None,
-        namespace,
+        workload,
         model_name,
         # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
         state.entry,
@@ -103,7 +110,9 @@ def _live(
         pods = {pod.name for pod in watched.serving}
         arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures.latency_s)
         live = replace(live, figures=replace(figures, arrivals=arrivals))
-    key = LoadOwner(namespace, workload.ref.name, model_name)
+    # Series have the workload that the grammar of their pod's name says; of an unknown kind it may be that of another one.
+    grammar = "" if workload.kind.rolled else workload_of(next((pod.name for pod in watched.serving), ""))
+    key = LoadOwner(namespace, grammar or workload.title, model_name)
     past = past_of(observation.past, key, service.spec.update_policy)
     if past.awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone

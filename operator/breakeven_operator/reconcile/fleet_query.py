@@ -10,6 +10,7 @@ ReplicaSet, and looked at pod by pod only where something has to be decided. Tex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -65,8 +66,6 @@ ARRIVAL_WINDOWS = 6
 _STEPS_PER_WINDOW = 20
 REPORTING = "reporting"
 SIBLINGS = "siblings"
-# A Pod's name is that of its ReplicaSet, cut if it would be too long, and five letters.
-_LETTERS_OF_POD = 5
 _BLOCKS_PER_WINDOW = 5
 # A name too long for a pod's is cut; its beginning still tells whose it is.
 _KEPT_OF_NAME = 40
@@ -138,7 +137,7 @@ def sums_query(
     *,
     prefix: str = PREFIX,
 ) -> str:
-    """Everything the operator watches, summed over the pods of each ReplicaSet, whose names differ in their last five letters.
+    """Everything the operator watches, summed over siblings: the pods of each ReplicaSet, or of a target whose pods keep their names.
 
     The answer grows with services, not with pods, and shows only whether anything has moved.
 
@@ -173,13 +172,28 @@ def series_name(stat: str) -> str:
 
 
 def siblings_of(pod_name: str) -> str:
-    """Common beginning of the names of a ReplicaSet's pods."""
-    return pod_name[:-_LETTERS_OF_POD]
+    """Common beginning of the names of a pod and its siblings, by the grammar of its kind; empty if it is of no kind."""
+    found = (re.fullmatch(kind.siblings, pod_name) for kind in KINDS.values())
+    return next((match[1] for match in reversed([*found]) if match is not None), "")
+
+
+def workload_of(pod_name: str) -> str:
+    """Kind and name of the workload that a pod's name says it is of; empty if it has the grammar of no kind.
+
+    The same as the label that `past_query` gives to its series.
+    """
+    found = ((kind, re.fullmatch(kind.pod_name, pod_name)) for kind in KINDS.values())
+    named = [
+        f"{kind.resource.kind} {''.join(filter(None, match.groups()))}" for kind, match in found if match
+    ]
+    return named[-1] if named else ""
 
 
 def with_siblings(expression: str) -> str:
-    """The same series, with what their pods' names share as the label `siblings`."""
-    return f'label_replace({expression},"{SIBLINGS}","$1","pod","(.+).{{{_LETTERS_OF_POD}}}")'
+    """The same series, with `siblings_of` their pods' names as the label `siblings`."""
+    for kind in KINDS.values():
+        expression = f'label_replace({expression},"{SIBLINGS}","$1","pod","{kind.siblings}")'
+    return expression
 
 
 def _of_pods(chosen: EngineSeries, one: _Group) -> str:
@@ -282,8 +296,8 @@ def past_query(
         prefix: of the names of all series.
 
     Returns:
-        An instant query whose result is a range vector with the labels namespace, workload (empty: pods of no known kind)
-        and model_name; numbers of replicas have the label figure.
+        An instant query whose result is a range vector with the labels namespace, workload (kind and name; empty: pods of no
+        known kind) and model_name; numbers of replicas have the label figure.
 
     Raises:
         ValueError: a matcher that is none.
@@ -391,5 +405,6 @@ def arrivals_query(
 
 def _of_workload(expression: str) -> str:
     for kind in KINDS.values():
-        expression = f'label_replace({expression}, "{WORKLOAD}", "$1$2", "pod", "{kind.pod_name}")'
+        named = f"{kind.resource.kind} $1$2"
+        expression = f'label_replace({expression}, "{WORKLOAD}", "{named}", "pod", "{kind.pod_name}")'
     return expression

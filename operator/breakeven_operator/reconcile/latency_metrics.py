@@ -2,7 +2,7 @@
 
 Latencies have a query of their own: 65 buckets per pod are more than everything else that is asked about a fleet. An answer
 that grows too large must not take the load away from the decisions. So the query is about services with objectives only.
-Prometheus adds the buckets up over the pods of a ReplicaSet, whose names differ in their last five letters: the answer
+Prometheus adds the buckets up over sibling pods (`fleet_query.siblings_of`): the answer
 grows with services, not with pods, and still leaves out pods of an arm that is being replaced.
 
 Of vLLM's times between tokens only the one per request is a time per output token. `inter_token_latency_seconds` counts steps,
@@ -42,7 +42,7 @@ _SLACK_SHARE, _SLACK_REQUESTS = 0.05, 5.0
 
 
 class LatencyOwner(NamedTuple):
-    """Whose latencies they are: pods of one ReplicaSet, by what their names share, under one model name."""
+    """Whose latencies they are: siblings, by what their names share, under one model name."""
 
     namespace: str
     siblings: str

@@ -34,16 +34,16 @@ def why_leave(context: RolloutContext, running: RunningArm, later: LaterReading 
     crash = crashing(context.workload, context.now)
     if crash is not None:
         return Refusal(ClusterReason.ARM_CRASHES, crash)
-    before, newest = context.memory.requests_before, context.workload.newest_replica_set
+    before, serving = context.memory.requests_before, context.workload.serving
     if (
         before is None
         or before.arm != arm.name
         or later is None
-        or newest is None
+        or not serving
         or context.rollout is not None
     ):
         return None
-    found = _since(before, later.of(context.workload.ref.namespace, newest))
+    found = _since(before, later.of(context.workload.ref.namespace, serving[0].name))
     if found is None or not found.fails(last_look=False):
         return None
     return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)

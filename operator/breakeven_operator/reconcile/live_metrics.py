@@ -45,14 +45,16 @@ class WatchedPods:
     Attributes:
         namespace: of the service.
         model_name: vLLM's `model_name` of this service.
-        serving: Ready pods of the newest ReplicaSet.
+        serving: Ready pods of the newest template.
         known: names of all pods of the namespace.
+        keep_names: whether a pod has the name of the one that it replaced, and with it that one's series.
     """
 
     namespace: str
     model_name: str
     serving: Sequence[PodState]
     known: frozenset[str] = frozenset()
+    keep_names: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def read_service(
     if not watched.serving:
         return Live(
             ClusterReason.REPLICAS_UNREADY,
-            "no pod of the newest ReplicaSet is Ready, so none can be measured",
+            "no pod of the newest template is Ready, so none can be measured",
         )
     readings: list[ReadPod] = []
     for pod in watched.serving:
@@ -217,6 +219,7 @@ def read_service(
         or _not_numbers(readings)
         or _uncounted(readings, window_s, staleness_s)
         or _stale(readings, fleet.evaluated_s, staleness_s, now)
+        or (_inherited(readings, window_s) if watched.keep_names else None)
         or _ended(readings)
         or _incomplete(readings, window_s, fleet.evaluated_s, now)
         or _mixed(readings)
@@ -321,6 +324,19 @@ def _stale(
         said = stale(pod.name, seen_s, evaluated_s, now.timestamp(), staleness_s)
         if said is not None:
             return Live(ClusterReason.METRICS_STALE, said)
+    return None
+
+
+def _inherited(readings: Sequence[ReadPod], window_s: float) -> Live | None:
+    """Pods whose series began before themselves: within the window they are those of the pod that had the name before."""
+    for pod, reading in readings:
+        seen_s = reading.stats.get(FIRST_SEEN)
+        if seen_s is not None and pod.created is not None and seen_s < pod.created.timestamp():
+            return Live(
+                ClusterReason.TOO_FEW_REQUESTS,
+                f"the series of pod {pod.name} begin with those of the pod that it replaced under the same name, until it is "
+                f"{window_s:g} s old",
+            )
     return None
 
 

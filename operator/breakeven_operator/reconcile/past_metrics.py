@@ -19,7 +19,7 @@ from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 
 class LoadOwner(NamedTuple):
-    """Whose load it is, by the labels of the series."""
+    """Whose load it is, by the labels of the series; `workload` is a `Workload.title`."""
 
     namespace: str
     workload: str

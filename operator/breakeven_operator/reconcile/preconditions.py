@@ -75,14 +75,16 @@ def refuse_now(
     waits = _backing_off(memory, now, urgent=urgent)
     if waits is not None:
         return waits
+    said = f"; {workload.trouble.message}" if workload.trouble is not None else ""
+    said += workload.blocked_words()
     if workload.observed_generation < workload.generation or workload.updated < min(
         workload.desired, workload.total
     ):
         return Refusal(
             ClusterReason.FOREIGN_ROLLOUT,
-            f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated",
+            f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated"
+            + workload.blocked_words(),
         )
-    said = f"; {workload.trouble.message}" if workload.trouble is not None else ""
     if workload.total != workload.desired and not said:
         return Refusal(
             ClusterReason.AUTOSCALING,
@@ -155,13 +157,13 @@ def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations 
     outage = outage_allowed(policy, case.now)
     if outage.now:
         return None
-    surge = "set maxUnavailable: 0 and maxSurge: 1 in the target's strategy"
-    advice = f"{surge}, or wait for less load"
+    without_loss = workload.kind.without_loss
+    advice = f"{without_loss}, or wait for less load"
     if left <= 0:
         return Refusal(
             ClusterReason.OUTAGE_NOT_ALLOWED,
             "the target's strategy takes every pod away at once, so no roll is without an outage at any load: where a GPU is "
-            f"spare, {surge}; else {outage.message}",
+            f"spare, {without_loss}; else {outage.message}",
         )
     if figures is None:
         return Refusal(ClusterReason.INSUFFICIENT_CAPACITY, f"the load is not known; {advice}")

@@ -24,8 +24,8 @@ from breakeven.serving.promql import Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, with_siblings
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, made_by, pods_begin
+from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, masked
 
 POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
 
@@ -156,9 +156,9 @@ class LaterReading:
     requests: Mapping[NamespacedName, ArmRequests] = field(default_factory=dict)
     error: str | None = None
 
-    def of(self, namespace: str, replica_set: str) -> ArmRequests | None:
-        """Those of a ReplicaSet's pods; None if no page counts them."""
-        return self.requests.get(NamespacedName(namespace, pods_begin(replica_set)))
+    def of(self, namespace: str, pod: str) -> ArmRequests | None:
+        """Those of a pod and its siblings; None if no page counts them."""
+        return self.requests.get(NamespacedName(namespace, siblings_of(pod)))
 
 
 def later_query(
@@ -210,9 +210,7 @@ def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> Fai
         return f"Prometheus gives no figures of them ({reading.error if reading else 'it was not asked'})"
     if rolled is None:
         return "which pods run which arm was not seen"
-    began = np.array(reading.times_s[1:]) > rolled.started.timestamp()
-    old, new = (_blocks(reading, rolled, name) for name in (rolled.from_replica_set, rolled.to_replica_set))
-    new = np.where(began, new, np.nan)
+    old, new = _blocks(reading, rolled)
     for arm, blocks in (("old", old), ("new", new)):
         if not np.isfinite(blocks[0]).any():
             return f"no {HTTP_REQUESTS} beside vllm:request_success_total of the {arm} arm's pods"
@@ -244,21 +242,24 @@ def _variance(arm: ArmRequests) -> float:
     return failing / (arm.served + 0.5)
 
 
-def _blocks(reading: RollReading, rolled: RolledPods, replica_set: str) -> FloatArray:
-    """POSTs, refusals and finished requests of an arm's pods in each block, of shape (3, blocks); NaN if nothing is known."""
-    found = np.full((3, max(len(reading.times_s) - 1, 0)), np.nan)
+def _blocks(reading: RollReading, rolled: RolledPods) -> tuple[FloatArray, FloatArray]:
+    """POSTs, refusals and finished requests of both arms' pods in each block, of shape (3, blocks); NaN if nothing is known."""
+    arms = tuple(np.full((3, max(len(reading.times_s) - 1, 0)), np.nan) for _ in range(2))
     for owner, stats in reading.pods.items():
-        if owner.namespace != rolled.namespace or not made_by(owner.pod, replica_set):
-            continue
-        if POSTS not in stats or SERVED not in stats:
-            continue
-        rows = [_grown(stats[POSTS]), _grown(stats.get(REFUSALS, stats[POSTS] * 0.0)), _grown(stats[SERVED])]
-        # Before the first refusal there is no series of them.
-        rows[1] = np.where(np.isfinite(rows[0]), np.nan_to_num(rows[1]), np.nan)
-        blocks = np.stack(rows)
-        known = np.isfinite(blocks).all(axis=0)
-        found[:, known] = np.nan_to_num(found[:, known]) + blocks[:, known]
-    return found
+        if owner.namespace == rolled.namespace and POSTS in stats and SERVED in stats:
+            parts = rolled.parts(owner.pod, reading.times_s, stats)
+            for found, part in zip(arms, parts, strict=True):
+                _add(found, masked(stats, part))
+    return arms[0], arms[1]
+
+
+def _add(found: FloatArray, stats: Mapping[str, FloatArray]) -> None:
+    rows = [_grown(stats[POSTS]), _grown(stats.get(REFUSALS, stats[POSTS] * 0.0)), _grown(stats[SERVED])]
+    # Before the first refusal there is no series of them.
+    rows[1] = np.where(np.isfinite(rows[0]), np.nan_to_num(rows[1]), np.nan)
+    blocks = np.stack(rows)
+    known = np.isfinite(blocks).all(axis=0)
+    found[:, known] = np.nan_to_num(found[:, known]) + blocks[:, known]
 
 
 def _grown(counter: FloatArray) -> FloatArray:

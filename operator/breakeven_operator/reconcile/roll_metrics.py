@@ -7,11 +7,13 @@ twice. Counters of finished requests are left out: the requests that have finish
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks
@@ -20,6 +22,9 @@ from breakeven_operator.ports import Samples
 from breakeven_operator.reconcile.fleet_query import ROLLED, SAMPLED, STAT
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
 from breakeven_operator.resources.rolloutstatus import Rollout
+from breakeven_operator.workloads.workload import Workload
+
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 # Kubernetes cuts the name of whatever makes a pod here, and adds five letters.
 _NAME_KEPT = 58
@@ -47,6 +52,13 @@ class RollReading:
     error: str | None = None
 
 
+class NamesakePod(NamedTuple):
+    """The newest of the pods that had one name after another: its revision, and when it was made (Unix time, s)."""
+
+    revision: str
+    created_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class RolledPods:
     """Whose figures count in a roll, by the labels of their series.
@@ -55,6 +67,7 @@ class RolledPods:
         namespace, model_name: of the service.
         from_replica_set, to_replica_set: whose pods run the old and the new arm.
         started: when the roll was decided; a ReplicaSet that is brought back had pods before, in another roll.
+        namesakes: by name, if a pod leaves its name to the one that replaces it; None: names show which arm a pod runs.
     """
 
     namespace: str
@@ -62,15 +75,56 @@ class RolledPods:
     from_replica_set: str
     to_replica_set: str
     started: datetime
+    namesakes: Mapping[str, NamesakePod] | None = None
 
     @classmethod
-    def of(cls, rollout: Rollout, namespace: str, model_name: str) -> RolledPods | None:
+    def of(cls, rollout: Rollout, workload: Workload, model_name: str) -> RolledPods | None:
         """Of a roll; None before its new pods are known."""
         if rollout.started_time is None or not rollout.from_replica_set or not rollout.to_replica_set:
             return None
+        namesakes = {
+            pod.name: NamesakePod(pod.revision, pod.created.timestamp())
+            for pod in workload.pods
+            if pod.created is not None and not pod.terminating
+        }
         return cls(
-            namespace, model_name, rollout.from_replica_set, rollout.to_replica_set, rollout.started_time
+            workload.ref.namespace,
+            model_name,
+            rollout.from_replica_set,
+            rollout.to_replica_set,
+            rollout.started_time,
+            namesakes if workload.kind.keeps_names else None,
         )
+
+    def parts(
+        self, pod: str, times_s: Sequence[float], stats: Mapping[str, FloatArray]
+    ) -> tuple[BoolArray, BoolArray]:
+        """The samples that are of the old arm, and those of the new one.
+
+        Args:
+            pod: name.
+            times_s: of the samples.
+            stats: the pod's, over these times.
+        """
+        times = np.array(times_s, dtype=float)
+        began = times > self.started.timestamp()
+        nothing = np.zeros(times.shape, dtype=bool)
+        if self.namesakes is None:
+            if made_by(pod, self.from_replica_set):
+                return ~nothing, nothing
+            # The sample before the roll is where the first block of it begins.
+            since = began | np.append(began[1:], False)
+            return nothing, since if made_by(pod, self.to_replica_set) else nothing
+        newest = self.namesakes.get(pod)
+        if newest is None:
+            return nothing, nothing
+        own = stats.get(SAMPLED, times) > newest.created_s
+        old = own if newest.revision == self.from_replica_set else nothing
+        new = own & began if newest.revision == self.to_replica_set else nothing
+        if newest.created_s > self.started.timestamp():
+            # More than one pod may have had the name since: the old arm's is the one that served when the roll began.
+            old = old | (_same_process(stats, began) & ~own)
+        return old, new
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,19 +153,17 @@ def read_roll(samples: Iterable[Samples]) -> RollReading:
 
 def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
     """The blocks of a roll's pods; arms without pods have none."""
-    old, new = [], []
-    began = np.array(reading.times_s) > rolled.started.timestamp()
+    old: list[FloatArray] = []
+    new: list[FloatArray] = []
+    count = len(reading.times_s)
     for owner, stats in sorted(reading.pods.items()):
         if (owner.namespace, owner.model_name) != (rolled.namespace, rolled.model_name):
             continue
-        blocks = _blocks(stats, len(reading.times_s))
-        if blocks is None:
-            continue
-        if made_by(owner.pod, rolled.from_replica_set):
-            old.append(blocks)
-        elif made_by(owner.pod, rolled.to_replica_set):
-            new.append(np.where(began, blocks, np.nan))
-    count = len(reading.times_s)
+        parts = rolled.parts(owner.pod, reading.times_s, stats)
+        for arm, part in zip((old, new), parts, strict=True):
+            blocks = _blocks(masked(stats, part), count) if part.any() else None
+            if blocks is not None:
+                arm.append(blocks)
     return BothArms(*(_arm(blocks, count) for blocks in (old, new)))
 
 
@@ -123,6 +175,24 @@ def made_by(pod: str, replica_set: str) -> bool:
 def pods_begin(replica_set: str) -> str:
     """The part that the names of a ReplicaSet's pods have in common."""
     return f"{replica_set}-"[:_NAME_KEPT]
+
+
+def masked(stats: Mapping[str, FloatArray], part: BoolArray) -> dict[str, FloatArray]:
+    """The same statistics, NaN outside of a part of the samples."""
+    return {name: np.where(part, values, np.nan) for name, values in stats.items()}
+
+
+def _same_process(stats: Mapping[str, FloatArray], began: BoolArray) -> BoolArray:
+    """The samples of the process that served when the roll began: next to them, and no counter falls or is missing between."""
+    counters = np.stack([values for name, values in stats.items() if name not in {WAITING_NOW, SAMPLED}])
+    before = np.flatnonzero(np.isfinite(counters).any(axis=0) & ~began)
+    if not before.size:
+        return np.zeros(began.shape, dtype=bool)
+    fell = (np.diff(counters, axis=1, prepend=counters[:, :1]) < 0.0).any(axis=0)
+    missing = ~np.isfinite(counters).any(axis=0)
+    life = np.cumsum(fell | missing)
+    same: BoolArray = (life == life[before[-1]]) & ~missing
+    return same
 
 
 def _arm(pods: list[FloatArray], count: int) -> ArmBlocks:

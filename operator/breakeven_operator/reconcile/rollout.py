@@ -81,7 +81,7 @@ def begin(
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
         **bounded("predicted_speedup", prediction.speedup),
         load_rps=prediction.load_rps,
-        from_replica_set=workload.newest_replica_set,
+        from_replica_set=workload.newest_revision,
         latency_before_seconds=prediction.latency_s,
     )
     earlier = (
@@ -236,7 +236,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
 
 def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     workload, now = context.workload, context.now
-    newest = workload.newest_replica_set
+    newest = workload.newest_revision
     known = begun.to_replica_set or (newest if newest != begun.from_replica_set else None)
     rollout = _waiting_for_a_place(context, begun.replace(to_replica_set=known))
     if not same_value(workload.value, rollout.value) or workload.value is None:
@@ -270,10 +270,12 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
             ClusterReason.ROLL_DEADLINE_EXCEEDED,
             f"{workload.progress} after {took:.0f} s"
             + (f"; {trouble.message}" if trouble is not None else "")
-            + workload.lost_words,
+            + workload.lost_words
+            + workload.blocked_words(),
         )
     said = f"; {trouble.message}" if trouble is not None else ""
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.progress}{said}{workload.lost_words}"
+    message += workload.blocked_words()
     return RolloutStep(
         rollout,
         context.memory,
@@ -313,7 +315,7 @@ def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
     said = trouble.message
     if trouble.patience is not Patience.NONE:
         said += f" (for {waited.total_seconds():.0f} s)"
-    if trouble.reason is ClusterReason.INSUFFICIENT_GPU and workload.desired == 1:
+    if trouble.reason is ClusterReason.INSUFFICIENT_GPU and workload.desired == 1 and workload.max_surge > 0:
         said += "; a single replica without a spare GPU is rolled with maxSurge 0, within a window of updatePolicy.allowOutage"
     return said
 
@@ -342,7 +344,8 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         )
         return _undone(context, Event(ClusterReason.ROLLED_BACK, message))
     said = f"; {workload.trouble.message}" if workload.trouble is not None else ""
-    state = f"{workload.progress}{said}{workload.lost_words}"
+    blocked = workload.blocked_words(in_vain=rollout.reason == ClusterReason.ROLL_DEADLINE_EXCEEDED)
+    state = f"{workload.progress}{said}{workload.lost_words}{blocked}"
     if late:
         # The annotation is back: the workload goes on with that without us, and later decisions must not wait for it.
         message = (
@@ -350,13 +353,10 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             f"again, and at the deadline {state}"
         )
         return _undone(context, Event(ClusterReason.UNDO_UNFINISHED, message, warning=True))
-    return RolloutStep(
-        rollout,
-        context.memory,
-        reason=ClusterReason.ROLLING_BACK,
-        message=f"going back to {rollout.from_arm}: {state}",
-        busy=True,
-    )
+    reason, message = ClusterReason.ROLLING_BACK, f"going back to {rollout.from_arm}: {state}"
+    if blocked:
+        reason = ClusterReason.UNDO_BLOCKED
+    return RolloutStep(rollout, context.memory, reason=reason, message=message, busy=True)
 
 
 def _undone(context: RolloutContext, event: Event) -> RolloutStep:

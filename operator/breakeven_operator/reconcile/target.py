@@ -111,11 +111,8 @@ def refuse_rolls(
             f"{workload.title} is made by {workload.owner}, which would revert the change: "
             "use mode Recommend and set the arm there",
         )
-    if workload.paused:
-        return Refusal(
-            ClusterReason.TARGET_PAUSED,
-            f"{workload.title} has spec.paused set: kubectl rollout resume it first",
-        )
+    if workload.held is not None:
+        return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
     drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
     if drafters and hands_caches_on(engine.words):
         return Refusal(

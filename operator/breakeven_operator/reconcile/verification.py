@@ -46,6 +46,7 @@ from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import MemoryStatus, RequestsBefore
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout
+from breakeven_operator.workloads.workload import Workload
 
 # Requests that waited through the roll are worked off in so many windows.
 _SETTLED_WINDOWS = 2
@@ -66,7 +67,7 @@ class RollEvidence:
 
     Attributes:
         reading: blocks of its pods; None: not asked.
-        namespace, model_name: of the service.
+        workload: the target. model_name: of the service.
         entry: the profile in force, if any.
         conditions: lengths and dispersion of present requests. Acceptance is as calibrated: what is accepted now shows in the
             measurement, and no slope hangs on it much.
@@ -75,7 +76,7 @@ class RollEvidence:
     """
 
     reading: RollReading | None
-    namespace: str
+    workload: Workload
     model_name: str
     entry: ProfileEntry | None
     conditions: Conditions
@@ -129,9 +130,7 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     crash = crashing(context.workload, context.now) if windows >= 0.0 else None
     if crash is not None and _kept(context, rollout) is None:
         return _left(context, rollout, ClusterReason.ARM_CRASHES, crash, evidence.entry)
-    failing = find_failures(
-        evidence.failures, RolledPods.of(rollout, evidence.namespace, evidence.model_name)
-    )
+    failing = find_failures(evidence.failures, RolledPods.of(rollout, evidence.workload, evidence.model_name))
     # An arm that is left for its failures was left too late for these to be compared with those of the next one.
     left = rollout.reason in LEAVING
     if not left and not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
@@ -214,7 +213,7 @@ def _windows_since(context: RolloutContext, rollout: Rollout, window_s: float) -
 def _find(rollout: Rollout, evidence: RollEvidence) -> _Finding | str:
     """The measurement beside the promise; or why there is none, as the end of a sentence."""
     reading, entry = evidence.reading, evidence.entry
-    rolled = RolledPods.of(rollout, evidence.namespace, evidence.model_name)
+    rolled = RolledPods.of(rollout, evidence.workload, evidence.model_name)
     if reading is None or reading.error is not None:
         return f"Prometheus gives no figures of it ({reading.error if reading else 'it was not asked'})"
     if rolled is None:

@@ -99,8 +99,12 @@ class Rollout(PromiseAndMeasurement):
     )
     unschedulable_since_time: Instant | None = row("Since when a new pod has found no GPU.", Renewal.MOVED)
     finished_time: Instant | None = row("When all pods ran the new arm; measuring starts here.")
-    from_replica_set: ObjectName | None = row("The ReplicaSet whose pods run the old arm.")
-    to_replica_set: ObjectName | None = row("The ReplicaSet whose pods run the new arm.")
+    from_replica_set: ObjectName | None = row(
+        "The ReplicaSet or ControllerRevision whose pods run the old arm."
+    )
+    to_replica_set: ObjectName | None = row(
+        "The ReplicaSet or ControllerRevision whose pods run the new arm."
+    )
     target_generation: int | None = row("The target's generation after the write.", ge=0)
     latency_before_seconds: Number | None = row("Measured mean latency before it.")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from breakeven.serving.rolling import Strategy, strategy
 from breakeven_operator.kinds import DEPLOYMENTS, REPLICASETS
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.object_facts import condition, owner_uid
-from breakeven_operator.workloads.trouble import Trouble, refused_pod
+from breakeven_operator.workloads.object_facts import owner_of, owner_uid
 from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
 
 _REVISION = "deployment.kubernetes.io/revision"
@@ -24,15 +23,18 @@ class DeploymentKind(WorkloadKind):
     # <name>-<hash of the ReplicaSet>-<five letters>: `chat` is not `chat-large`, and a calibration's pod (<run>-<arm>-<five
     # letters>) is neither. From 47 letters on the name is cut before the five, and with it the second dash.
     pod_name = f"(.+)-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}|(.{{47,57}})-{_LETTERS}{{5,15}}"
+    # The name of its ReplicaSet, cut if it would be too long, and five letters.
+    siblings = "(.+).{5}"
+    without_loss = "set maxUnavailable: 0 and maxSurge: 1 in the target's strategy"
 
-    def revisions(self, manifest: Manifest, makers: Iterable[Manifest]) -> Sequence[str]:
-        """Uids of its ReplicaSets."""
+    def newest_revision(self, manifest: Manifest, makers: Iterable[Manifest]) -> str:
+        """Name of its newest ReplicaSet."""
         own = [one for one in makers if owner_uid(one) == manifest["metadata"]["uid"]]
-        return [one["metadata"]["uid"] for one in sorted(own, key=_revision, reverse=True)]
+        return str(max(own, key=_revision)["metadata"]["name"]) if own else ""
 
     def revision_of(self, pod: Manifest) -> str:
-        """Uid of its ReplicaSet."""
-        return owner_uid(pod)
+        """Name of its ReplicaSet."""
+        return str(owner_of(pod).get("name", ""))
 
     def counts(self, manifest: Manifest) -> PodCounts:
         """See WorkloadKind.counts."""
@@ -43,16 +45,11 @@ class DeploymentKind(WorkloadKind):
             updated=int(status.get("updatedReplicas", 0)),
             ready=int(status.get("readyReplicas", 0)),
             available=int(status.get("availableReplicas", 0)),
-            paused=bool(spec.get("paused", False)),
         )
 
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:
         """See WorkloadKind.strategy."""
         return strategy(manifest["spec"], desired)
-
-    def trouble(self, manifest: Manifest) -> Trouble | None:
-        """Quota, policy or webhook: the API server takes no further pod."""
-        return refused_pod(condition(manifest, "ReplicaFailure"))
 
 
 DEPLOYMENT = DeploymentKind()

@@ -11,9 +11,10 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.other_kinds import ForeignKind
+from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 
-KINDS: Final[Mapping[Resource, WorkloadKind]] = {kind.resource: kind for kind in (DEPLOYMENT,)}
+KINDS: Final[Mapping[Resource, WorkloadKind]] = {kind.resource: kind for kind in (DEPLOYMENT, STATEFUL_SET)}
 MAKERS: Final = frozenset(maker for kind in KINDS.values() for maker in kind.makers)
 """Kinds of the objects between workloads and their pods."""
 POD_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.pod_labels)

@@ -14,7 +14,6 @@ from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.object_facts import owner_of, owner_uid, true_since
 from breakeven_operator.workloads.presence import deletion, is_finished
-from breakeven_operator.workloads.trouble import Trouble
 from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
 
 # Fields that the API server, the scheduler and controllers put into a pod, and volumes of its account's token.
@@ -39,36 +38,31 @@ class ForeignKind(WorkloadKind):
     """
 
     rolled = False
-    pod_name = "(.+)()"
+    # Names of its pods follow the grammar of whatever made them, or none.
+    pod_name, siblings = "(.+)", "(.+)"
+    without_loss = "ask for that at its own controller"
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
 
-    def revisions(self, manifest: Manifest, makers: Iterable[Manifest]) -> Sequence[str]:
-        """The newest maker first; the workload itself if it makes its pods."""
+    def newest_revision(self, manifest: Manifest, makers: Iterable[Manifest]) -> str:
+        """Name of the newest maker; the workload's own if it makes its pods itself."""
         own = [one for one in makers if owner_uid(one) == manifest["metadata"]["uid"]]
-        newest_first = sorted(own, key=_created, reverse=True)
-        return [one["metadata"]["uid"] for one in newest_first] or [manifest["metadata"]["uid"]]
+        return str(max(own, key=_created, default=manifest)["metadata"]["name"])
 
     def revision_of(self, pod: Manifest) -> str:
-        """Uid of what made it."""
-        return owner_uid(pod)
+        """Name of what made it."""
+        return str(owner_of(pod).get("name", ""))
 
     def counts(self, manifest: Manifest) -> PodCounts:
-        """The pods that are there: nobody tells how many are wanted."""
+        """The pods that are there: nobody says how many are wanted."""
         status = manifest["status"]
-        total = int(status["replicas"])
-        return PodCounts(
-            total, total, total, int(status["readyReplicas"]), int(status["readyReplicas"]), False
-        )
+        total, ready = int(status["replicas"]), int(status["readyReplicas"])
+        return PodCounts(total, total, total, ready, ready)
 
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:  # noqa: ARG002 - as WorkloadKind has it
         """That of a workload that takes one pod away at a time: no better one is known."""
         return Strategy(0, min(1, desired))
-
-    def trouble(self, manifest: Manifest) -> Trouble | None:  # noqa: ARG002 - as WorkloadKind has it
-        """None: only its pods tell."""
-        return None
 
 
 class OwnedPods(NamedTuple):

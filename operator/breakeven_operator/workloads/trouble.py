@@ -167,6 +167,13 @@ def warning_of(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> s
     return f"{newest['reason']}: {_note(newest)}" if newest is not None else ""
 
 
+def refusal_of(events: Iterable[Mapping[str, Any]]) -> str:
+    """The words of a controller's own events about a pod that the API server refuses; empty if it has made one since."""
+    failed = [one for one in events if one.get("reason") in {"FailedCreate", "SuccessfulCreate"}]
+    newest = max(failed, key=_event_time, default={})
+    return _note(newest) if newest.get("reason") == "FailedCreate" else ""
+
+
 def _note(event: Mapping[str, Any]) -> str:
     return str(event.get("note") or event.get("message") or "it does not say why")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -13,7 +13,7 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify
-from breakeven_operator.workloads.object_facts import owner_of, parse_time, true_since
+from breakeven_operator.workloads.object_facts import owner_of, owner_uid, parse_time, true_since
 from breakeven_operator.workloads.podstatus import container as container_status
 from breakeven_operator.workloads.presence import is_finished, is_lost
 from breakeven_operator.workloads.served_engine import ServedEngine
@@ -41,7 +41,7 @@ class PodState:
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
         value: the arm's annotation on the pod; None if absent.
         trouble: why it is not Ready, in the cluster's words; None if it is, or is on its way.
-        replica_set: name of the object that made it.
+        revision: name of the revision of the template that it was made of.
         created: when it was made.
         crashes: how often its engine ended by itself and was started again. crashed: when it last did.
     """
@@ -56,7 +56,7 @@ class PodState:
     image_id: str
     value: str | None
     trouble: Trouble | None = None
-    replica_set: str = ""
+    revision: str = ""
     created: datetime | None = None
     crashes: int = 0
     crashed: datetime | None = None
@@ -81,6 +81,7 @@ class Workload:
         manifest: the object as the API server returned it.
         template: its pod template. engine: the container that runs vLLM; None if none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
+        held: why its controller would not roll a change to all pods, as a sentence with the way out; None if it would.
         value: the arm's annotation in the pod template; None if absent.
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
@@ -89,6 +90,7 @@ class Workload:
         owner: kind and name of a controller that owns it; None if nobody does.
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
+        refusal: what its events say about a pod that the API server refuses; empty: nothing.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """
@@ -105,7 +107,7 @@ class Workload:
     updated: int
     ready: int
     available: int
-    paused: bool
+    held: str | None
     max_surge: int
     max_unavailable: int
     value: str | None
@@ -118,6 +120,7 @@ class Workload:
     gpu_products: tuple[str, ...]
     gpu_hint: str | None
     lost: tuple[PodState, ...] = ()
+    refusal: str = ""
 
     @property
     def title(self) -> str:
@@ -169,7 +172,7 @@ class Workload:
     def trouble(self) -> Trouble | None:
         """The trouble that keeps the pods of the newest template from coming; None if the cluster names none."""
         found = [pod.trouble for pod in self.pods if pod.coming and pod.trouble is not None]
-        refused = self.kind.trouble(self.manifest) if self.updated < self.desired else None
+        refused = self.kind.trouble(self.manifest, self.refusal) if self.updated < self.desired else None
         return worst([*found, refused] if refused is not None else found)
 
     @property
@@ -181,17 +184,44 @@ class Workload:
         where = f" on node {first.node}" if first.node else ""
         return f"; pod {first.name}{where} is lost and does not go{f', and {more} more' if more else ''}"
 
+    def blocked_words(self, *, in_vain: bool = False) -> str:
+        """The old pods for which its controller waits, and the command that ends it, as the end of a sentence; empty without any.
+
+        A controller that goes on when all pods are Ready waits for a broken pod too, of which the template asks no more.
+
+        Args:
+            in_vain: old pods that are not Ready have had their time; otherwise those alone whose trouble the cluster names.
+        """
+        if self.observed_generation < self.generation or not self.kind.waits_for_ready(self.manifest):
+            return ""
+        names = [
+            pod.name
+            for pod in self.pods
+            if not pod.current
+            and not pod.ready
+            and not pod.terminating
+            and (in_vain or pod.trouble is not None)
+        ]
+        if not names:
+            return ""
+        found = next(pod.trouble for pod in self.pods if pod.name == names[0])
+        return (
+            f"; its controller replaces no pod while {names[0]} of an older template is not Ready"
+            f"{f' ({found.message})' if found is not None else ''}, so delete it: "
+            f"kubectl delete pod {' '.join(names)} --namespace {self.ref.namespace}"
+        )
+
     @property
     def serving(self) -> tuple[PodState, ...]:
         """Ready pods of the newest template."""
         return tuple(pod for pod in self.pods if pod.current and pod.ready)
 
     @property
-    def newest_replica_set(self) -> str | None:
-        """Name of what made the pods that run the template as it stands; None before the first of them exists."""
+    def newest_revision(self) -> str | None:
+        """Name of the revision of the template as it stands; None before the first pod of it exists."""
         if self.observed_generation < self.generation:
             return None
-        return next((pod.replica_set for pod in self.pods if pod.current and pod.replica_set), None)
+        return next((pod.revision for pod in self.pods if pod.current and pod.revision), None)
 
     @property
     def identifiable(self) -> bool:
@@ -223,7 +253,7 @@ class NearbyObjects:
         pods: pods of its namespace; those of others are skipped.
         node_labels: labels by node name.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        warnings: what events say of pods that have a node and no container, by uid.
+        warnings: what events say of pods that have a node and no container, and of the workload, by uid.
     """
 
     makers: Iterable[Manifest] = ()
@@ -253,9 +283,10 @@ def observe(
         now: time of the observation.
     """
     meta = manifest["metadata"]
-    template = kind.template(manifest)
+    template, makers = kind.template(manifest), tuple(around.makers)
     engine = ServedEngine.of(template, container_name)
-    pods, lost = _pods(kind, kind.revisions(manifest, around.makers), engine, around, now)
+    newest = kind.newest_revision(manifest, makers)
+    pods, lost = _pods(kind, kind.owners(manifest, makers), newest, engine, around, now)
     counts = kind.counts(manifest)
     surge, unavailable = kind.strategy(manifest, counts.desired)
     written, writer = _last_write(meta)
@@ -271,6 +302,7 @@ def observe(
         generation=int(meta.get("generation", 0)),
         observed_generation=int((manifest.get("status") or {}).get("observedGeneration", 0)),
         **counts._asdict(),
+        held=kind.held(manifest),
         max_surge=surge,
         max_unavailable=unavailable,
         value=kind.value_of(manifest),
@@ -283,29 +315,33 @@ def observe(
         gpu_products=tuple(sorted(product for product in products if product)),
         gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
         lost=lost,
+        refusal=around.warnings.get(meta["uid"], ""),
     )
 
 
 def _pods(
     kind: WorkloadKind,
-    revisions: Sequence[str],
+    owners: Collection[str],
+    newest: str,
     engine: ServedEngine | None,
     around: NearbyObjects,
     now: datetime,
 ) -> tuple[tuple[PodState, ...], tuple[PodState, ...]]:
-    """The workload's pods by name, and those of them that are listed and gone. The first revision is the newest."""
+    """The workload's pods by name, and those of them that are listed and gone."""
     name = engine.name if engine is not None else ""
     devices = engine.devices.resources if engine is not None else ()
     listed = sorted(
-        (pod for pod in around.pods if kind.revision_of(pod) in revisions and not is_finished(pod)),
+        (pod for pod in around.pods if owner_uid(pod) in owners and not is_finished(pod)),
         key=lambda pod: str(pod["metadata"]["name"]),
     )
     states: list[PodState] = []
     lost: list[PodState] = []
     for pod in listed:
         warning = around.warnings.get(pod["metadata"]["uid"], "")
-        current = kind.revision_of(pod) == revisions[0]
-        state = _pod(pod, current=current, container=name, devices=devices, warning=warning)
+        revision = kind.revision_of(pod)
+        state = _pod(
+            pod, revision, current=revision == newest, container=name, devices=devices, warning=warning
+        )
         (lost if is_lost(pod, around.lost_nodes, now) else states).append(state)
     return tuple(states), tuple(lost)
 
@@ -351,7 +387,9 @@ def _last_write(meta: Mapping[str, Any]) -> _Write:
     return max(entries, default=_Write("", ""))
 
 
-def _pod(pod: Manifest, *, current: bool, container: str, devices: Collection[str], warning: str) -> PodState:
+def _pod(
+    pod: Manifest, revision: str, *, current: bool, container: str, devices: Collection[str], warning: str
+) -> PodState:
     meta, spec = pod["metadata"], pod.get("spec") or {}
     ready_since, start = true_since(pod, "Ready"), true_since(pod, "PodScheduled")
     engine = container_status(pod, container)
@@ -373,7 +411,7 @@ def _pod(pod: Manifest, *, current: bool, container: str, devices: Collection[st
         image_id=str(engine.get("imageID", "")),
         value=(meta.get("annotations") or {}).get(ANNOTATION),
         trouble=trouble_of(pod, devices, warning) if ready_since is None else None,
-        replica_set=str(owner_of(pod).get("name", "")),
+        revision=revision,
         created=parse_time(meta.get("creationTimestamp")),
         crashes=int(engine.get("restartCount", 0)),
         # An engine that was asked to stop, and did, has not crashed.

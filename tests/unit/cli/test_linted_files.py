@@ -128,7 +128,6 @@ def test_the_pod_template_is_found_and_its_lines_are_named_in_the_files_own_term
 LEADER = "spec.leaderWorkerTemplate.leaderTemplate"
 WORKER = "spec.leaderWorkerTemplate.workerTemplate"
 UNMANAGED = {
-    "StatefulSet": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "Rollout": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "DaemonSet": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "FleetOfOurs": (f"spec: {{template: {{spec: {SPEC}}}}}", {"spec.template.spec.containers[vllm]": "spec.template.metadata.annotations"}),
@@ -156,12 +155,53 @@ def test_another_kind_gets_its_lines_and_is_refused_by_name_after_them(kind, tmp
     found, refusal = linted(f"kind: {kind}\nmetadata: {{name: chat}}\n{spec}", tmp_path)
     assert f"{kind}/chat" in refusal
     assert refusal.endswith(
-        "expected an apps/v1 Deployment (other kinds that own their pods are not managed)"
+        "expected an apps/v1 Deployment or StatefulSet (other kinds that own their pods are not managed)"
     )
     for one, (path, reached) in zip(found["deployments"], expected.items(), strict=True):
         assert [change["path"] for change in one["opt_in"]["add"]] == [f"{path}.env", f"{path}.args"]
         assert any(f"the annotation would go to {reached}" in line for line in one["warnings"])
         assert not one["ok"]
+
+
+def of_stateful_set(tmp_path, text, version="apps/v1"):
+    document = f"apiVersion: {version}\nkind: StatefulSet\nmetadata: {{name: chat}}\nspec: {{{text}template: {{spec: {SPEC}}}}}"
+    found, refusal = linted(document, tmp_path)
+    (one,) = found["deployments"]
+    return one, refusal
+
+
+def test_a_stateful_set_is_one_that_the_operator_rolls(tmp_path):
+    one, refusal = of_stateful_set(tmp_path, "")
+    assert refusal == ""
+    assert [change["path"] for change in one["opt_in"]["add"]] == [
+        "containers[vllm].env",
+        "containers[vllm].args",
+    ]
+    assert not any("does not manage this kind" in line or "surge" in line for line in one["warnings"])
+    # OpenKruise has a kind of the same name.
+    _, refusal = of_stateful_set(tmp_path, "", version="apps.kruise.io/v1beta1")
+    assert "StatefulSet/chat" in refusal
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("{type: OnDelete}", "StatefulSet/chat has updateStrategy OnDelete"),
+        ("{rollingUpdate: {partition: 2}}", "StatefulSet/chat has partition 2"),
+        ("{rollingUpdate: {partition: 0, maxUnavailable: 50%}}", None),
+    ],
+)
+def test_a_stateful_set_that_keeps_old_pods_is_warned_about(strategy, said, tmp_path):
+    one, _ = of_stateful_set(tmp_path, f"updateStrategy: {strategy}, ")
+    found = [line for line in one["warnings"] if line.startswith("StatefulSet/chat has ")]
+    assert [line.startswith(str(said)) for line in found] == ([True] if said else [])
+
+
+def test_volumes_of_each_pods_own_are_told_to_be_empty_in_a_calibration(tmp_path):
+    one, _ = of_stateful_set(tmp_path, "volumeClaimTemplates: [{metadata: {name: cache}, spec: {}}], ")
+    assert any("in place of the volumeClaimTemplate cache" in note for note in one["notes"])
+    one, _ = of_stateful_set(tmp_path, "")
+    assert not any("volumeClaimTemplate" in note for note in one["notes"])
 
 
 def test_what_kserve_fills_in_is_no_helm_template(tmp_path):
@@ -261,7 +301,7 @@ def test_a_file_of_objects_that_run_nothing_is_refused_by_their_names(tmp_path):
     _, refusal = linted(
         "kind: Service\nmetadata: {name: a}\n---\nkind: Secret\nmetadata: {name: b}", tmp_path
     )
-    assert "no Deployment in it, only Service/a, Secret/b; expected an apps/v1 Deployment" in refusal
+    assert "no Deployment or StatefulSet in it, only Service/a, Secret/b; expected one of apps/v1" in refusal
 
 
 def test_a_named_container_is_linted_where_it_is_and_the_rest_passed_over(tmp_path):
@@ -290,6 +330,9 @@ HOSTILE = {
     "a kind that is a list": "kind: [Deployment]\nspec: {template: {spec: {containers: []}}}",
     "a name that is an object": "kind: Deployment\nmetadata: {name: {a: 1}}",
     "no metadata at all": "kind: StatefulSet\nspec: {template: {spec: {containers: [{}]}}}",
+    "a partition that is a text": f"kind: StatefulSet\nmetadata: {{name: a}}\nspec: {{updateStrategy: {{rollingUpdate: {{partition: '%'}}}}, template: {{spec: {SPEC}}}}}",
+    "no number of unavailable pods": f"kind: StatefulSet\nmetadata: {{name: a}}\nspec: {{updateStrategy: {{rollingUpdate: {{maxUnavailable: '%'}}}}, template: {{spec: {SPEC}}}}}",
+    "claim templates that are texts": f"kind: StatefulSet\nmetadata: {{name: a}}\nspec: {{volumeClaimTemplates: [a], template: {{spec: {SPEC}}}}}",
     "a spec that is a number": "kind: LeaderWorkerSet\nmetadata: {name: a}\nspec: 7",
     "roles that are numbers": "kind: DisaggregatedSet\nmetadata: {name: a}\nspec: {roles: [7]}",
     "a predictor that is a list": "kind: InferenceService\nmetadata: {name: a}\nspec: {predictor: []}",

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 OPERATOR = ROOT / "operator/breakeven_operator"
-# The kind itself, its address, the CRD's word for it, and remedies that people read.
-NAMES_A_DEPLOYMENT = {
-    "cluster_reasons.py",
-    "kinds.py",
-    "resources/speculativeservice.py",
-    "workloads/deployment.py",
-}
+# Its address and the CRD's word for it, beside the file of the kind itself.
+NAMES_A_KIND = {"kinds.py", "resources/speculativeservice.py"}
 # All of a kind is known by the kind itself and by the table of kinds.
 KNOWS_THE_KIND = {"workloads/known.py"}
 READS_FLAGS = {"workloads/served_engine.py"}
@@ -28,12 +25,21 @@ def files_with(pattern: str) -> set[str]:
     }
 
 
-def test_files_that_name_a_deployment():
-    assert files_with(r"Deployment|DEPLOYMENT") - KNOWS_THE_KIND <= NAMES_A_DEPLOYMENT
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        ("Deployment|DEPLOYMENT", "workloads/deployment.py"),
+        ("StatefulSet|STATEFUL_?SET", "workloads/stateful_set.py"),
+    ],
+)
+def test_files_that_name_a_kind(words, file):
+    assert files_with(words) - KNOWS_THE_KIND <= NAMES_A_KIND | {file}
 
 
 def test_files_that_import_a_kind():
-    assert files_with(r"from breakeven_operator\.workloads\.deployment import") <= KNOWS_THE_KIND
+    assert (
+        files_with(r"from breakeven_operator\.workloads\.(deployment|stateful_set) import") <= KNOWS_THE_KIND
+    )
 
 
 def test_files_that_read_flags():

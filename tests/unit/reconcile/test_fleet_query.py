@@ -19,6 +19,7 @@ from breakeven_operator.reconcile.fleet_query import (
     sums_query,
 )
 from breakeven_operator.reconcile.latency_metrics import latency_query
+from breakeven_operator.workloads.known import KINDS
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
@@ -76,8 +77,8 @@ def test_any_of_matches_these_texts_and_no_others(values, other):
 def test_one_query_holds_every_statistic_and_only_whole_seconds():
     query = fleet_query(["b", "a"], [], 300, 120)
     named = re.findall(r'"stat","(\w+)","",""', query)
-    # One more puts the siblings' label on.
-    assert len(named) == len(set(named)) == query.count("label_replace(") - 1 == 25
+    # One more for each kind puts the siblings' label on.
+    assert len(named) == len(set(named)) == query.count("label_replace(") - len(KINDS) == 25
     assert 'namespace=~"a|b"' in query
     assert "[300s]" in query
     assert query.isascii()

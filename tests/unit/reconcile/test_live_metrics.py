@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -200,6 +201,25 @@ def test_a_young_pod_is_divided_by_its_own_age():
     live = read_service(read_fleet(series("a", STATS)), watched, MetricsSource(), NO_LIMITS, NOW)
     assert live.figures is not None
     assert live.figures.rps == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("keep_names", "first_seen_s", "usable"), [
+    (True, 400.0, False), (True, 200.0, True), (False, 400.0, True),
+])  # fmt: skip
+def test_a_pod_has_no_figures_while_its_name_still_shows_those_of_the_pod_before(
+    keep_names, first_seen_s, usable
+):
+    """Made 300 s ago: what was seen earlier is of the pod that it replaced."""
+    made = replace(pod("chat-0", age_s=280.0), created=NOW - timedelta(seconds=300))
+    watched = WatchedPods("llm", "chat", [made], frozenset({"chat-0"}), keep_names=keep_names)
+    found = series("chat-0", STATS | {"first_seen_s": NOW.timestamp() - first_seen_s})
+    # Series of an arm that has drafts end with the pod that had it.
+    found += series("chat-0", {"ended": 1.0}) if not usable else []
+    live = read_service(read_fleet(found), watched, MetricsSource(), NO_LIMITS, NOW)
+    assert live.usable is usable
+    if not usable:
+        assert live.reason == "TooFewRequests"
+        assert "pod chat-0 begin with those of the pod that it replaced" in live.message
 
 
 def test_a_pod_that_prometheus_found_late_is_divided_by_the_time_it_was_watched():

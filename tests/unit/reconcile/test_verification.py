@@ -147,7 +147,7 @@ def context(*, windows=1.0, reason="GainAboveThreshold", phase=RolloutPhase.CONF
 
 
 def without(reading):
-    return RollEvidence(reading, "llm", "chat", None, Conditions(), WINDOW_S)
+    return RollEvidence(reading, WORKLOAD, "chat", None, Conditions(), WINDOW_S)
 
 
 def test_a_roll_without_figures_ends_unmeasured_after_six_windows_and_says_why():
@@ -204,7 +204,7 @@ def series(pod, *, every_s=60.0, first=0, count=20, n_each=100.0, latency_s=1.0,
 
 
 def blocks(*samples):
-    rolled = RolledPods.of(context(windows=1.0).rollout, "llm", "chat")
+    rolled = RolledPods.of(context(windows=1.0).rollout, WORKLOAD, "chat")
     return both_arms(read_roll([one for pod in samples for one in pod]), rolled)
 
 
@@ -257,7 +257,7 @@ def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measu
     profile = Profile.from_json(profile_json())
     reading = read_roll([*series(OLD), *series(NEW, first=12)])
     entry = SimpleNamespace(name="chat-p1", profile=profile)
-    evidence = RollEvidence(reading, "llm", "chat", entry, Conditions(), WINDOW_S)
+    evidence = RollEvidence(reading, WORKLOAD, "chat", entry, Conditions(), WINDOW_S)
 
     def lawful(rps):
         return profile.compare(EAGLE, NO_SPECULATION, rps=rps).speedup
@@ -274,7 +274,7 @@ def test_a_promise_under_bursts_is_moved_by_the_laws_of_bursts():
     reading = read_roll([*series(OLD), *series(NEW, first=12)])
     entry = SimpleNamespace(name="chat-p1", profile=profile)
     conditions = Conditions(dispersion=9.0)
-    evidence = RollEvidence(reading, "llm", "chat", entry, conditions, WINDOW_S)
+    evidence = RollEvidence(reading, WORKLOAD, "chat", entry, conditions, WINDOW_S)
     found = so_far(context(predicted_speedup=1.3, load_rps=6.0).rollout, evidence)
 
     def lawful(rps):

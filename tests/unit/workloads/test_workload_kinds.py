@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.fleet_query import SIBLINGS, siblings_of, with_siblings, workload_of
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.deployment import DEPLOYMENT, DeploymentKind
 from breakeven_operator.workloads.known import KINDS, kind_of, target_of
-from breakeven_operator.workloads.workload import NearbyObjects, observe
-from fakes.fleet_world import SERVICE, TARGET
-
-NOW = datetime(2026, 11, 25, tzinfo=UTC)
+from fakes.fleet_world import SERVICE
+from fakes.held_series import SeriesStore
+from fakes.promql_evaluation import evaluate
 
 
 class Deeper(DeploymentKind):
     """A kind whose template stands where LeaderWorkerSets have theirs."""
 
     template_at = ("spec", "leaderWorkerTemplate", "workerTemplate")
-
-
-class Stateful(DeploymentKind):
-    """A kind that makes its pods itself, and tells their revision by a label."""
-
-    makers: ClassVar[Any] = ()
-    pod_labels = ("controller-revision-hash",)
-
-    def revisions(self, manifest: Manifest, makers: Iterable[Manifest]) -> Sequence[str]:
-        return [manifest["status"]["updateRevision"], manifest["status"]["currentRevision"]]
-
-    def revision_of(self, pod: Manifest) -> str:
-        return str(pod["metadata"]["labels"]["controller-revision-hash"])
 
 
 KINDS_AND_PATHS = [
@@ -83,7 +67,46 @@ def test_the_word_of_the_crd_leads_to_the_kind() -> None:
     )
     assert kind_of(service.spec.target_ref) is DEPLOYMENT
     assert str(target_of(service)) == "Deployment/llm/chat-vllm"
-    assert list(KINDS) == [DEPLOYMENT.resource]
+
+
+def test_the_crd_names_the_kinds_that_are_rolled_and_every_other_is_looked_at() -> None:
+    said = str(TargetReference.model_fields["kind"].description)
+    assert all(f"{resource.kind}s" in said for resource in KINDS)
+    assert all(kind.rolled for kind in KINDS.values())
+    other = kind_of(TargetReference(api_version="apps.kruise.io/v1alpha1", kind="CloneSet", name="chat"))
+    assert (other.rolled, other.resource.api_version) == (False, "apps.kruise.io/v1alpha1")
+
+
+@pytest.mark.parametrize(
+    ("pod", "workload"),
+    [
+        ("chat-7d9f8b6c5d-x2b4c", "Deployment chat"),
+        ("chat-0", "StatefulSet chat"),
+        ("model-chat-5d9f8-1a", ""),
+    ],
+)
+def test_a_pods_name_says_whose_series_it_has(pod: str, workload: str) -> None:
+    assert workload_of(pod) == workload
+
+
+@pytest.mark.parametrize(
+    ("pod", "siblings"),
+    [
+        ("chat-7d9f8b6c5d-x2b4c", "chat-7d9f8b6c5d-"),
+        ("chat-7d9f8b6c5d-24567", "chat-7d9f8b6c5d-"),
+        ("chat-0", "chat-"),
+        ("chat-1234", "chat-"),
+        ("x", ""),
+    ],
+)
+def test_siblings_have_the_beginning_of_their_names_in_common_in_python_and_in_promql(
+    pod: str, siblings: str
+) -> None:
+    assert siblings_of(pod) == siblings
+    store = SeriesStore()
+    store.add("up", {"pod": pod}, 0.0, 1.0)
+    (found,) = evaluate(store, with_siblings("up"), 0.0)
+    assert found.labels.get(SIBLINGS, "") == siblings
 
 
 @pytest.mark.parametrize(
@@ -100,17 +123,3 @@ def test_the_word_of_the_crd_leads_to_the_kind() -> None:
 def test_a_pod_of_the_past_is_known_by_its_name(pod: str, workload: str | None) -> None:
     found = re.fullmatch(DEPLOYMENT.pod_name, pod)
     assert ("".join(filter(None, found.groups())) if found else None) == workload
-
-
-def test_pods_of_a_kind_that_makes_them_itself_are_told_apart_by_their_label() -> None:
-    target = copy.deepcopy(TARGET)
-    target["metadata"]["uid"] = "s"
-    target["status"] = {"updateRevision": "chat-new", "currentRevision": "chat-old"}
-    pods = [
-        {"metadata": {"name": name, "uid": name, "labels": {"controller-revision-hash": revision}}}
-        for name, revision in (("chat-0", "chat-old"), ("chat-1", "chat-new"), ("web-0", "web-1"))
-    ]
-    found = observe(
-        Stateful(), target, NearbyObjects(pods=pods), container_name=None, gpu_label="gpu", now=NOW
-    )
-    assert [(pod.name, pod.current) for pod in found.pods] == [("chat-0", False), ("chat-1", True)]

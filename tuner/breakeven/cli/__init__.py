@@ -33,7 +33,7 @@ COMMANDS: dict[str, _Entry] = {
     "simulate": _Entry("breakeven.cli.simulate", "Replay a trace against policies."),
     "calibrate": _Entry("breakeven.cli.calibrate", "Sweep one running engine and append its points."),
     "report": _Entry("breakeven.cli.report", "One self-contained HTML page (and PNGs) of a profile."),
-    "lint": _Entry("breakeven.cli.lint", "Lines a Deployment needs for opt-in and draining."),
+    "lint": _Entry("breakeven.cli.lint", "Lines a manifest needs for opt-in and draining."),
     "doctor": _Entry("breakeven.cli.doctor", "Does speculation pay right now, and if not, why."),
     "engine-sim": _Entry("breakeven.cli.engine_sim", "The simulated vLLM: its flags, API and metrics."),
 }

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 _MOST_CHARACTERS = 4 << 20
 _MOST_NAMED = 12
+_EXPECTED = "an apps/v1 Deployment or StatefulSet (other kinds that own their pods are not managed)"
 
 
-@click.command("lint", short_help="Lines a Deployment needs for opt-in and draining.")
+@click.command("lint", short_help="Lines a manifest needs for opt-in and draining.")
 @click.argument("manifest", type=InputFile(dash=True))
 @click.option("--container", help="The container that runs vLLM; default: those that say so.")
 @click.option("--check", is_flag=True, help="Exit 1 when anything is missing (for CI).")
@@ -41,8 +42,8 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     over by name.
 
     A script in `command` or `args` is read and never run. The file of `--config` and a mounted script are read if their
-    ConfigMap is in the same file. The operator rolls Deployments only: for a file without one the lines are printed, and
-    then the file is refused.
+    ConfigMap is in the same file. The operator rolls Deployments and StatefulSets: for a file without one the lines are
+    printed, and then the file is refused.
 
     \b
     Example:
@@ -71,7 +72,7 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
         raise InputError(
             str(manifest),
             _named([*titles]),
-            "an apps/v1 Deployment (other kinds that own their pods are not managed)",
+            _EXPECTED,
         )
     if check and not all(finding.ok for finding in findings):
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
@@ -106,26 +107,25 @@ def _examined(manifest: Path, container: str | None) -> tuple[list[Examination],
 def _nothing(manifest: Path, passed: list[PassedOver]) -> InputError:
     """The refusal of a file without an engine: everything in it by name, with the reason."""
     if not passed:
-        return InputError(str(manifest), "no Deployment in it", "at least one apps/v1 Deployment")
-    from breakeven.serving.template import MANAGED
+        return InputError(str(manifest), "no Deployment or StatefulSet in it", "at least one of apps/v1")
+    from breakeven.serving.rolling import STRATEGIES
 
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
     titles = [one.title for one in passed]
-    if (reasons and all(title.startswith(f"{MANAGED}/") for title in titles)) or len(reasons) == len(
-        titles
-    ) == 1:
+    managed = all(title.partition("/")[0] in STRATEGIES for title in titles)
+    if (reasons and managed) or len(reasons) == len(titles) == 1:
         return InputError(str(manifest), _named(reasons), "a container that runs vLLM (or --container NAME)")
     if not reasons:
         return InputError(
             str(manifest),
-            f"no Deployment in it, only {_named(titles)}",
-            "an apps/v1 Deployment that runs vLLM",
+            f"no Deployment or StatefulSet in it, only {_named(titles)}",
+            "one of apps/v1 that runs vLLM",
         )
     others = [f"{one.title} ({one.why})" if one.why else one.title for one in passed]
     return InputError(
         str(manifest),
         _named(others),
-        "an apps/v1 Deployment (other kinds that own their pods are not managed)",
+        _EXPECTED,
     )
 
 

@@ -446,7 +446,7 @@ class LintedDeployment(JsonResult):
     deployment: str
     container: str | None
     ok: bool
-    """Name of the Deployment, the container that runs vLLM, whether nothing is missing."""
+    """Name of the object, the container that runs vLLM, whether nothing is missing."""
     opt_in: _OptInFindings
     """Lines to add to and remove from the manifest, or why the operator cannot manage it."""
     drain: _DrainFindings

@@ -29,10 +29,10 @@ from breakeven.serving.pod_templates import (
     Neighbours,
     is_helm_template,
 )
-from breakeven.serving.rolling import strategy
+from breakeven.serving.rolling import STRATEGIES, held_back
 from breakeven.serving.script_opt_in import opt_in_of
 from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
-from breakeven.serving.template import MANAGED, PassedOver, PodTemplate
+from breakeven.serving.template import PassedOver, PodTemplate
 from breakeven.serving.vllm_flags import flags
 from breakeven.serving.vllm_versions import (
     LAST_OF_FIRST_GENERATION,
@@ -152,6 +152,7 @@ def _examine(
         (
             refused_requests.note(version_of(str(container.get("image", "")))),
             *_notes(template, container, start, alone=alone),
+            *_copied(template),
             *_unknown_lengths(stopping, start, _config(template, start)),
             *unknown,
         ),
@@ -198,12 +199,25 @@ def _warnings(template: PodTemplate, container: Mapping[str, Any], start: Engine
     yield from _ignored_files(container, named)
     yield from _flags_with_spaces(container, named, start)
     yield from _scraped(template, start)
-    if not image and not _is_preset(template, container) and template.kind == MANAGED:
+    if not image and not _is_preset(template, container) and template.kind in STRATEGIES:
         yield f"{template.title}: no image: {PATCH}, because the rest of it is not seen here"
+    if (held := held_back(template.rolling)) is not None:
+        yield f"{template.title} {held}"
     if not template.managed:
         yield (
-            f"{template.title}: the operator rolls apps/v1 Deployments and does not manage this kind; the annotation would go "
+            f"{template.title}: the operator rolls apps/v1 Deployments and StatefulSets and does not manage this kind; the annotation would go "
             f"to {template.annotations_path or 'no place that reaches its pods'}"
+        )
+
+
+def _copied(template: PodTemplate) -> Iterator[str]:
+    """The volumes that a calibration's pod cannot share with the pods that it is a copy of."""
+    claims = template.rolling.get("volumeClaimTemplates") or []
+    names = ", ".join(str((claim.get("metadata") or {}).get("name", "?")) for claim in claims[:8])
+    if names:
+        yield (
+            f"a calibration's pod gets a new, empty volume in place of the volumeClaimTemplate {names}: its engine loads again "
+            "what the pods keep there; a ReadOnlyMany volume for the model saves that"
         )
 
 
@@ -268,7 +282,7 @@ def _volumes(
 ) -> tuple[Sequence[str], Sequence[str]]:
     """The claims that a pod which a roll adds would wait for in vain; where they are not known, the claims to look at."""
     spec, pod_spec = template.rolling, template.pod_spec
-    if template.kind != MANAGED:
+    if not template.managed or template.kind not in STRATEGIES:
         return (), ()
     try:
         desired = int(spec.get("replicas", 1))
@@ -276,12 +290,13 @@ def _volumes(
         raise InputError(
             f"{template.where}: spec.replicas", str(spec["replicas"]), "a number of pods"
         ) from None
+    field = "updateStrategy" if "updateStrategy" in spec else "strategy"
     try:
-        surge = strategy(spec, desired).max_surge
+        surge = STRATEGIES[template.kind](spec, desired).max_surge
     except (ValueError, OverflowError):
         raise InputError(
-            f"{template.where}: spec.strategy.rollingUpdate",
-            str(spec["strategy"]["rollingUpdate"]),
+            f"{template.where}: spec.{field}.rollingUpdate",
+            str(spec[field]["rollingUpdate"]),
             "numbers of pods or percentages",
         ) from None
     if surge == 0:

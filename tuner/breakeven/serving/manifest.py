@@ -30,8 +30,10 @@ POD_SPEC: dict[str, Any] = {
 ROLLING: dict[str, Any] = {
     "replicas": (int, float),
     "strategy": {"type": str, "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)}},
+    "updateStrategy": {"type": str, "rollingUpdate": {"partition": int, "maxUnavailable": (int, str)}},
+    "volumeClaimTemplates": [{"metadata": {"name": str}}],
 }
-"""The types of what a Deployment's spec says about rolls."""
+"""The types of what the spec of a Deployment or a StatefulSet says about rolls."""
 _CLAIM = {"metadata": {"name": str, "namespace": str}, "spec": {"accessModes": _WORDS}}
 
 

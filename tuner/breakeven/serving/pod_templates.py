@@ -15,7 +15,8 @@ from breakeven.errors import InputError
 from breakeven.serving.chart_values import CHARTS
 from breakeven.serving.manifest import CONTAINER, POD_SPEC, ROLLING, checked, checked_claim
 from breakeven.serving.opt_in import Places
-from breakeven.serving.template import MANAGED, MOST_OBJECTS, PassedOver, Path, PodTemplate, at
+from breakeven.serving.rolling import STRATEGIES
+from breakeven.serving.template import MOST_OBJECTS, PassedOver, Path, PodTemplate, at
 
 _UNKNOWN = "not read: a kind that is not known; lint the object that its controller makes"
 PATCH = "a patch; lint what `kubectl kustomize` renders"
@@ -236,11 +237,13 @@ def _template(
         spec = {**spec, "containers": [{"name": PRESET_CONTAINER}]} if at(item, ("spec", "model")) else spec
     if not spec.get("containers"):
         return None
+    # Another group's kind of that name is another kind; a part of a manifest may leave its group out.
+    managed = kind in STRATEGIES and str(item.get("apiVersion") or "apps/v1").startswith("apps/")
     own = kind in {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout"}
     return PodTemplate(
         kind, name, where, annotations, ".".join(annotations_path), spec,
-        inside="" if own else inside, managed=kind == MANAGED, places=places,
-        rolling=_checked_at(item, where, ("spec",), ROLLING) if kind == MANAGED else {},
+        inside="" if own else inside, managed=managed, places=places,
+        rolling=_checked_at(item, where, ("spec",), ROLLING) if managed else {},
         namespace=str((item.get("metadata") or {}).get("namespace") or ""),
     )  # fmt: skip
 

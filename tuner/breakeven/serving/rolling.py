@@ -1,14 +1,14 @@
-"""Rolls of a Deployment: the number of pods beside and instead of the old ones."""
+"""Rolls of Deployments and StatefulSets: the number of pods beside and instead of the old ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 
 class Strategy(NamedTuple):
-    """Strategy of a Deployment's rolls, in pods."""
+    """Strategy of a workload's rolls, in pods."""
 
     max_surge: int
     max_unavailable: int
@@ -29,6 +29,41 @@ def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     if surge == 0 and unavailable == 0:
         unavailable = 1  # Like the Deployment controller: with neither surge nor unavailable pods a roll could never begin.
     return Strategy(surge, unavailable)
+
+
+def ordinal_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of a StatefulSet's spec: one pod at a time, or as many as maxUnavailable says; never one more than wanted.
+
+    Raises:
+        ValueError: a number of pods is invalid.
+    """
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
+    return Strategy(0, max(1, unavailable))
+
+
+STRATEGIES: Final[Mapping[str, Callable[[Mapping[str, Any], int], Strategy]]] = {
+    "Deployment": strategy,
+    "StatefulSet": ordinal_strategy,
+}
+"""The kinds of the group apps that the operator rolls, with the strategy that a spec of each states."""
+
+
+def held_back(spec: Mapping[str, Any]) -> str | None:
+    """Why a StatefulSet's controller would leave pods on an older template, as a clause with the way out; None if it would not."""
+    found = spec.get("updateStrategy") or {}
+    if found.get("type") == "OnDelete":
+        return (
+            "has updateStrategy OnDelete, with which its controller replaces no pod by itself: set "
+            "spec.updateStrategy.type to RollingUpdate"
+        )
+    partition = int((found.get("rollingUpdate") or {}).get("partition", 0))
+    if partition > 0:
+        return (
+            f"has partition {partition}, below which pods stay on the template before: set "
+            "spec.updateStrategy.rollingUpdate.partition to 0"
+        )
+    return None
 
 
 def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:

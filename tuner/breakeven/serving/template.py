@@ -8,8 +8,6 @@ from typing import Any
 
 from breakeven.serving.opt_in import Places
 
-MANAGED = "Deployment"
-"""The one kind that the operator rolls."""
 MOST_OBJECTS = 10_000
 """Objects of a file that are looked at."""
 Path = tuple[str, ...]
@@ -26,10 +24,10 @@ class PodTemplate:
         where: file and document.
         annotations: those that reach the pods. annotations_path: where the file has them.
         pod_spec: the pod spec, as far as the file says it.
-        inside: path of the pod spec; empty for that of a Deployment.
+        inside: path of the pod spec; empty for that of a Deployment and its like.
         managed: whether the operator rolls what runs it.
         places: of a container by its name, where they are not those of a pod spec.
-        rolling: what a Deployment's spec says about rolls; empty for another kind.
+        rolling: what the spec of a managed object says about rolls; empty for another.
         namespace: of the object; empty if the file names none.
         remark: what is to be known of the place, as a sentence; empty for none.
     """

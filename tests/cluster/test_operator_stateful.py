@@ -1,0 +1,170 @@
+"""StatefulSets as targets on the real controllers: measured, rolled there and back, and an undo that a broken pod blocks."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from localcluster import GpuNode
+from operatorcluster import manifests
+from operatorcluster.stage import decision
+from operatorcluster.target_engine import A100, COSTS
+from operatorcluster.users import users
+from operatorcluster.waiting import until
+
+TROUBLED = GpuNode("a100-stateful", A100, 4)
+PODS = 2
+
+
+def managed(place, target, **changes):
+    place.apply(manifests.profile(place.stage.fingerprint), target, manifests.stateful_service(**changes))
+
+
+def pin(place, arm):
+    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
+
+
+def until_runs(place, arm, pods=PODS):
+    return place.until_service(
+        f"{pods} pods run {arm} and no roll is under way",
+        lambda status: (
+            (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": pods}]
+            and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
+            and status["target"]["readyReplicas"] == pods
+        ),
+    )
+
+
+def uids(place):
+    return {
+        pod["metadata"]["name"]: pod["metadata"]["uid"]
+        for pod in place.all("pod")
+        if pod["metadata"]["name"].startswith(f"{manifests.TARGET}-")
+    }
+
+
+def test_it_is_rolled_there_and_back_under_load_and_no_request_is_lost(place):
+    managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
+    until_runs(place, "none")
+    first = uids(place)
+    assert set(first) == {f"{manifests.TARGET}-{ordinal}" for ordinal in range(PODS)}
+    with users(place, 2.0) as outcomes:
+        until("users are served", lambda: len(outcomes) > 5)
+        pin(place, "eagle/3")
+        until_runs(place, "eagle/3")
+        there = uids(place)
+        seen = len(outcomes)
+        until("the new pods serve users", lambda: len(outcomes) > seen + 5)
+        pin(place, "none")
+        until_runs(place, "none")
+    assert len({*first.values(), *there.values(), *uids(place).values()}) == 3 * PODS
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    assert len(place.writes("statefulsets")) == 2
+    status = place.get("statefulset", manifests.TARGET)["status"]
+    assert status["currentRevision"] == status["updateRevision"]
+
+
+def test_its_pods_are_copied_and_measured(place):
+    place.apply(manifests.stateful_target(1), manifests.stateful_service(updatePolicy={"mode": "Recommend"}))
+    found = place.until_calibrated()
+    assert found["status"]["target"]["readyReplicas"] == 1
+    assert place.writes("statefulsets") == []
+
+
+@pytest.fixture(scope="module")
+def troubled(stage):
+    """A node whose engines cannot serve the arm: they end as vLLM does on such a configuration."""
+    costs = {"BREAKEVEN_SIM_COSTS": json.dumps({**COSTS, "methods": {}})}
+    stage.cluster.start_nodes([TROUBLED], agent=TROUBLED.name, environment=costs)
+    stage.cluster.kubectl("taint", "node", TROUBLED.name, "breakeven.dev/troubled=stateful:NoSchedule")
+    return TROUBLED.name
+
+
+def target_on(node, **spec):
+    target = manifests.stateful_target(PODS)
+    target["spec"] |= spec
+    pod = target["spec"]["template"]["spec"]
+    pod["nodeSelector"]["kubernetes.io/hostname"] = node
+    pod["tolerations"] = [{"key": "breakeven.dev/troubled", "value": "stateful", "effect": "NoSchedule"}]
+    return target
+
+
+def test_pods_that_are_managed_in_parallel_block_no_undo(place, troubled):
+    target = target_on(troubled, podManagementPolicy="Parallel")
+    managed(place, target, updatePolicy={"pinnedArm": "none"})
+    until_runs(place, "none")
+    with users(place, 2.0) as outcomes:
+        until("users are served", lambda: len(outcomes) > 5)
+        pin(place, "eagle/3")
+        assert place.until_event("RolledBack")
+        until_runs(place, "none")
+    assert "UndoBlocked" not in place.reasons()
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+
+
+def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(place, troubled):
+    """The controller waits for a pod that never became Ready, although the template asks no more of it."""
+    target = target_on(troubled)
+    managed(place, target, updatePolicy={"pinnedArm": "none"})
+    until_runs(place, "none")
+    before = uids(place)
+    with users(place, 2.0) as outcomes:
+        until("users are served", lambda: len(outcomes) > 5)
+        pin(place, "eagle/3")
+        found = place.until_service(
+            "the undo is blocked", lambda status: decision(status).get("reason") == "UndoBlocked"
+        )
+        until("an event says it", lambda: "UndoBlocked" in place.reasons())
+        said = re.search(
+            r"kubectl (delete pod [\w-]+) --namespace ([\w-]+)", decision(found["status"])["message"]
+        )
+        assert said is not None, decision(found["status"])
+        assert said[2] == place.name
+        assert place.get("pod", f"{manifests.TARGET}-0")["metadata"]["uid"] == before[f"{manifests.TARGET}-0"]
+        # The controller has seen the old template again, and leaves the broken pod.
+        seen = place.get("statefulset", manifests.TARGET)
+        assert seen["status"]["observedGeneration"] == seen["metadata"]["generation"]
+        broken = place.get("pod", f"{manifests.TARGET}-{PODS - 1}")["metadata"]
+        assert broken["labels"]["controller-revision-hash"] != seen["status"]["updateRevision"]
+        assert "deletionTimestamp" not in broken
+        place.kubectl(*shlex.split(said[1]))
+        until_runs(place, "none")
+        assert place.until_event("RolledBack")
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    assert place.get("specsvc", "chat")["status"]["history"][0]["result"] == "Undone"
+    assert place.writes("pods") == []
+
+
+def test_a_quota_that_refuses_the_next_pod_is_said_in_its_words(place):
+    """A StatefulSet's status does not say so: the API server is asked for the events about it."""
+    managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
+    until_runs(place, "none")
+    place.apply({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}},
+    })  # fmt: skip
+    used = ("get", "resourcequota", "few", "--output=jsonpath={.status.used.pods}")
+    until("the quota counts", lambda: place.kubectl(*used))
+    with users(place, 2.0):
+        pin(place, "eagle/3")
+        made = place.until_decided("QuotaExceeded")
+        assert "exceeded quota: few, requested: pods=1" in made["message"]
+        place.kubectl("delete", "resourcequota", "few")
+        until_runs(place, "eagle/3")
+    assert len(place.writes("statefulsets")) == 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ({"type": "OnDelete"}, "spec.updateStrategy.type to RollingUpdate"),
+        ({"rollingUpdate": {"partition": 1}}, "spec.updateStrategy.rollingUpdate.partition to 0"),
+    ],
+    ids=["OnDelete", "partition"],
+)
+def test_one_that_its_controller_would_not_roll_is_refused_with_the_way_out(place, strategy, said):
+    target = manifests.stateful_target(1)
+    target["spec"]["updateStrategy"] = strategy
+    managed(place, target, updatePolicy={"pinnedArm": "eagle/3"})
+    assert said in place.until_decided("TargetPaused")["message"]
+    assert place.writes("statefulsets") == []
