@@ -1,4 +1,4 @@
-"""Every command of docs/tutorial.md, docs/benchmarks.md and the worked example in docs/model.md prints what is shown.
+"""Every command of docs/tutorial.md, docs/benchmarks.md, docs/stacks.md and the example in docs/model.md prints what is shown.
 
 Numbers may differ by one percent, because solvers and processors round differently. A line `...` stands for any
 lines, and the sweep against the simulated engine runs on a free port. After a change that is meant to change figures,
@@ -25,7 +25,9 @@ from breakeven.points import table
 from localcluster.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-TUTORIAL, MODEL, BENCHMARKS = (ROOT / "docs" / f"{name}.md" for name in ("tutorial", "model", "benchmarks"))
+TUTORIAL, MODEL, BENCHMARKS, STACKS = (
+    ROOT / "docs" / f"{name}.md" for name in ("tutorial", "model", "benchmarks", "stacks")
+)
 RESULTS = ROOT / "tests" / "golden" / "data" / "vllm_bench_0.32.0"
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -100,7 +102,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("page", "least"), [(TUTORIAL, 12), (MODEL, 6), (BENCHMARKS, 3)], ids=["tutorial", "model", "benchmarks"]
+    ("page", "least"),
+    [(TUTORIAL, 12), (MODEL, 6), (BENCHMARKS, 3), (STACKS, 5)],
+    ids=["tutorial", "model", "benchmarks", "stacks"],
 )
 def test_what_is_asked_of_files_answers_as_shown(folder: Path, page: Path, least: int) -> None:
     asked = [step for block in blocks(page) if not needs_engine(block) for step in block]
@@ -157,3 +161,4 @@ if __name__ == "__main__":
     write(TUTORIAL)
     write(MODEL)
     write(BENCHMARKS)
+    write(STACKS)
