@@ -12,7 +12,8 @@ from collections import Counter
 
 import pytest
 
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.past.courses import POD, questions
+from breakeven.serving.engine_series import COUNTED, PREFIX, RUNNING, WAITING, EngineSeries, by_replica
 from breakeven.serving.promql import Matcher
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
@@ -49,6 +50,10 @@ INSTANT = {
     ),
     "sums": sums_query(["llm"], [], WINDOW_S, 120),
     "latencies": latency_query([NamespacedName(*one) for one in TARGETS], [], WINDOW_S),
+    **{
+        f"history's {stat}": promql
+        for stat, promql in questions(EngineSeries((), PREFIX, POD, by_replica), WINDOW_S).items()
+    },
 }
 RANGES = {
     "past": past_query(["llm"], [], 900, 300),

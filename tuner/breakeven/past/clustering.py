@@ -1,9 +1,10 @@
 """Points of the past: windows of one arm at like loads within one block of time become one row with an error.
 
 An hour of one load is not sixty measurements. Windows that follow each other share their lengths, their acceptance and
-whatever else was in the air. So rows are means over blocks of time, at most `_BLOCKS` of them per arm, and the error of a row
-comes from the scatter between hours. If days differ by more than their hours explain, an arm has one row per block: the scatter
-between its rows then holds what differs between blocks, and so do the bounds of a fit.
+whatever else was in the air. So rows are means over blocks of time, and the error of a row comes from the scatter between hours.
+Latency bends against load, so loads of one row are so much alike that a mean over them lies on the curve. If days differ by more
+than their hours explain, an arm has one row per block: the scatter between its rows then holds what differs between blocks, and
+so do the bounds of a fit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.past.pod_facts import PodKind
@@ -28,8 +30,20 @@ from breakeven.serving.plausibility import EngineLimits
 
 HOUR_S, DAY_S = 3600, 86400
 _BLOCK_LENGTHS_S = (HOUR_S, 2 * HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S)
-_BLOCKS, _ROWS = 8, 24
-"""Blocks and rows of an arm at most: the time of a fit grows with the cube of its rows."""
+_ROWS, _BLOCKS = 24, 8
+"""Rows of an arm at most, because the time of a fit grows with the cube of their number, and blocks of time."""
+
+_LOAD_STEP = 0.3
+"""Width (ln) of the loads of one row, in requests in flight and one more: a lone request and an idle engine are much the same."""
+
+_NEAR_SATURATION = 4.0
+"""Times a quiet latency from which a load is left out: its queue remembers longer (about L*L/L0) than a window shows."""
+
+_QUIET = 0.05
+"""Quantile of an arm's latencies by hour that counts as quiet."""
+
+_AROUND = 2
+"""Windows before and after over which the rate of a window is averaged to sort it by."""
 
 _FEWEST_REQUESTS = 30.0
 """Requests below which a row is left out: its mean would say little, and a fit weighs all rows in the same way."""
@@ -57,6 +71,22 @@ class Scatter:
         return self.days > 0.0
 
 
+class HourCell(NamedTuple):
+    """One hour of an arm.
+
+    Attributes:
+        day: its number since 1970.
+        requests, latency_s, inflight: figures of its windows.
+        covariates: ln of the prompt tokens, output tokens and tokens per step; 0 for what is not known.
+    """
+
+    day: int
+    requests: float
+    latency_s: float
+    inflight: float
+    covariates: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ArmPast:
     """The past of one arm.
@@ -66,12 +96,16 @@ class ArmPast:
         windows: those that count, by time.
         points: rows for a points file.
         scatter: of its hours and days; None with too few of them.
+        near_saturation: windows that are left out because their load is too near to saturation.
+        hourly: its hours.
     """
 
     kind: PodKind
     windows: tuple[SteadyWindow, ...]
     points: tuple[Point, ...]
     scatter: Scatter | None
+    near_saturation: int
+    hourly: tuple[HourCell, ...]
 
     @property
     def hours(self) -> float:
@@ -103,26 +137,32 @@ def arm_past(windows: Sequence[SteadyWindow], method: str, workload: str) -> Arm
         method: name of its arm.
         workload: name for the rows.
     """
-    ordered = tuple(sorted(windows, key=lambda one: one.end_s))
+    everything = sorted(windows, key=lambda one: one.end_s)
+    ordered = _away_from_saturation(everything)
     cells = _cells(ordered)
     scatter = _scatter(cells)
-    rows = _rows(ordered, scatter)
     points = tuple(
         made
-        for number, row in enumerate(rows, start=1)
+        for number, row in enumerate(_rows(ordered, scatter), start=1)
         if (made := _point(row, scatter, Origin(workload, number), method)) is not None
     )
-    return ArmPast(ordered[0].kind, ordered, points, scatter)
+    left_out = len(everything) - len(ordered)
+    return ArmPast(ordered[0].kind, tuple(ordered), points, scatter, left_out, tuple(cells))
 
 
-class HourCell(NamedTuple):
-    """An hour of one arm: its windows' latency (s), number in flight, and the covariates that a row carries too."""
+def _away_from_saturation(windows: Sequence[SteadyWindow]) -> list[SteadyWindow]:
+    """The windows of loads at which an engine's queue forgets within a window.
 
-    day: int
-    requests: float
-    latency_s: float
-    inflight: float
-    covariates: tuple[float, ...]
+    Loads are left out, not single windows: a load that keeps its quick windows alone would seem quicker than it is.
+    """
+    levels = _levels(windows)
+    quiet_s = float(np.quantile([one.latency_s for one in _cells(windows)], _QUIET))
+    kept = []
+    for level in np.unique(levels):
+        members = [one for one, own in zip(windows, levels, strict=True) if own == level]
+        if (seen_in(members).latency_s or 0.0) <= _NEAR_SATURATION * quiet_s:
+            kept += members
+    return sorted(kept, key=lambda one: one.end_s)
 
 
 def _cells(windows: Sequence[SteadyWindow]) -> list[HourCell]:
@@ -183,53 +223,67 @@ def _residuals(cells: Sequence[HourCell]) -> tuple[FloatArray | None, FloatArray
     covariates = np.array([one.covariates for one in cells])
     if len(cells) < 4:
         return None, weights
-    load = np.array([one.inflight for one in cells])
-    columns = [np.ones_like(load), load, *(covariates.T if len(cells) > 12 else ())]
-    design = np.column_stack(
-        [one - np.average(one, weights=weights) * (at > 1) for at, one in enumerate(columns)]
-    )
-    moving = [at for at in range(design.shape[1]) if at == 0 or float(np.std(design[:, at])) > 1e-3]
-    root = np.sqrt(weights) / latency_s
-    kept = design[:, moving]
-    found, *_ = np.linalg.lstsq(kept * root[:, None], latency_s * root, rcond=None)
-    fitted = kept @ found
-    return np.log(latency_s / np.maximum(fitted, 1e-3 * latency_s)), weights
+    load = np.log1p([one.inflight for one in cells])
+    columns = [*(load**power for power in range(1, 4 if len(cells) > 12 else 2))]
+    columns += [*covariates.T] if len(cells) > 12 else []
+    centered = [one - np.average(one, weights=weights) for one in columns]
+    moving = [one for one in centered if float(np.std(one)) > 1e-3]
+    design, root = np.column_stack([np.ones_like(load), *moving]), np.sqrt(weights)
+    found, *_ = np.linalg.lstsq(design * root[:, None], np.log(latency_s) * root, rcond=None)
+    return np.log(latency_s) - design @ found, weights
 
 
 def _rows(windows: Sequence[SteadyWindow], scatter: Scatter | None) -> list[list[SteadyWindow]]:
     """Windows by row: blocks of time by load, or a load for each block in turn where days differ."""
-    blocks = _blocks(windows)
-    bins = _bins(windows, len(blocks))
+    levels = dict(zip((id(one) for one in windows), _levels(windows).tolist(), strict=True))
+    in_turn = scatter is not None and scatter.days_differ
+    bins = len(set(levels.values()))
     found: list[list[SteadyWindow]] = []
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(
+        _blocks(windows, _ROWS if in_turn else min(max(_ROWS // bins, 1), _BLOCKS))
+    ):
         by_load: dict[int, list[SteadyWindow]] = defaultdict(list)
         for one in block:
-            by_load[int(np.searchsorted(bins, one.met_inflight))].append(one)
-        if scatter is not None and scatter.days_differ:
-            wanted = sorted(by_load)
-            found.append(by_load[wanted[number % len(wanted)]])
-        else:
-            found += [members for _, members in sorted(by_load.items())]
+            by_load[levels[id(one)]].append(one)
+        rows = [members for _, members in sorted(by_load.items())]
+        found += [rows[number % len(rows)]] if in_turn else rows
     return found
 
 
-def _blocks(windows: Sequence[SteadyWindow]) -> list[list[SteadyWindow]]:
-    """Windows by blocks of time, the shortest of which there are not too many."""
-    lengths = (*_BLOCK_LENGTHS_S, *(days * DAY_S for days in range(1, 400)))
-    for length_s in lengths:
-        found: dict[int, list[SteadyWindow]] = defaultdict(list)
+def _levels(windows: Sequence[SteadyWindow]) -> NDArray[np.int64]:
+    """Level of each window's load, shape (windows,): windows of one level make a row.
+
+    Windows are sorted by their rate, which users impose, over some windows around. Sorted by a number in flight or by a latency,
+    windows that were slow by chance would gather in rows of their own. The steps between levels are even in the number in flight
+    that belongs to a rate.
+    """
+    ends = np.array([one.end_s for one in windows])
+    rates = np.array([one.met_rps for one in windows])
+    near = np.array([one.span_s for one in windows]) * _AROUND
+    sums = np.concatenate([[0.0], rates.cumsum()])
+    first, last = np.searchsorted(ends, ends - near), np.searchsorted(ends, ends + near, side="right")
+    order = np.argsort((sums[last] - sums[first]) / (last - first), kind="stable")
+    inflight = np.log1p([windows[at].met_inflight for at in order])
+    wide = max(min(len(windows), 5), len(windows) // 50)
+    kernel = np.ones(wide)
+    level = np.convolve(inflight, kernel, "same") / np.convolve(np.ones_like(inflight), kernel, "same")
+    rising = np.maximum.accumulate(level)
+    bins = max(math.ceil(float(np.ptp(rising)) / _LOAD_STEP), 1)
+    found = np.empty(len(windows), dtype=np.int64)
+    found[order] = np.minimum((rising - rising[0]) / max(float(np.ptp(rising)), 1e-9) * bins, bins - 1)
+    return found
+
+
+def _blocks(windows: Sequence[SteadyWindow], most: int) -> list[list[SteadyWindow]]:
+    """Windows by blocks of time: the shortest of which there are at most so many."""
+    found: dict[int, list[SteadyWindow]] = {}
+    for length_s in (*_BLOCK_LENGTHS_S, *(days * DAY_S for days in range(1, 400))):
+        found = defaultdict(list)
         for one in windows:
-            found[(one.end_s - 1) // length_s].append(one)
-        if len(found) <= _BLOCKS:
+            found[(one.end_s - 1 - windows[0].end_s) // length_s].append(one)
+        if len(found) <= most:
             break
     return [members for _, members in sorted(found.items())]
-
-
-def _bins(windows: Sequence[SteadyWindow], blocks: int) -> FloatArray:
-    """Inner edges of the loads of rows: numbers in flight, even in their square roots, whose scatter is even in them."""
-    wanted = min(max(_ROWS // max(blocks, 1), 1), 8)
-    low, high = np.quantile([one.met_inflight for one in windows], (0.02, 0.98))
-    return np.asarray(np.linspace(math.sqrt(low), math.sqrt(high), wanted + 1)[1:-1] ** 2)
 
 
 def _point(

@@ -80,6 +80,23 @@ class PodCourse:
     stats: Mapping[str, FloatArray]
     accepted: Mapping[int, FloatArray]
 
+    def values(self, stat: str) -> FloatArray | None:
+        """A statistic at each time; None if there is no sample of it."""
+        found = self.stats.get(stat)
+        return None if found is None or np.isnan(found).all() else found
+
+    @property
+    def longest_draft(self) -> int:
+        """Positions that its engine counts, else drafted tokens of a draft, rounded up; 0: neither is known."""
+        counted = [at + 1 for at, values in self.accepted.items() if not np.isnan(values).all()]
+        drafted, drafts = self.values("drafted"), self.values("drafts")
+        if counted or drafted is None or drafts is None:
+            return max(counted, default=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lengths = np.diff(drafted) / np.diff(drafts)
+        finite = lengths[np.isfinite(lengths) & (lengths > 0)]
+        return math.ceil(float(finite.max()) - 1e-6) if finite.size else 0
+
 
 def questions(engines: EngineSeries, window_s: int) -> dict[str, str]:
     """PromQL of each statistic; an element per pod, those of `accepted` also by position.

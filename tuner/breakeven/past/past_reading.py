@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from breakeven.errors import BreakevenError, InputError
 from breakeven.fitting import fit_points
 from breakeven.past.clustering import ArmPast, arm_past
-from breakeven.past.courses import POD, PodCourse, TimeGrid, courses, questions
+from breakeven.past.courses import GAUGES, POD, PodCourse, TimeGrid, courses, questions
 from breakeven.past.pod_facts import (
     Fingerprint,
     PodFacts,
@@ -210,36 +208,18 @@ class _Gathered:
         kinds = {one.name: self._kind(one) for one in pods}
         self.cut += cut(grid, pods, lambda one: kinds[one.name])
         if pods:
-            self.newest = tuple(kinds[one.name] for one in pods if not math.isnan(_last(one)))
+            self.newest = tuple(kinds[one.name] for one in pods if _is_there(one))
 
     def _kind(self, one: PodCourse) -> PodKind:
         facts = self._facts.get((one.name.namespace, one.name.replica), PodFacts())
-        drafts = one.stats.get("drafts")
-        counted = [position for position, values in one.accepted.items() if not np.isnan(values).all()]
-        longest = max(counted, default=-1) + 1 or _longest(one)
-        return kind_of(
-            one.name.model,
-            drafts is not None and not np.isnan(drafts).all(),
-            longest,
-            facts,
-            self._asked.method,
-        )
+        drafts = one.values("drafts") is not None
+        return kind_of(one.name.model, drafts, one.longest_draft, facts, self._asked.method)
 
 
-def _last(one: PodCourse) -> float:
-    running = one.stats.get("running")
-    return math.nan if running is None else float(running[-1])
-
-
-def _longest(one: PodCourse) -> int:
-    """Longest draft of a pod whose positions are not stored: drafted tokens of a draft, rounded up; 0: not known."""
-    drafted, drafts = one.stats.get("drafted"), one.stats.get("drafts")
-    if drafted is None or drafts is None:
-        return 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        lengths = np.diff(drafted) / np.diff(drafts)
-    finite = lengths[np.isfinite(lengths) & (lengths > 0)]
-    return math.ceil(float(finite.max()) - 1e-6) if finite.size else 0
+def _is_there(one: PodCourse) -> bool:
+    """Whether a pod has a sample at the last time."""
+    running = one.values(GAUGES[0])
+    return running is not None and not math.isnan(running[-1])
 
 
 def _check_single(pods: Sequence[PodCourse]) -> None:
@@ -297,9 +277,10 @@ def known_past(
         except BreakevenError:
             profile = None
     doubts = [*doubts_about(arms, profile), *_about_facts(present, earlier)]
-    return KnownPast(
-        asked.grid, len(names), arms, replace(found, windows=tuple(own)), earlier, profile, tuple(doubts)
-    )
+    kept = tuple(window for one in arms for window in one.windows)
+    near = Counter({WindowWord.NEAR_SATURATION: sum(one.near_saturation for one in arms)})
+    counted = replace(found, windows=kept, dropped=found.dropped + near)
+    return KnownPast(asked.grid, len(names), arms, counted, earlier, profile, tuple(doubts))
 
 
 def _counted(dropped: Mapping[WindowWord, int]) -> str:

@@ -28,9 +28,11 @@ Flags = NDArray[np.bool_]
 _WHOLE = 0.8
 """Share of a pod's usual scrapes below which a window of it has a gap."""
 
-_MOVED_SHARE, _MOVED_SIGMAS = 0.10, 3.0
-"""Requests by which the number in flight may differ between a window's ends: a share of those answered, or what chance
-explains."""
+_MOVED_SIGMAS = 3.0
+"""Standard deviations of a Poisson number by which the number in flight may differ between a window's ends."""
+
+_TAIL = 1.5
+"""Factor on the chance of a gap in Little's law: a few requests seen now and then are spread wider than their deviation says."""
 
 
 class WindowWord(StrEnum):
@@ -48,6 +50,7 @@ class WindowWord(StrEnum):
     SATURATED = "Saturated"
     QUEUE_MOVED = "QueueMoved"
     NOT_STEADY = "NotSteady"
+    NEAR_SATURATION = "NearSaturation"
 
 
 WORDS = {
@@ -63,6 +66,7 @@ WORDS = {
     WindowWord.SATURATED: "a queue stood at every pod all the time",
     WindowWord.QUEUE_MOVED: "the number in flight grew or drained by more than chance",
     WindowWord.NOT_STEADY: "requests in flight contradict rate times latency",
+    WindowWord.NEAR_SATURATION: "at such a load a queue lasts too long for a window to show what is usual",
 }
 """Meaning of each word, as the end of a sentence."""
 
@@ -77,8 +81,8 @@ class SteadyWindow:
         kind: of the pods.
         pods: how many.
         total: what their counters grew by, summed; gauges summed over pods.
-        met_inflight, met_rps: number in flight at a request's pod and that pod's rate (1/s), each as a mean over requests. They
-            differ from the mean over pods where pods are loaded differently, and a mean latency belongs to these.
+        met_inflight, met_rps: number in flight (rate times latency) at a request's pod and that pod's rate (1/s), each as a mean
+            over requests. They differ from the mean over pods where pods are loaded differently, and a mean latency belongs to these.
     """
 
     end_s: int
@@ -257,7 +261,7 @@ def _unsteady(total: Growths, seen: Window, looks: float) -> WindowWord | None:
         looks: scrapes of a pod in the window.
     """
     latency_s, inflight = seen.latency_s, seen.inflight or 0.0
-    moved = max(_MOVED_SHARE * seen.requests, _MOVED_SIGMAS * math.sqrt(2.0 * max(inflight, 1.0)))
+    moved = _MOVED_SIGMAS * math.sqrt(2.0 * max(inflight, 1.0))
     if latency_s is None or few_requests(seen.requests):
         return WindowWord.TOO_FEW_REQUESTS
     against = (
@@ -278,13 +282,16 @@ def _contradicts_little(total: Growths, inflight: float, latency_s: float, looks
     # Scrapes that are closer to each other than a request lasts see the same requests again.
     sights = max(min(looks, total.span_s / (2.0 * latency_s)), 1.0)
     chance = math.sqrt((1.0 / sights + 2.0 * (latency_s / total.span_s) ** 2) / inflight)
-    return unsteady(abs(by_rate / inflight - 1.0), chance)
+    # Requests that are still there at the end are in the gauge already, and in no latency.
+    ends = abs(total.inflight_growth) * latency_s / (total.span_s * inflight)
+    return unsteady(abs(by_rate / inflight - 1.0) - ends, _TAIL * chance)
 
 
 def _met(parts: Sequence[Growths]) -> tuple[float, float]:
     """Number in flight and rate (1/s) at a request's pod, as means over the requests of all pods."""
     figures = [Window.of([one], replicas=1) for one in parts]
     weights = np.array([one.requests for one in figures])
-    inflight = np.array([one.inflight or 0.0 for one in figures])
+    # By Little's law: a gauge that is looked at twice a minute scatters more than the counts of a window.
+    inflight = np.array([one.occupied for one in parts])
     rates = np.array([one.rps for one in figures])
     return float(np.average(inflight, weights=weights)), float(np.average(rates, weights=weights))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from breakeven.fitting.observations import SAME_OUTPUT, SAME_PROMPT
 from breakeven.laws.arrays import FloatArray
 from breakeven.past.clustering import ArmPast
-from breakeven.points.point import Point
 from breakeven.profile import Profile
 from breakeven.profile.fits import ArmFit
 
@@ -20,10 +20,10 @@ _SAME_ACCEPTANCE = 0.10
 """Share by which tokens per step may differ and be the same."""
 
 _TIED = 0.5
-"""Share of a figure's variance that the load explains from which load and mix cannot be told apart."""
+"""Share of a figure's variance between hours that the load, or the day, explains from which it moved with it."""
 
-_MOVED = 0.7
-"""Share of its variance between rows that the day explains from which a figure moved with time."""
+_FEWEST_HOURS = 6
+"""Hours below which nothing is said of what moved."""
 
 _LONE_ERROR, _SLOPE_ERROR = 0.25, 0.5
 """Half-width of the bounds of C1 and of C2, relative to them, beyond which they are not known."""
@@ -140,45 +140,45 @@ def _known(fit: ArmFit | None, figure: str, most: float) -> bool:
 
 
 class _Mix(NamedTuple):
-    """A figure of the traffic: how to read it off a row, and by how much it may differ and be the same."""
+    """A figure of the traffic: its place among an hour's covariates, and by how much it may differ and be the same."""
 
     name: str
-    read: Callable[[Point], float | None]
+    at: int
     same: float
     with_load: PastWord
     with_time: PastWord
 
 
 _MIXES = (
-    _Mix("output tokens", lambda one: one.output_tokens, SAME_OUTPUT, PastWord.LENGTHS_MOVE_WITH_LOAD, PastWord.LENGTHS_DRIFT),
-    _Mix("prompt tokens", lambda one: one.prompt_tokens, SAME_PROMPT, PastWord.LENGTHS_MOVE_WITH_LOAD, PastWord.LENGTHS_DRIFT),
+    _Mix("output tokens", 1, SAME_OUTPUT, PastWord.LENGTHS_MOVE_WITH_LOAD, PastWord.LENGTHS_DRIFT),
+    _Mix("prompt tokens", 0, SAME_PROMPT, PastWord.LENGTHS_MOVE_WITH_LOAD, PastWord.LENGTHS_DRIFT),
     _Mix(
-        "tokens per step", lambda one: one.tokens_per_step, _SAME_ACCEPTANCE,
-        PastWord.ACCEPTANCE_MOVES_WITH_LOAD, PastWord.ACCEPTANCE_DRIFTS,
+        "tokens per step",
+        2,
+        _SAME_ACCEPTANCE,
+        PastWord.ACCEPTANCE_MOVES_WITH_LOAD,
+        PastWord.ACCEPTANCE_DRIFTS,
     ),
-)  # fmt: skip
+)
 
 
 def _about_mix(one: ArmPast) -> Iterator[PastDoubt]:
     """Lengths and acceptance that moved with the load, or with time."""
     said: set[PastWord] = set()
+    if len(one.hourly) < _FEWEST_HOURS:
+        return
+    weights = np.array([hour.requests for hour in one.hourly])
+    load = np.log1p([hour.inflight for hour in one.hourly])
+    days = np.array([hour.day for hour in one.hourly])
     for mix in _MIXES:
-        rows = [(point, value) for point in one.points if (value := mix.read(point))]
-        if len(rows) < 3:
-            continue
-        logs = np.log([value for _, value in rows])
-        weights = np.array([point.requests or 1.0 for point, _ in rows])
-        load = np.sqrt([point.mean_inflight or 0.0 for point, _ in rows])
-        low, high = np.exp([logs.min(), logs.max()])
-        for word, explained in (
-            (mix.with_load, _explained_by_load(logs, load, weights)),
-            (
-                mix.with_time,
-                _explained_by_day(logs, weights, [point.extra["from"][:10] for point, _ in rows]),
-            ),
-        ):
-            least = _TIED if word is mix.with_load else _MOVED
-            if word not in said and explained.share >= least and explained.range > mix.same:
+        logs = np.array([hour.covariates[mix.at] for hour in one.hourly])
+        low, high = np.exp(np.quantile(logs, (0.05, 0.95)))
+        found = {
+            mix.with_load: _explained_by_load(logs, load, weights),
+            mix.with_time: _explained_by_day(logs, days, weights),
+        }
+        for word, explained in found.items():
+            if word not in said and explained.share >= _TIED and explained.range > mix.same:
                 said.add(word)
                 yield _doubt(word, f"{named(one)}: {low:.3g} to {high:.3g} {mix.name}")
 
@@ -200,20 +200,15 @@ def _explained_by_load(logs: FloatArray, load: FloatArray, weights: FloatArray) 
     return _Explained(slope**2 * spread / total, abs(slope) * float(np.ptp(load)))
 
 
-def _explained_by_day(logs: FloatArray, weights: FloatArray, days: Sequence[str]) -> _Explained:
-    """By the day of each row."""
-    names = sorted(set(days))
-    if len(names) < 3:
+def _explained_by_day(logs: FloatArray, days: NDArray[np.int64], weights: FloatArray) -> _Explained:
+    """By the day."""
+    names = np.unique(days)
+    if names.size < 2:
         return _Explained(0.0, 0.0)
-    at = np.array([names.index(day) for day in days])
-    means = np.array([np.average(logs[at == day], weights=weights[at == day]) for day in range(len(names))])
+    means = np.array([np.average(logs[days == day], weights=weights[days == day]) for day in names])
     y = logs - np.average(logs, weights=weights)
     total = float(weights @ y**2)
-    within = float(weights @ (logs - means[at]) ** 2)
-    # With one row a day the days explain everything: then a trend over them has to.
-    if len(names) == len(days):
-        trend = np.polynomial.polynomial.polyfit(at.astype(float), logs, 1, w=np.sqrt(weights))
-        within = float(weights @ (logs - trend[0] - trend[1] * at) ** 2)
+    within = float(weights @ (logs - means[np.searchsorted(names, days)]) ** 2)
     return _Explained(1.0 - within / total if total > 0.0 else 0.0, float(np.ptp(means)))
 
 
