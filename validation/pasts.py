@@ -243,11 +243,11 @@ def _survived(asked: Asked, steps: np.ndarray[tuple[int, ...], np.dtype[np.int64
     return found
 
 
-def openmetrics(past: MadePast) -> str:
-    """The past in the form of which promtool makes blocks."""
+def openmetrics(pasts: Mapping[str, MadePast]) -> str:
+    """Pasts by namespace, in the form of which promtool makes blocks."""
     lines: dict[str, list[str]] = {}
-    for pod in past.pods:
-        own = f'namespace="{NAMESPACE}",pod="{pod.name}",model_name="{MODEL}",engine="0"'
+    for namespace, pod in ((name, pod) for name, past in pasts.items() for pod in past.pods):
+        own = f'namespace="{namespace}",pod="{pod.name}",model_name="{MODEL}",engine="0"'
         for name, values in pod.values.items():
             more = ',finished_reason="stop"' if name == "request_success_total" else ""
             _write(lines.setdefault(name, []), f"vllm:{name}{{{own}{more}}}", pod.times_s, values)

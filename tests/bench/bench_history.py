@@ -1,0 +1,100 @@
+"""Seconds and memory of `breakeven history` for 14 days of 30 pods, of a real Prometheus; and its bounds against truth.
+
+    python tests/bench/bench_history.py [trials]
+
+Thirty pods of two arms are scraped every 30 seconds for 14 days: 70 million samples at 15 seconds would fill the disk, and the
+command reads the same number of answers. With `trials` pasts of all engines kept apart are made and judged: half an hour.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from operatorcluster.made_up_prometheus import prometheus_of
+from validation.past_trials import past_trials
+from validation.pasts import DEPLOYMENT, MadePast, PastOf, ScrapedPod, openmetrics
+
+DAYS, PODS, SCRAPE_S = 14, 30, 60
+
+
+def fleet(end_s: int) -> MadePast:
+    """Pods with smooth counters, replaced by those of the other arm in the middle."""
+    begin_s, half_s = end_s - DAYS * 86_400, end_s - DAYS // 2 * 86_400
+    pods = [_pod(f"{DEPLOYMENT}-{owner}-{number:05d}", k, first, last) for owner, k, first, last in
+            (("7d9f8b6c5d", 0, begin_s, half_s), ("64bd5fcf9", 3, half_s, end_s)) for number in range(PODS)]  # fmt: skip
+    return MadePast(PastOf.TWO_ARMS, tuple(pods), end_s, DAYS)
+
+
+def _pod(name: str, k: int, first_s: int, last_s: int) -> ScrapedPod:
+    times_s = np.arange(first_s + SCRAPE_S, last_s + 1, SCRAPE_S, dtype=float)
+    rate = 1.6 - 1.4 * np.cos(2.0 * np.pi * times_s / 86_400.0)
+    latency_s = 2.0 / (1.0 - 0.1 * rate)
+    done, took = (rate * SCRAPE_S).cumsum(), (rate * latency_s * SCRAPE_S).cumsum()
+    steps = done * 99.0 / (1.0 + 0.5 * k)
+    values = {
+        **dict.fromkeys(("request_success_total", "e2e_request_latency_seconds_count", "request_prompt_tokens_count"), done),
+        **dict.fromkeys(("request_generation_tokens_count", "time_to_first_token_seconds_count"), done),
+        "e2e_request_latency_seconds_sum": took,
+        "request_prompt_tokens_sum": 200.0 * done,
+        "request_generation_tokens_sum": 100.0 * done,
+        "generation_tokens_total": 100.0 * done,
+        "time_to_first_token_seconds_sum": 0.05 * done,
+        "inter_token_latency_seconds_count": steps,
+        "inter_token_latency_seconds_sum": took - 0.05 * done,
+        "num_requests_running": rate * latency_s,
+        "num_requests_waiting": 0.0 * rate,
+    }  # fmt: skip
+    if k:
+        values |= {"spec_decode_num_drafts_total": steps, "spec_decode_num_draft_tokens_total": k * steps}
+    return ScrapedPod(name, k, times_s, values, {at: steps * 0.7 ** (at + 1) for at in range(k)})
+
+
+def measure() -> None:
+    """Time one start of the command, and its largest memory."""
+    text = openmetrics({"llm": fleet(int(time.time()) // 3600 * 3600)})
+    with tempfile.TemporaryDirectory() as folder, prometheus_of(Path(folder), text) as address:
+        begun = time.monotonic()
+        words = [
+            "history",
+            "--prometheus",
+            address,
+            "--deployment",
+            f"llm/{DEPLOYMENT}",
+            "-o",
+            f"{folder}/points.csv",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "breakeven.cli", *words], capture_output=True, text=True, check=True
+        )
+        took_s = time.monotonic() - begun
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(done.stdout)  # noqa: T201
+    print(
+        f"{DAYS} days of {PODS} pods, scraped every {SCRAPE_S} s: {took_s:.1f} s; largest child of this process {peak / 1024:.0f} MiB"
+    )  # noqa: T201
+
+
+def judge() -> None:
+    """Print each trial, and how often bounds hold the truth."""
+    held: Counter[bool] = Counter()
+    for one in past_trials():
+        if one.held is not None:
+            held[one.held] += 1
+        bounds = " to ".join("..." if end is None else f"{end:.3f}" for end in one.bounds_rps)
+        print(
+            f"{one.engine:13} k={one.k} {one.kind:30} true {one.true_rps:.3f} bounds {bounds} {one.held} {' '.join(one.words)}",
+            flush=True,
+        )  # noqa: T201
+    print(f"bounds of 90 % hold {held[True]} of {held.total()} break-evens")  # noqa: T201
+
+
+if __name__ == "__main__":
+    judge() if "trials" in sys.argv[1:] else measure()
