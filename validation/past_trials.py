@@ -16,6 +16,7 @@ from breakeven.past.courses import NOW, RESETS, SAMPLES, PodCourse, PodName, Tim
 from breakeven.past.past_reading import AskedPast, KnownPast, known_past
 from breakeven.past.pod_facts import PodFacts, PodKind, kind_of
 from breakeven.past.steady import cut
+from breakeven.past.unknowns import PastWord
 from breakeven.serving.engine_series import COUNTED, DRAFTED
 from validation.judged_engines import ENGINES, Half, JudgedEngine
 from validation.law_door import CONFIDENCE
@@ -201,3 +202,13 @@ def past_trials(
                 for kind in kinds:
                     for seed in seeds:
                         yield judged_past(engine, kind, k, crossing_rps, seed)
+
+
+def past_row(one: PastTrial) -> tuple[str, ...]:
+    """A trial as a row of a table."""
+    ends = ["..." if end is None else f"{end:.3g}" for end in one.bounds_rps]
+    true = "" if math.isnan(one.true_rps) else f"{one.true_rps:.3g}"
+    bounds = ends if one.found_rps is not None else ["", ""]
+    verdict = "" if one.held is None else "yes" if one.held else "NO"
+    words = " ".join(dict.fromkeys(word for word in one.words if word != PastWord.CHANGES_UNKNOWN))
+    return (one.engine, str(one.k), str(one.kind), true, *bounds, verdict, words)

@@ -82,10 +82,11 @@ def made_past(
         seed: of everything that is random.
     """
     begin_s, half_s = end_s - days * DAY_S, end_s - days // 2 * DAY_S
-    traffic = _Traffic(engine, kind, highest_rps, begin_s, end_s, half_s, seed)
+    traffic = _Users(engine, kind, highest_rps, begin_s, end_s, half_s, seed)
     old_a, other = _Life(f"{_OLD}-a2c4d", 0, begin_s, half_s), _Life(f"{_NEW}-a2c4d", k, half_s, end_s)
     whole = old_a._replace(last_s=end_s)
     lives = {
+        PastOf.TWO_ARMS: [old_a, other],
         PastOf.ONE_ARM: [whole],
         PastOf.HALF_WAY: [whole, old_a._replace(name=f"{_OLD}-b2c4d"), other],
     }.get(kind, [old_a, other])
@@ -103,7 +104,7 @@ class _Life(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Traffic:
+class _Users:
     """Requests of the users of one pod, by the hour."""
 
     engine: JudgedEngine
@@ -241,27 +242,3 @@ def _survived(asked: Asked, steps: np.ndarray[tuple[int, ...], np.dtype[np.int64
         made = np.concatenate([[0], (asked.accepted > position).cumsum()])
         found[position] = made[asked.first + steps] - made[asked.first]
     return found
-
-
-def openmetrics(pasts: Mapping[str, MadePast]) -> str:
-    """Pasts by namespace, in the form of which promtool makes blocks."""
-    lines: dict[str, list[str]] = {}
-    for namespace, pod in ((name, pod) for name, past in pasts.items() for pod in past.pods):
-        own = f'namespace="{namespace}",pod="{pod.name}",model_name="{MODEL}",engine="0"'
-        for name, values in pod.values.items():
-            more = ',finished_reason="stop"' if name == "request_success_total" else ""
-            _write(lines.setdefault(name, []), f"vllm:{name}{{{own}{more}}}", pod.times_s, values)
-        name = "spec_decode_num_accepted_tokens_per_pos_total"
-        for position, values in pod.accepted.items():
-            head = f'vllm:{name}{{{own},position="{position}"}}'
-            _write(lines.setdefault(name, []), head, pod.times_s, values)
-    found = []
-    for name, samples in lines.items():
-        # Of a histogram promtool wants all parts; each of those that are asked for does as well alone.
-        kind = "counter" if name.endswith("_total") else "gauge"
-        found += [f"# TYPE vllm:{name.removesuffix('_total')} {kind}", *samples]
-    return "\n".join([*found, "# EOF", ""])
-
-
-def _write(lines: list[str], head: str, times_s: Floats, values: Floats) -> None:
-    lines += [f"{head} {value:.10g} {time_s:.0f}" for time_s, value in zip(times_s, values, strict=True)]

@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
+from fakes.past_samples import openmetrics
 from operatorcluster.made_up_prometheus import prometheus_of
 from validation.judged_engines import ENGINES, Half
 from validation.past_trials import read_made
-from validation.pasts import DEPLOYMENT, PastOf, made_past, openmetrics
+from validation.pasts import DEPLOYMENT, PastOf, made_past
 
 DAYS, DRAFTS, HIGHEST_RPS = 2, 2, 1.0
 HOUR_S = 3600

@@ -18,7 +18,7 @@ from fakes.promql_evaluation import evaluate
 def answering(store: SeriesStore) -> Iterator[str]:
     """Serve a store on loopback; yields the address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class PastHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             address = urllib.parse.urlsplit(self.path)
             asked = dict(urllib.parse.parse_qsl(address.query))
@@ -32,7 +32,7 @@ def answering(store: SeriesStore) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), PastHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""What a past says: rows with errors, clustered by time, and a word for each thing it cannot say."""
+"""Known pasts: rows with errors, clustered by time, and a word for each thing it cannot say."""
 
 from __future__ import annotations
 

@@ -208,11 +208,11 @@ def _comparisons(past: KnownPast) -> dict[Arm, Comparison]:
 
 def _result(past: KnownPast, output: Path | None) -> Any:
     """The document of `--json`."""
-    from breakeven.cli.results import HistoryResult
+    from breakeven.cli.results import PastResult
     from breakeven.points.table import document
 
     compared = _comparisons(past)
-    return HistoryResult(
+    return PastResult(
         file=None if output is None else str(output),
         from_s=past.grid.first_s,
         to_s=past.grid.last_s,

@@ -529,7 +529,7 @@ class _EarlierPast(JsonResult):
     image: str | None
     gpu: str | None
     arguments: str | None
-    """What it was; null if no series says so."""
+    """The facts themselves; null if no series says so."""
     hours: float
     """Time that its windows cover."""
 
@@ -540,7 +540,7 @@ class _PastDoubt(JsonResult):
     """The word, and what shows it."""
 
 
-class HistoryResult(JsonResult):
+class PastResult(JsonResult):
     """`history`."""
 
     file: str | None
@@ -556,9 +556,9 @@ class HistoryResult(JsonResult):
     dropped: dict[str, int]
     """Windows that do not count, by [word](before-you-measure.md#windows-that-do-not-count)."""
     earlier: tuple[_EarlierPast, ...]
-    """What ran earlier under something else, and is left out."""
+    """Parts of the past that are left out because something else ran."""
     unknown: tuple[_PastDoubt, ...]
-    """What the past [cannot say](before-you-measure.md#what-the-past-cannot-say)."""
+    """Things that the past [cannot say](before-you-measure.md#what-the-past-cannot-say)."""
     points: tuple[dict[str, float | int | str | None], ...]
     """The rows, by [column](#the-points-file)."""
     confidence: float
@@ -573,7 +573,7 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "schedule": (ScheduleResult,),
     "simulate": (SimulateResult,),
     "calibrate": (CalibrateResult, CalibratePlanResult),
-    "history": (HistoryResult,),
+    "history": (PastResult,),
     "report": (ReportResult,),
     "lint": (LintResult,),
     "doctor": (DoctorResult,),

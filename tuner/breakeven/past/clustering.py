@@ -2,7 +2,7 @@
 
 An hour of one load is not sixty measurements. Windows that follow each other share their lengths, their acceptance and
 whatever else was in the air. So rows are means over blocks of time, and the error of a row comes from the scatter between hours.
-Latency bends against load, so loads of one row are so much alike that a mean over them lies on the curve. If days differ by more
+Latency bends against load, so the loads of one row are close enough for a mean over them to lie on the curve. If days differ by more
 than their hours explain, an arm has one row per block: the scatter between its rows then holds what differs between blocks, and
 so do the bounds of a fit.
 """

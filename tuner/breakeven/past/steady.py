@@ -81,8 +81,8 @@ class SteadyWindow:
         kind: of the pods.
         pods: how many.
         total: what their counters grew by, summed; gauges summed over pods.
-        met_inflight, met_rps: number in flight (rate times latency) at a request's pod and that pod's rate (1/s), each as a mean
-            over requests. They differ from the mean over pods where pods are loaded differently, and a mean latency belongs to these.
+        met_inflight, met_rps: number in flight at a request's pod and that pod's rate (1/s), each as a mean over requests. They
+            differ from the mean over pods where pods are loaded differently, and a mean latency belongs to these.
     """
 
     end_s: int
@@ -291,7 +291,9 @@ def _met(parts: Sequence[Growths]) -> tuple[float, float]:
     """Number in flight and rate (1/s) at a request's pod, as means over the requests of all pods."""
     figures = [Window.of([one], replicas=1) for one in parts]
     weights = np.array([one.requests for one in figures])
-    # By Little's law: a gauge that is looked at twice a minute scatters more than the counts of a window.
-    inflight = np.array([one.occupied for one in parts])
+    # The gauge and rate times latency err in ways of their own: rows of their mean scatter as much as both are uncertain.
+    inflight = np.array(
+        [0.5 * (one.occupied + (seen.inflight or 0.0)) for one, seen in zip(parts, figures, strict=True)]
+    )
     rates = np.array([one.rps for one in figures])
     return float(np.average(inflight, weights=weights)), float(np.average(rates, weights=weights))
