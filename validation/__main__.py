@@ -56,7 +56,7 @@ def _judge_laws() -> None:
 
 
 def _judge_pasts() -> None:
-    """What `breakeven history` says of made-up pasts (docs/validation.md)."""
+    """Answers of `breakeven history` about made-up pasts (docs/validation.md)."""
     started = time.perf_counter()
     click.echo(
         "\npasts of engines kept apart: break-evens (rps) that are read out of them, and what they cannot say"

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.errors import BreakevenError
+from breakeven.arm import Arm
 from breakeven.past.courses import NOW, RESETS, SAMPLES, PodCourse, PodName, TimeGrid
 from breakeven.past.past_reading import AskedPast, KnownPast, known_past
 from breakeven.past.pod_facts import PodFacts, PodKind, kind_of
@@ -100,7 +99,7 @@ def _course(pod: ScrapedPod, grid: TimeGrid) -> PodCourse:
 
 
 def read_made(past: MadePast, method: str | None) -> KnownPast:
-    """What `breakeven history` says of a made-up past, without a Prometheus between."""
+    """The answer of `breakeven history` about a made-up past, without a Prometheus between."""
     grid = TimeGrid.of_past(past.end_s, past.days * 86_400, WINDOW_S)
     pods = courses_of(past, grid)
     kinds = {one.name: _kind(one, method) for one in pods}
@@ -120,13 +119,8 @@ def judged_past(engine: JudgedEngine, kind: PastOf, k: int, crossing_rps: float,
     words = tuple(str(one.word) for one in known.doubts)
     found = PastTrial(engine.kind, kind, k, words)
     arm = Arm(engine.method, k)
-    if kind is PastOf.ONE_ARM or known.profile is None or not known.profile.measured(arm):
-        return found
-    try:
-        seen = known.profile.compare(arm, rps=0.7 * crossing_rps, confidence=CONFIDENCE)
-    except BreakevenError:
-        return found
-    if not known.profile.arm(arm).believable or not known.profile.arm(NO_SPECULATION).believable:
+    seen = known.against_none(arm, CONFIDENCE)
+    if kind is PastOf.ONE_ARM or seen is None:
         return found
     true_rps = steady_crossing_rps(_as_read(engine, kind, known, arm), k, crossing_rps)
     return found._replace(
@@ -140,8 +134,9 @@ def _as_read(engine: JudgedEngine, kind: PastOf, known: KnownPast, arm: Arm) -> 
     if known.profile is None or kind not in {PastOf.DRIFT, PastOf.HOURS}:
         return engine
     fit = known.profile.arm(arm)
-    if kind is PastOf.HOURS and fit.lengths.output_tokens:
-        return replace(engine, asking=replace(asking, output_tokens=fit.lengths.output_tokens))
+    if kind is PastOf.HOURS:
+        tokens = known.lengths().output_tokens or fit.lengths.output_tokens or asking.output_tokens
+        return replace(engine, asking=replace(asking, output_tokens=tokens))
     low, high = 0.3 * asking.acceptance, min(1.6 * asking.acceptance, 0.97)
     for _ in range(12):
         middle = 0.5 * (low + high)

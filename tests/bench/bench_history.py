@@ -13,17 +13,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import numpy as np
 
 from fakes.past_samples import openmetrics
+from localcluster.binaries import ensure
 from operatorcluster.made_up_prometheus import prometheus_of
 from validation.past_trials import past_trials
 from validation.pasts import DEPLOYMENT, MadePast, PastOf, ScrapedPod
 
-DAYS, PODS, SCRAPE_S = 14, 30, 60
+DAYS, PODS, SCRAPE_S, SLICE_S = 14, 30, 60, 7200
 
 
 def fleet(end_s: int) -> MadePast:
@@ -67,28 +69,46 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 
 
 def measure() -> None:
-    """Time one start of the command, and its largest memory."""
-    text = openmetrics({"llm": fleet(int(time.time()) // 3600 * 3600)})
-    with tempfile.TemporaryDirectory() as folder, prometheus_of(Path(folder), text) as address:
-        begun = time.monotonic()
-        words = [
-            "history",
-            "--prometheus",
-            address,
-            "--deployment",
-            f"llm/{DEPLOYMENT}",
-            "-o",
-            f"{folder}/points.csv",
-        ]
-        done = subprocess.run(
-            [sys.executable, "-c", _RUN, *words], capture_output=True, text=True, check=True
-        )
-        took_s = time.monotonic() - begun
+    """Make the past, and time one start of the command on it."""
+    past = fleet(int(time.time()) // SLICE_S * SLICE_S)
+    begins = range(past.end_s - DAYS * 86_400, past.end_s, SLICE_S)
+    with tempfile.TemporaryDirectory() as folder:
+        for begin_s in begins[:-1]:
+            block(Path(folder), samples(past, begin_s))
+        with prometheus_of(Path(folder), samples(past, begins[-1])) as address:
+            ask(address, folder)
+
+
+def samples(past: MadePast, begin_s: int) -> str:
+    """The samples of one block, as text."""
+    pods = []
+    for one in past.pods:
+        inside = (one.times_s > begin_s) & (one.times_s <= begin_s + SLICE_S)
+        values = {name: series[inside] for name, series in one.values.items()}
+        accepted = {at: series[inside] for at, series in one.accepted.items()}
+        pods.append(replace(one, times_s=one.times_s[inside], values=values, accepted=accepted))
+    return openmetrics({"llm": replace(past, pods=tuple(pods))})
+
+
+def block(folder: Path, text: str) -> None:
+    """Write one block; promtool reads its whole file again for each block in it."""
+    (folder / "block.txt").write_text(text)
+    promtool = ensure(("promtool",))["promtool"]
+    command = [str(promtool), "tsdb", "create-blocks-from", "openmetrics", "block.txt", "data"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def ask(address: str, folder: str) -> None:
+    """Start the command on the past, and print what it took."""
+    file = f"{folder}/points.csv"
+    words = ["history", "--prometheus", address, "--deployment", f"llm/{DEPLOYMENT}", "-o", file]
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", _RUN, *words], capture_output=True, text=True, check=True)
+    took_s = time.monotonic() - begun
     click.echo(done.stdout)
     peak = int(done.stderr.split()[-1]) / 1024
-    click.echo(
-        f"{DAYS} days of {PODS} pods, scraped every {SCRAPE_S} s: {took_s:.1f} s, {peak:.0f} MiB (goal: 60 s, 400 MB)"
-    )
+    shown = f"{took_s:.1f} s, {peak:.0f} MiB (goal: 60 s, 400 MB)"
+    click.echo(f"{DAYS} days of {PODS} pods, scraped every {SCRAPE_S} s: {shown}")
 
 
 def judge() -> None:

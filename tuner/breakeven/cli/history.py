@@ -21,10 +21,8 @@ from breakeven.cli.prometheus_options import (
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
-    from breakeven.arm import Arm
     from breakeven.past.clustering import ArmPast
     from breakeven.past.past_reading import KnownPast
-    from breakeven.profile.comparisons import Comparison
     from breakeven.serving.promql import Matcher
 
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -186,39 +184,18 @@ def _checked(method: str | None) -> str | None:
     return method
 
 
-def _comparisons(past: KnownPast) -> dict[Arm, Comparison]:
-    """Each arm against no speculation, at the mean load; empty where one of both is not known."""
-    from breakeven.arm import NO_SPECULATION
-    from breakeven.errors import BreakevenError
-
-    found: dict[Arm, Comparison] = {}
-    if past.profile is None:
-        return found
-    for one in past.arms:
-        arm = one.points[0].arm if one.points else NO_SPECULATION
-        if arm == NO_SPECULATION or not past.profile.measured(NO_SPECULATION):
-            continue
-        try:
-            if all(past.profile.arm(each).believable for each in (arm, NO_SPECULATION)):
-                found[arm] = past.profile.compare(arm, rps=one.seen.rps, confidence=DEFAULT_CONFIDENCE)
-        except BreakevenError as error:
-            click.echo(f"! {arm}: not compared with none: {error}", err=True)
-    return found
-
-
 def _result(past: KnownPast, output: Path | None) -> Any:
     """The document of `--json`."""
     from breakeven.cli.results import PastResult
     from breakeven.points.table import document
 
-    compared = _comparisons(past)
     return PastResult(
         file=None if output is None else str(output),
         from_s=past.grid.first_s,
         to_s=past.grid.last_s,
         window_s=past.grid.step_s,
         pods=past.pods,
-        arms=[_arm(one, past, compared) for one in past.arms],
+        arms=[_arm(one, past) for one in past.arms],
         dropped={str(word): count for word, count in sorted(past.cut.dropped.items())},
         earlier=[
             {**one.fingerprint._asdict(), "differs": one.differs, "hours": one.hours} for one in past.earlier
@@ -229,11 +206,11 @@ def _result(past: KnownPast, output: Path | None) -> Any:
     )
 
 
-def _arm(one: ArmPast, past: KnownPast, compared: dict[Arm, Comparison]) -> dict[str, Any]:
+def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
     points = one.points
     arm = points[0].arm if points else None
     fit = past.profile.arm(arm) if past.profile is not None and arm is not None else None
-    against = compared.get(arm) if arm is not None else None
+    against = past.against_none(arm, DEFAULT_CONFIDENCE) if arm is not None else None
     rates, inflight = (
         [getattr(each, name) or 0.0 for each in points] for name in ("request_rate_rps", "mean_inflight")
     )
@@ -259,10 +236,9 @@ def _print(past: KnownPast, output: Path | None) -> None:
     from breakeven.past.steady import WORDS
     from breakeven.past.unknowns import named
 
-    compared = _comparisons(past)
     rows = []
     for one in past.arms:
-        shown = _arm(one, past, compared)
+        shown = _arm(one, past)
         spans = [
             f"{figure(low)}-{figure(high)}" if span else "-"
             for span in (shown["rps"], shown["inflight"])

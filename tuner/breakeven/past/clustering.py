@@ -181,10 +181,16 @@ def _cells(windows: Sequence[SteadyWindow]) -> list[HourCell]:
 
 
 def _met(windows: Sequence[SteadyWindow]) -> tuple[float, float]:
-    """Number in flight and rate that requests met, over windows."""
-    weights = [seen_in([one]).requests for one in windows]
+    """Number in flight and rate (1/s) that requests met, over windows, without what a window's own chance adds to its weight."""
+    figures = [seen_in([one]) for one in windows]
+    weights = [one.requests for one in figures]
+    own = float(np.average([1.0 / (one.span_s * one.pods) for one in windows], weights=weights))
+    latency_s = float(np.average([one.latency_s or 0.0 for one in figures], weights=weights))
     inflight = float(np.average([one.met_inflight for one in windows], weights=weights))
-    return inflight, float(np.average([one.met_rps for one in windows], weights=weights))
+    rps = float(np.average([one.met_rps for one in windows], weights=weights))
+    if len(windows) == 1:
+        return inflight, rps
+    return max(inflight - own * latency_s, 0.0), max(rps - own, 0.5 * rps)
 
 
 def _scatter(cells: Sequence[HourCell]) -> Scatter | None:

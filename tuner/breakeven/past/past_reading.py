@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.fitting import fit_points
 from breakeven.past.clustering import ArmPast, arm_past
@@ -23,6 +24,8 @@ from breakeven.past.pod_facts import (
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
 from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about
 from breakeven.profile import Profile
+from breakeven.profile.comparisons import Comparison
+from breakeven.profile.fits import Lengths
 from breakeven.readers.prometheus import Series
 from breakeven.serving.engine_series import PREFIXES, RUNNING, EngineSeries, by_replica
 from breakeven.serving.promql import Matcher
@@ -32,6 +35,8 @@ CHUNK_S = 86_400
 
 _SIGHTS = 200
 """Times at which series are looked for before anything else is asked."""
+
+_OTHER_LENGTHS = {PastWord.LENGTHS_MOVE_WITH_LOAD, PastWord.LENGTHS_DRIFT, PastWord.ARMS_MET_OTHER_LENGTHS}
 
 UNNAMED = "unnamed"
 """Method of drafts of which nobody knows how they are made."""
@@ -107,6 +112,36 @@ class KnownPast:
     earlier: tuple[EarlierPast, ...]
     profile: Profile | None
     doubts: tuple[PastDoubt, ...]
+
+    def lengths(self) -> Lengths:
+        """Lengths at which the arms are compared: the mean over both if lengths moved or differ, else those of each arm's rows."""
+        if not {one.word for one in self.doubts} & _OTHER_LENGTHS:
+            return Lengths()
+        prompts = [one.seen.prompt_tokens for one in self.arms if one.seen.prompt_tokens]
+        outputs = [one.seen.output_tokens for one in self.arms if one.seen.output_tokens]
+        return Lengths(*(sum(each) / len(each) if each else None for each in (prompts, outputs)))
+
+    def against_none(self, arm: Arm, confidence: float) -> Comparison | None:
+        """An arm against no speculation at the arm's mean load; None if one of both is not known well enough."""
+        profile, one = (
+            self.profile,
+            next((each for each in self.arms if each.points and each.points[0].arm == arm), None),
+        )
+        if profile is None or one is None or arm == NO_SPECULATION:
+            return None
+        if not all(profile.measured(each) and profile.arm(each).believable for each in (arm, NO_SPECULATION)):
+            return None
+        at = self.lengths()
+        try:
+            return profile.compare(
+                arm,
+                rps=one.seen.rps,
+                prompt_tokens=at.prompt_tokens,
+                output_tokens=at.output_tokens,
+                confidence=confidence,
+            )
+        except BreakevenError:
+            return None
 
 
 def read_past(server: PastServer, asked: AskedPast, progress: Callable[[float], None]) -> KnownPast:

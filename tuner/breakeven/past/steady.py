@@ -185,7 +185,7 @@ class _Look:
         )
 
     def growths(self, i: int, span_s: float) -> Growths:
-        """What it counted in the window that ends at a time; what is not stored is left out."""
+        """Growths in the window that ends at a time; statistics that are not stored are left out."""
         stats = {name: float(values[i]) for name, values in self.grown.items() if not math.isnan(values[i])}
         own = {position: float(values[i]) for position, values in self.accepted.items()}
         accepted = {position: value for position, value in own.items() if not math.isnan(value)}
@@ -288,7 +288,10 @@ def _contradicts_little(total: Growths, inflight: float, latency_s: float, looks
 
 
 def _met(parts: Sequence[Growths]) -> tuple[float, float]:
-    """Number in flight and rate (1/s) at a request's pod, as means over the requests of all pods."""
+    """Number in flight and rate (1/s) at a request's pod, as means over the requests of all pods.
+
+    A pod that got more requests by chance weighs more, by one request's share of the window: that much is taken off again.
+    """
     figures = [Window.of([one], replicas=1) for one in parts]
     weights = np.array([one.requests for one in figures])
     # The gauge and rate times latency err in ways of their own: rows of their mean scatter as much as both are uncertain.
@@ -296,4 +299,8 @@ def _met(parts: Sequence[Growths]) -> tuple[float, float]:
         [0.5 * (one.occupied + (seen.inflight or 0.0)) for one, seen in zip(parts, figures, strict=True)]
     )
     rates = np.array([one.rps for one in figures])
-    return float(np.average(inflight, weights=weights)), float(np.average(rates, weights=weights))
+    own = 1.0 / parts[0].span_s if len(parts) > 1 else 0.0
+    latency_s = float(np.average([one.latency_s or 0.0 for one in figures], weights=weights))
+    met_inflight = float(np.average(inflight, weights=weights)) - latency_s * own
+    met_rps = float(np.average(rates, weights=weights)) - own
+    return max(met_inflight, 0.0), max(met_rps, 0.5 * float(rates.mean()))

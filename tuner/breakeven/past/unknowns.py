@@ -1,4 +1,4 @@
-"""What the past cannot say, a word for each: judged from the arms' rows and the lines through them."""
+"""Things that the past cannot say, a word for each: judged from the arms' rows and the lines through them."""
 
 from __future__ import annotations
 
