@@ -42,8 +42,9 @@ def test_windows_have_the_figures_of_the_law():
     assert not found.dropped
     for one in found.windows:
         assert one.pods == 2
-        assert one.met_rps == pytest.approx(1.0)
-        assert one.met_inflight == pytest.approx(C1_S / (1.0 - C2_S))
+        # Less one request of the window: by chance, a pod with more of them weighs more.
+        assert one.met_rps == pytest.approx(1.0, rel=3e-3)
+        assert one.met_inflight == pytest.approx(C1_S / (1.0 - C2_S), rel=3e-3)
         assert one.total.latency_s == pytest.approx(C1_S / (1.0 - C2_S))
 
 
