@@ -13,6 +13,7 @@ from validation.judged_engines import ENGINES
 from validation.law_door import LAWS
 from validation.law_table import files_header, files_rows, law_header, law_rows, noisy_rows
 from validation.outcomes import ValidationOutcome
+from validation.past_trials import past_row, past_trials
 from validation.published import data_folder
 
 
@@ -36,6 +37,7 @@ def main() -> int:
         click.echo("! no published data beside the repository ($BREAKEVEN_DATA): only the simulations ran")
     click.echo(f"{judged - missed} of {judged} goals met, {time.perf_counter() - started:.0f} s")
     _judge_laws()
+    _judge_pasts()
     return 0
 
 
@@ -51,6 +53,20 @@ def _judge_laws() -> None:
     click.echo("\nlaws fitted to the files of two workloads: as above")
     print_table(files_header(), [row for law in LAWS for row in files_rows(law)])
     click.echo(f"{time.perf_counter() - started:.0f} s")
+
+
+def _judge_pasts() -> None:
+    """Answers of `breakeven history` about made-up pasts (docs/validation.md)."""
+    started = time.perf_counter()
+    click.echo(
+        "\npasts of engines kept apart: break-evens (rps) that are read out of them, and what they cannot say"
+    )
+    trials = [*past_trials(engines=("cpu",), seeds=(0, 1)), *past_trials(engines=("flat",))]
+    print_table(
+        ("engine", "k", "past", "true", "lower", "upper", "held", "words"), [past_row(one) for one in trials]
+    )
+    held = [one.held for one in trials if one.held is not None]
+    click.echo(f"bounds of 90 % hold {sum(held)} of {len(held)}, {time.perf_counter() - started:.0f} s")
 
 
 def _by_how_much(one: ValidationOutcome) -> str:

@@ -12,7 +12,16 @@ from collections import Counter
 
 import pytest
 
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.past.courses import POD, questions
+from breakeven.serving.engine_series import (
+    COUNTED,
+    DRAFTED,
+    PREFIX,
+    RUNNING,
+    WAITING,
+    EngineSeries,
+    by_replica,
+)
 from breakeven.serving.promql import Matcher
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
@@ -38,7 +47,8 @@ PODS = (
 )
 COPIES = ({"job": "a"}, {"job": "b", "instance": "10.0.0.7:8000"}, {"job": "a", "prometheus_replica": "b"})
 PLAIN = sorted(
-    {one.name for one in COUNTED.values() if one.suffix == "_total"} | {"generation_tokens_created"}
+    {one.name for one in COUNTED.values() if one.suffix == "_total"}
+    | {"generation_tokens_created", DRAFTED.name}
 )
 HISTOGRAMS = sorted({one.family for one in COUNTED.values() if one.suffix != "_total"})
 TARGETS = [("llm", "chat"), ("llm", "code")]
@@ -49,6 +59,10 @@ INSTANT = {
     ),
     "sums": sums_query(["llm"], [], WINDOW_S, 120),
     "latencies": latency_query([NamespacedName(*one) for one in TARGETS], [], WINDOW_S),
+    **{
+        f"history's {stat}": promql
+        for stat, promql in questions(EngineSeries((), PREFIX, POD, by_replica), WINDOW_S).items()
+    },
 }
 RANGES = {
     "past": past_query(["llm"], [], 900, 300),

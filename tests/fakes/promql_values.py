@@ -155,6 +155,8 @@ OVER_TIME: Mapping[str, Callable[[RangeSamples], Value | None]] = {
     "avg_over_time": _of_floats(_mean),
     "min_over_time": _of_floats(_lowest),
     "max_over_time": _of_floats(_highest),
+    "count_over_time": lambda window: float(len(window.series.values)) if window.series.values else None,
+    "last_over_time": lambda window: window.series.values[-1] if window.series.values else None,
     "resets": _of_floats(
         lambda values: float(sum(after < before for before, after in itertools.pairwise(values)))
     ),

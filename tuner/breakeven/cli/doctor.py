@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +10,12 @@ import click
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
-from breakeven.cli.prometheus_options import PrometheusAddress, prometheus_options, read_matcher
+from breakeven.cli.prometheus_options import (
+    PrometheusAddress,
+    prometheus_options,
+    read_matcher,
+    read_prefix,
+)
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
@@ -107,9 +111,7 @@ def command(
         raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
     server = PrometheusAddress.of(access, timeout_seconds)
     matchers = _matchers(model, namespace, match)
-    if metric_prefix is not None and not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", metric_prefix):
-        raise InputError("--metric-prefix", repr(metric_prefix), "letters, digits, _ and :")
-    snapshot = _snapshot(server, matchers, metric_prefix, window_seconds)
+    snapshot = _snapshot(server, matchers, read_prefix(metric_prefix), window_seconds)
     profile = read_profile(profile_path, 0.9) if profile_path else None
     arm = arm_in(profile, method, k) if profile is not None and method is not None else None
     diagnosis = diagnose(snapshot, profile, arm, asked)

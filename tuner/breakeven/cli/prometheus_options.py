@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from ssl import SSLContext
 
+    from breakeven.past.courses import TimeGrid
+    from breakeven.readers.prometheus import Series
     from breakeven.serving.promql import Matcher
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -120,7 +122,37 @@ class PrometheusAddress:
         Raises:
             BreakevenError: there is no usable answer.
         """
+        return self._elements({"query": promql})
+
+    def at(self, promql: str, time_s: int) -> list[tuple[Mapping[str, str], float]]:
+        """The same as of a Unix time (s).
+
+        Raises:
+            BreakevenError: there is no usable answer.
+        """
+        return self._elements({"query": promql, "time": str(time_s)})
+
+    def over(self, promql: str, grid: TimeGrid) -> tuple[Series, ...]:
+        """Series of a range query at the times of a grid; samples that are no numbers are among them.
+
+        Raises:
+            BreakevenError: there is no usable answer.
+        """
+        ends = {"start": str(grid.first_s), "end": str(grid.last_s), "step": str(grid.step_s)}
+        return self._series("query_range", {"query": promql, **ends})
+
+    def _elements(self, parameters: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
         import math
+
+        found = ((one.labels, one.samples[0][1]) for one in self._series("query", parameters))
+        return [(labels, value) for labels, value in found if math.isfinite(value)]
+
+    def _series(self, kind: str, parameters: Mapping[str, str]) -> tuple[Series, ...]:
+        """The result of one query of a kind.
+
+        Raises:
+            BreakevenError: there is no usable answer.
+        """
         import urllib.error
         import urllib.parse
         import urllib.request
@@ -129,7 +161,7 @@ class PrometheusAddress:
         from breakeven.readers.foreign import Document
         from breakeven.readers.prometheus import series
 
-        address = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}"
+        address = f"{self.url}/api/v1/{kind}?{urllib.parse.urlencode(parameters)}"
         request = urllib.request.Request(address, headers=dict(self.headers))  # noqa: S310 - the scheme is checked
         handlers: list[urllib.request.BaseHandler] = [_no_redirects()]
         if self.tls is not None:
@@ -148,9 +180,8 @@ class PrometheusAddress:
         except (TimeoutError, OSError) as error:
             why = getattr(error, "reason", error)
             raise BreakevenError(f"{self.url}: no answer ({why}); expected Prometheus") from error
-        document = Document(json_value(text, self.url, "an answer of Prometheus' /api/v1/query"), self.url)
-        found = ((one.labels, one.samples[0][1]) for one in series(document))
-        return [(labels, value) for labels, value in found if math.isfinite(value)]
+        expected = f"an answer of Prometheus' /api/v1/{kind}"
+        return series(Document(json_value(text, self.url, expected), self.url))
 
     def _whole(self, answer: HTTPResponse) -> bytes:
         """The body, within a time and a size. The socket's own limit does not stop a server that sends a byte per second."""
@@ -191,6 +222,17 @@ def read_matcher(text: str) -> Matcher:
         except re.error as error:
             raise InputError("--match", repr(text), f"a regular expression ({error})") from error
     return Matcher(label, operator, value)
+
+
+def read_prefix(text: str | None) -> str | None:
+    """The beginning of metric names; None: not given.
+
+    Raises:
+        InputError: no name begins like that.
+    """
+    if text is not None and not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", text):
+        raise InputError("--metric-prefix", repr(text), "letters, digits, _ and :")
+    return text
 
 
 def _no_redirects() -> Any:

@@ -495,6 +495,76 @@ class DoctorResult(JsonResult):
     """Known causes."""
 
 
+class _PastArm(ArmKey):
+    schedule: str | None = _IF_GIVEN
+    """Only of a schedule: its draft length per batch size."""
+    hours: float
+    windows: int
+    requests: float
+    """Time, windows and finished requests that count."""
+    points: int
+    """Rows for the points file."""
+    rps: tuple[float, float] | None
+    inflight: tuple[float, float] | None
+    """Lowest and highest rate and number in flight of the rows, per pod."""
+    tokens_per_step: float | None
+    prompt_tokens: float | None
+    output_tokens: float | None
+    """Means over all windows."""
+    c1_s: float | None
+    c1_ci_s: Interval
+    c2_s: float | None
+    c2_ci_s: Interval
+    """The line through the rows, as `fit` has it."""
+    break_even_rps: float | None
+    break_even_ci_rps: Interval
+    verdict: str | None
+    """Against no speculation, as `plan` has it; null if only one of both ran."""
+
+
+class _EarlierPast(JsonResult):
+    differs: tuple[str, ...]
+    """Facts in which it differs from now: model, image, gpu, arguments."""
+    model: str | None
+    image: str | None
+    gpu: str | None
+    arguments: str | None
+    """The facts themselves; null if no series says so."""
+    hours: float
+    """Time that its windows cover."""
+
+
+class _PastDoubt(JsonResult):
+    word: str
+    sentence: str
+    """The word, and what shows it."""
+
+
+class PastResult(JsonResult):
+    """`history`."""
+
+    file: str | None
+    """Where the points are; null without `-o`."""
+    from_s: int
+    to_s: int
+    window_s: int
+    """Span that was read (Unix times), and length of a window."""
+    pods: int
+    """Pods that were there at any time."""
+    arms: tuple[_PastArm, ...]
+    """Arms that ran under what runs now."""
+    dropped: dict[str, int]
+    """Windows that do not count, by [word](before-you-measure.md#windows-that-do-not-count)."""
+    earlier: tuple[_EarlierPast, ...]
+    """Parts of the past that are left out because something else ran."""
+    unknown: tuple[_PastDoubt, ...]
+    """Things that the past [cannot say](before-you-measure.md#what-the-past-cannot-say)."""
+    points: tuple[dict[str, float | int | str | None], ...]
+    """The rows, by [column](#the-points-file)."""
+    confidence: float
+    """Level of every interval."""
+
+
 RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "fit": (FitResult, GroupedFitResult),
     "predict": (PredictResult,),
@@ -503,6 +573,7 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "schedule": (ScheduleResult,),
     "simulate": (SimulateResult,),
     "calibrate": (CalibrateResult, CalibratePlanResult),
+    "history": (PastResult,),
     "report": (ReportResult,),
     "lint": (LintResult,),
     "doctor": (DoctorResult,),

@@ -27,6 +27,8 @@ the third one.
 """
 STATISTIC = "stat"
 """Label that names the statistic in a query's answer."""
+REPLICA = "replica"
+"""Label that `by_replica` adds."""
 RUNNING = "num_requests_running"
 WAITING = "num_requests_waiting"
 _OF_NATIVE = {"_count": "histogram_count", "_sum": "histogram_sum"}
@@ -84,6 +86,9 @@ COUNTED: Mapping[str, Counted] = {
     "accepted": Counted("spec_decode_num_accepted_tokens_per_pos", labels=("position",)),
     "preemptions": Counted("num_preemptions"),
 }
+
+DRAFTED = Counted("spec_decode_num_draft_tokens")
+"""Drafted tokens; whether drafts are shorter than the longest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,12 @@ class EngineSeries:
                 # `or` keeps one of the two where a scrape stores both.
                 expressions.append(f"{function}({made(family)})")
         return " or ".join(expressions)
+
+
+def by_replica(expression: str) -> str:
+    """Series with a name of their server: the pod's, and outside of Kubernetes the scraped address."""
+    by_address = f'label_replace({expression},"{REPLICA}","$1","instance","(.+)")'
+    return f'label_replace({by_address},"{REPLICA}","$1","pod","(.+)")'
 
 
 def joined(parts: Mapping[str, str]) -> str:

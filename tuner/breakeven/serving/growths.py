@@ -82,6 +82,16 @@ class Growths:
         return max(max(counts) + self.stats.get("waiting_growth", 0.0), 0.0) if counts else None
 
     @property
+    def inflight_growth(self) -> float:
+        """Requests that were added to those running or waiting."""
+        return sum(self.stats.get(name, 0.0) for name in GROWTHS)
+
+    @property
+    def occupied(self) -> float:
+        """Mean number in flight by Little's law: time that finished requests took, over the span."""
+        return self.stats.get("e2e_s", 0.0) / self.span_s if self.span_s > 0 else 0.0
+
+    @property
     def given_up(self) -> float | None:
         """Requests whose clients went away after the first token: begun, not finished, and not in the engine any more."""
         begun, finished = self.stats.get("started"), self.stats.get("completed")

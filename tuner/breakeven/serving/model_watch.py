@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 
 from breakeven.serving.causes import HttpRequests, ModelSnapshot
 from breakeven.serving.counted_window import Window
-from breakeven.serving.engine_series import COUNTED, ENGINE, PREFIXES, RUNNING, WAITING, EngineSeries
+from breakeven.serving.engine_series import (
+    COUNTED,
+    ENGINE,
+    PREFIXES,
+    REPLICA,
+    RUNNING,
+    WAITING,
+    EngineSeries,
+    by_replica,
+)
 from breakeven.serving.growths import NEEDED_COUNTERS, Growths
 from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number
 from breakeven.serving.promql import Matcher, selector
@@ -20,8 +29,7 @@ from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 Ask = Callable[[str], Iterable[tuple[Mapping[str, str], float]]]
 """Asks an instant query; labels and value of each element."""
 
-_REPLICA = "replica"
-_POD = ("namespace", _REPLICA)
+_POD = ("namespace", REPLICA)
 _BY_POD = ",".join(_POD)
 _BY_ENGINE = ",".join((*_POD, *ENGINE))
 _STEP_S = 15
@@ -56,7 +64,7 @@ class ModelWatch:
             window_s: how far back increases go.
         """
         prefixes = (prefix,) if prefix is not None else PREFIXES
-        tried = [EngineSeries(matchers, one, _POD, _replicas) for one in prefixes]
+        tried = [EngineSeries(matchers, one, _POD, by_replica) for one in prefixes]
         for engines in tried:
             running = engines.labelled(engines.named(RUNNING))
             if pods := _first(ask(f"count(count by({_BY_POD})({running}))")):
@@ -111,9 +119,9 @@ class ModelWatch:
         younger = f"max by({_BY_POD})({engines.labelled(sampled)}) - time()"
         ages_s = {pod: -seconds for pod, seconds in _by_pod(self.ask(younger)).items()}
         ended = [
-            f"{labels['__name__']} of {labels[_REPLICA]}"
+            f"{labels['__name__']} of {labels[REPLICA]}"
             for labels, _ in self.ask(engines.ended((*NEEDED_COUNTERS, "drafts", "accepted"), self.window_s))
-            if labels.get("__name__") and labels.get(_REPLICA)
+            if labels.get("__name__") and labels.get(REPLICA)
         ]
         gone = {pod: age_s for pod, age_s in ages_s.items() if pod not in present}
         return replace(
@@ -172,10 +180,4 @@ def _first(elements: Iterable[tuple[Mapping[str, str], float]]) -> float | None:
 
 
 def _by_pod(elements: Iterable[tuple[Mapping[str, str], float]]) -> dict[str, float]:
-    return {labels[_REPLICA]: number for labels, number in elements if labels.get(_REPLICA)}
-
-
-def _replicas(expression: str) -> str:
-    """Series with a name of their server: the pod's, and outside of Kubernetes the scraped address."""
-    by_address = f'label_replace({expression},"{_REPLICA}","$1","instance","(.+)")'
-    return f'label_replace({by_address},"{_REPLICA}","$1","pod","(.+)")'
+    return {labels[REPLICA]: number for labels, number in elements if labels.get(REPLICA)}

@@ -1,0 +1,384 @@
+"""Reading of a past: questions to a Prometheus in chunks, windows of each, and what one fingerprint's arms come to."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError, InputError
+from breakeven.fitting import fit_points
+from breakeven.past.clustering import ArmPast, arm_past
+from breakeven.past.courses import GAUGES, POD, PodCourse, TimeGrid, courses, questions
+from breakeven.past.pod_facts import (
+    Fingerprint,
+    PodFacts,
+    PodKind,
+    fact_questions,
+    kind_of,
+    read_facts,
+)
+from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
+from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about
+from breakeven.profile import Profile
+from breakeven.profile.comparisons import Comparison
+from breakeven.profile.fits import Lengths
+from breakeven.readers.prometheus import Series
+from breakeven.serving.engine_series import PREFIXES, RUNNING, EngineSeries, by_replica
+from breakeven.serving.promql import Matcher
+
+CHUNK_S = 86_400
+"""Span of one range query, s."""
+
+_SIGHTS = 200
+"""Times at which series are looked for before anything else is asked."""
+
+_OTHER_LENGTHS = {PastWord.LENGTHS_MOVE_WITH_LOAD, PastWord.LENGTHS_DRIFT, PastWord.ARMS_MET_OTHER_LENGTHS}
+
+UNNAMED = "unnamed"
+"""Method of drafts of which nobody knows how they are made."""
+
+
+class PastServer(Protocol):
+    """A server that is asked about the past; each method raises `BreakevenError` if there is no usable answer."""
+
+    def over(self, promql: str, grid: TimeGrid) -> Iterable[Series]:
+        """Series at the times of a grid."""
+        ...
+
+    def at(self, promql: str, time_s: int) -> Iterable[tuple[Mapping[str, str], float]]:
+        """Labels and value of each element at a Unix time (s)."""
+        ...
+
+
+class AskedPast(NamedTuple):
+    """A question about the past.
+
+    Attributes:
+        matchers: on every series.
+        prefix: of their names; None: the first of the usual ones that has some.
+        grid: ends of the windows.
+        method: of drafts of which no series says how they are made; None: say so.
+        single: whether the pods must be of one workload.
+    """
+
+    matchers: tuple[Matcher, ...]
+    prefix: str | None
+    grid: TimeGrid
+    method: str | None = None
+    single: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierPast:
+    """Windows that are left out because they are of another fingerprint.
+
+    Attributes:
+        differs: names of the facts that differ from the present ones.
+        fingerprint: what it was.
+        hours: time that its windows cover, h.
+        arms: longest draft of each of its arms, 0 for none.
+        end_s: end of its last window, Unix time.
+    """
+
+    differs: tuple[str, ...]
+    fingerprint: Fingerprint
+    hours: float
+    arms: tuple[int, ...]
+    end_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPast:
+    """Everything that a past says.
+
+    Attributes:
+        grid: ends of the windows that were asked for.
+        pods: how many there were.
+        arms: those of the present fingerprint, no speculation first.
+        cut: its windows, and how many were dropped for which reason.
+        earlier: what is left out, the latest first.
+        profile: the fit of the arms' rows; None if there are too few.
+        doubts: what it cannot say.
+    """
+
+    grid: TimeGrid
+    pods: int
+    arms: tuple[ArmPast, ...]
+    cut: CutPast
+    earlier: tuple[EarlierPast, ...]
+    profile: Profile | None
+    doubts: tuple[PastDoubt, ...]
+
+    def lengths(self) -> Lengths:
+        """Lengths at which the arms are compared: the mean over both if lengths moved or differ, else those of each arm's rows."""
+        if not {one.word for one in self.doubts} & _OTHER_LENGTHS:
+            return Lengths()
+        prompts = [one.seen.prompt_tokens for one in self.arms if one.seen.prompt_tokens]
+        outputs = [one.seen.output_tokens for one in self.arms if one.seen.output_tokens]
+        return Lengths(*(sum(each) / len(each) if each else None for each in (prompts, outputs)))
+
+    def against_none(self, arm: Arm, confidence: float) -> Comparison | None:
+        """An arm against no speculation at the arm's mean load; None if one of both is not known well enough."""
+        profile, one = (
+            self.profile,
+            next((each for each in self.arms if each.points and each.points[0].arm == arm), None),
+        )
+        if profile is None or one is None or arm == NO_SPECULATION:
+            return None
+        if not all(profile.measured(each) and profile.arm(each).believable for each in (arm, NO_SPECULATION)):
+            return None
+        at = self.lengths()
+        try:
+            return profile.compare(
+                arm,
+                rps=one.seen.rps,
+                prompt_tokens=at.prompt_tokens,
+                output_tokens=at.output_tokens,
+                confidence=confidence,
+            )
+        except BreakevenError:
+            return None
+
+
+def read_past(server: PastServer, asked: AskedPast, progress: Callable[[float], None]) -> KnownPast:
+    """Read a past.
+
+    Args:
+        server: answers.
+        asked: what to read.
+        progress: called with the share that is done, 0 to 1.
+
+    Raises:
+        InputError: no series, series of several workloads, or no window that counts.
+        BreakevenError: the server has no usable answer.
+    """
+    engines = _found(server, asked)
+    gathered = _Gathered(asked)
+    chunks = list(asked.grid.chunks(max(CHUNK_S // asked.grid.step_s, 1)))
+    for number, grid in enumerate(chunks):
+
+        def shown(share: float, done: int = number) -> None:
+            progress((done + share) / len(chunks))
+
+        gathered.add(grid, *_chunk(server, engines, grid, shown))
+    return known_past(asked, gathered.cut, gathered.names, gathered.newest)
+
+
+def _found(server: PastServer, asked: AskedPast) -> EngineSeries:
+    """The series, under the prefix that has some.
+
+    Raises:
+        InputError: there are none.
+    """
+    grid = asked.grid
+    step_s = max(grid.step_s, (grid.last_s - grid.first_s) // _SIGHTS)
+    sights = TimeGrid(
+        grid.last_s - (grid.last_s - grid.first_s) // step_s * step_s,
+        step_s,
+        (grid.last_s - grid.first_s) // step_s + 1,
+    )
+    prefixes = (asked.prefix,) if asked.prefix is not None else PREFIXES
+    for prefix in prefixes:
+        engines = EngineSeries(asked.matchers, prefix, POD, by_replica)
+        if any(one.samples for one in server.over(f"count({engines.named(RUNNING)})", sights)):
+            return engines
+    name = f"{prefixes[0]}{RUNNING}"
+    others = [
+        " ".join(f"{label}={labels[label]!r}" for label in ("namespace", "model_name") if labels.get(label))
+        for labels, _ in server.at(f"group by(namespace,model_name)({name})", grid.last_s)
+    ]
+    there = f"series of {', '.join(sorted(filter(None, others))[:4])}" if any(others) else "series of a vLLM"
+    raise InputError("--match", f"no {name} with these labels in the whole span", there)
+
+
+def _chunk(
+    server: PastServer, engines: EngineSeries, grid: TimeGrid, progress: Callable[[float], None]
+) -> tuple[tuple[PodCourse, ...], dict[tuple[str, str], PodFacts]]:
+    """Courses and facts of a part of the past."""
+    asked = questions(engines, grid.step_s)
+    answers = []
+    for number, (stat, promql) in enumerate(asked.items()):
+        answers.append((stat, tuple(server.over(promql, grid))))
+        progress((number + 1) / (len(asked) + 1))
+    pods = courses(grid, answers)
+    named = [(one.name.namespace, one.name.replica) for one in pods if one.name.namespace]
+    facts = {}
+    if named:
+        about = fact_questions(named, engines, grid.last_s - grid.first_s)
+        facts = {
+            fact: [labels for labels, _ in server.at(promql, grid.last_s)] for fact, promql in about.items()
+        }
+    return pods, read_facts(facts)
+
+
+class _Gathered:
+    """Windows of the chunks so far.
+
+    A chunk's courses are cut at once, so that memory does not grow with pods that came and went.
+    """
+
+    def __init__(self, asked: AskedPast) -> None:
+        self._asked = asked
+        self._facts: dict[tuple[str, str], PodFacts] = {}
+        self.cut = CutPast()
+        self.names: dict[tuple[str, str], None] = {}
+        self.newest: tuple[PodKind, ...] = ()
+
+    def add(
+        self, grid: TimeGrid, pods: Sequence[PodCourse], facts: Mapping[tuple[str, str], PodFacts]
+    ) -> None:
+        """Cut one chunk.
+
+        Raises:
+            InputError: its pods are of several workloads, and only one was meant.
+        """
+        self._facts |= facts
+        self.names |= dict.fromkeys((one.name.namespace, one.name.replica) for one in pods)
+        if self._asked.single:
+            _check_single(pods)
+        kinds = {one.name: self._kind(one) for one in pods}
+        self.cut += cut(grid, pods, lambda one: kinds[one.name])
+        if pods:
+            self.newest = tuple(kinds[one.name] for one in pods if _is_there(one))
+
+    def _kind(self, one: PodCourse) -> PodKind:
+        facts = self._facts.get((one.name.namespace, one.name.replica), PodFacts())
+        drafts = one.values("drafts") is not None
+        return kind_of(one.name.model, drafts, one.longest_draft, facts, self._asked.method)
+
+
+def _is_there(one: PodCourse) -> bool:
+    """Whether a pod has a sample at the last time."""
+    running = one.values(GAUGES[0])
+    return running is not None and not math.isnan(running[-1])
+
+
+def _check_single(pods: Sequence[PodCourse]) -> None:
+    """Refuse pods of several workloads.
+
+    Raises:
+        InputError: naming some of them.
+    """
+    owners = sorted({"/".join(filter(None, (one.name.namespace, _owner(one.name.replica)))) for one in pods})
+    if len(owners) > 1:
+        shown = ", ".join(owners[:4]) + (" and others" if len(owners) > 4 else "")
+        wanted = "--deployment NS/NAME or --match of one of them"
+        raise InputError("--prometheus", f"series of several workloads ({shown})", wanted)
+
+
+def _owner(replica: str) -> str:
+    """Name of the workload, of its pod's: a Deployment's pods end in two words, a StatefulSet's in a number; of an address none."""
+    if ":" in replica:
+        return ""
+    parts = replica.split("-")
+    own = 2 if len(parts) > 2 and not parts[-1].isdigit() else 1
+    return "-".join(parts[:-own]) or replica
+
+
+def known_past(
+    asked: AskedPast, found: CutPast, pods: Iterable[tuple[str, str]], newest: Sequence[PodKind]
+) -> KnownPast:
+    """Everything that windows say; pure.
+
+    Args:
+        asked: the question.
+        found: windows of all chunks.
+        pods: (namespace, name) of those that there were.
+        newest: kinds of the pods that are there at the end.
+
+    Raises:
+        InputError: no window counts.
+    """
+    names = sorted(set(pods))
+    if not found.windows:
+        raise InputError(
+            "--since",
+            f"none of {sum(found.dropped.values())} windows is steady ({_counted(found.dropped)})",
+            _wanted(found),
+        )
+    present = _present(found.windows, newest)
+    own = [one for one in found.windows if not one.kind.fingerprint.differs(present)]
+    earlier = _earlier([one for one in found.windows if one.kind.fingerprint.differs(present)], present)
+    arms = _arms(own, names, asked.method or UNNAMED)
+    points = [point for one in arms for point in one.points]
+    profile = None
+    if points:
+        try:
+            profile = fit_points(points)
+        except BreakevenError:
+            profile = None
+    doubts = [*doubts_about(arms, profile), *_about_facts(present, earlier)]
+    kept = tuple(window for one in arms for window in one.windows)
+    near = Counter({WindowWord.NEAR_SATURATION: sum(one.near_saturation for one in arms)})
+    counted = replace(found, windows=kept, dropped=found.dropped + near)
+    return KnownPast(asked.grid, len(names), arms, counted, earlier, profile, tuple(doubts))
+
+
+def _counted(dropped: Mapping[WindowWord, int]) -> str:
+    return ", ".join(f"{word} {count}" for word, count in Counter(dropped).most_common())
+
+
+def _wanted(found: CutPast) -> str:
+    """The remedy for a past without a window."""
+    if found.missing:
+        return f"stored series of {', '.join(sorted(found.missing)[:4])}"
+    if found.contradiction:
+        return f"counters of one engine ({found.contradiction})"
+    return "a longer past, or another --window-seconds"
+
+
+def _present(windows: Sequence[SteadyWindow], newest: Sequence[PodKind]) -> Fingerprint:
+    """The fingerprint of now: of the pods at the end the one that appeared last, else that of the last window."""
+    now = {one.fingerprint for one in newest}
+    first: dict[Fingerprint, int] = {}
+    for one in sorted(windows, key=lambda one: one.end_s):
+        first.setdefault(one.kind.fingerprint, one.end_s)
+    there = [one for one in first if one in now] or [max(windows, key=lambda one: one.end_s).kind.fingerprint]
+    return max(there, key=lambda one: (first[one], tuple(str(fact) for fact in one)))
+
+
+def _arms(
+    windows: Sequence[SteadyWindow], names: Sequence[tuple[str, str]], method: str
+) -> tuple[ArmPast, ...]:
+    """The arms of one fingerprint, no speculation first."""
+    by_arm: dict[tuple[int, str, str], list[SteadyWindow]] = defaultdict(list)
+    for one in windows:
+        by_arm[one.kind.k, one.kind.method or "", one.kind.schedule or ""].append(one)
+    workload = "/".join(filter(None, (names[0][0], _owner(names[0][1])))) if names else "past"
+    return tuple(
+        arm_past(members, key[1] or method, workload) for key, members in sorted(by_arm.items()) if members
+    )
+
+
+def _earlier(windows: Sequence[SteadyWindow], present: Fingerprint) -> tuple[EarlierPast, ...]:
+    groups: dict[Fingerprint, list[SteadyWindow]] = defaultdict(list)
+    for one in windows:
+        groups[one.kind.fingerprint].append(one)
+    found = [
+        EarlierPast(
+            differs=known.differs(present),
+            fingerprint=known,
+            hours=sum(one.span_s for one in members) / 3600.0,
+            arms=tuple(sorted({one.kind.k for one in members})),
+            end_s=max(one.end_s for one in members),
+        )
+        for known, members in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda one: -one.end_s))
+
+
+def _about_facts(present: Fingerprint, earlier: Sequence[EarlierPast]) -> Iterable[PastDoubt]:
+    if earlier:
+        facts = sorted({name for one in earlier for name in one.differs})
+        hours = sum(one.hours for one in earlier)
+        yield PastDoubt(
+            PastWord.EARLIER_DIFFERS,
+            f"{MEANINGS[PastWord.EARLIER_DIFFERS]} ({', '.join(facts)}; {hours:.1f} h of windows)",
+        )
+    if present.image is None and present.gpu is None:
+        lacking = "kube_pod_container_info, kube_pod_info and DCGM's series are not there"
+        yield PastDoubt(PastWord.CHANGES_UNKNOWN, f"{MEANINGS[PastWord.CHANGES_UNKNOWN]} ({lacking})")
