@@ -133,7 +133,9 @@ def command(
         _checked(method),
         single=not matchers,
     )
-    with click.progressbar(length=_STEPS, label="asking Prometheus", file=sys.stderr) as bar:
+    # Where nobody looks, the bar would be a line before that of an error.
+    hidden = not sys.stderr.isatty()
+    with click.progressbar(length=_STEPS, label="asking Prometheus", file=sys.stderr, hidden=hidden) as bar:
 
         def show(share: float) -> None:
             bar.update(round(_STEPS * share) - bar.pos)

@@ -48,6 +48,9 @@ _AROUND = 2
 _FEWEST_REQUESTS = 30.0
 """Requests below which a row is left out: its mean would say little, and a fit weighs all rows in the same way."""
 
+_LEAST_SHARE = 0.1
+"""Share of the requests of an arm's middle row below which a row is left out."""
+
 _SIGNIFICANCE = 0.01
 _LEAST_SCATTER = 0.01
 """Level of the test that days differ, and the standard deviation between days (ln) below which it does not matter."""
@@ -143,7 +146,7 @@ def arm_past(windows: Sequence[SteadyWindow], method: str, workload: str) -> Arm
     scatter = _scatter(cells)
     points = tuple(
         made
-        for number, row in enumerate(_rows(ordered, scatter), start=1)
+        for number, row in enumerate(_of_weight(_rows(ordered, scatter)), start=1)
         if (made := _point(row, scatter, Origin(workload, number), method)) is not None
     )
     left_out = len(everything) - len(ordered)
@@ -254,6 +257,13 @@ def _rows(windows: Sequence[SteadyWindow], scatter: Scatter | None) -> list[list
         rows = [members for _, members in sorted(by_load.items())]
         found += [rows[number % len(rows)]] if in_turn else rows
     return found
+
+
+def _of_weight(rows: Sequence[list[SteadyWindow]]) -> list[list[SteadyWindow]]:
+    """Rows without those of few requests: a fit weighs all rows in the same way, and takes lengths as their plain mean."""
+    requests = [seen_in(row).requests for row in rows]
+    least = _LEAST_SHARE * float(np.median(requests))
+    return [row for row, count in zip(rows, requests, strict=True) if count >= least]
 
 
 def _levels(windows: Sequence[SteadyWindow]) -> NDArray[np.int64]:

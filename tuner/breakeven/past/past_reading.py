@@ -36,8 +36,6 @@ CHUNK_S = 86_400
 _SIGHTS = 200
 """Times at which series are looked for before anything else is asked."""
 
-_OTHER_LENGTHS = {PastWord.LENGTHS_MOVE_WITH_LOAD, PastWord.LENGTHS_DRIFT, PastWord.ARMS_MET_OTHER_LENGTHS}
-
 UNNAMED = "unnamed"
 """Method of drafts of which nobody knows how they are made."""
 
@@ -114,9 +112,10 @@ class KnownPast:
     doubts: tuple[PastDoubt, ...]
 
     def lengths(self) -> Lengths:
-        """Lengths at which the arms are compared: the mean over both if lengths moved or differ, else those of each arm's rows."""
-        if not {one.word for one in self.doubts} & _OTHER_LENGTHS:
-            return Lengths()
+        """Lengths at which the arms are compared: the mean over the arms.
+
+        Each at its own, arms whose answers differ by half a percent seem to differ by half a percent of latency.
+        """
         prompts = [one.seen.prompt_tokens for one in self.arms if one.seen.prompt_tokens]
         outputs = [one.seen.output_tokens for one in self.arms if one.seen.output_tokens]
         return Lengths(*(sum(each) / len(each) if each else None for each in (prompts, outputs)))

@@ -29,6 +29,10 @@ _LONE_ERROR, _SLOPE_ERROR = 0.25, 0.5
 """Half-width of the bounds of C1 and of C2, relative to them, beyond which they are not known."""
 
 
+_ALONE = 0.3
+"""Number in flight below which a request is alone: its latency is C1 whatever the slope is."""
+
+
 class PastWord(StrEnum):
     """Something that the past cannot say."""
 
@@ -115,7 +119,9 @@ def _doubt(word: PastWord, shown: str) -> PastDoubt:
 
 def _about_range(one: ArmPast, profile: Profile | None) -> Iterator[PastDoubt]:
     fit = profile.arm(one.points[0].arm) if profile is not None and one.points else None
-    lone, slope = _known(fit, "c1", _LONE_ERROR), _known(fit, "c2", _SLOPE_ERROR)
+    met = [window.met_inflight for window in one.windows]
+    low, high = np.quantile(met, (0.05, 0.95))
+    lone, slope = _known(fit, "c1", _LONE_ERROR) or high < _ALONE, _known(fit, "c2", _SLOPE_ERROR)
     if lone and slope:
         return
     word = (
@@ -125,8 +131,6 @@ def _about_range(one: ArmPast, profile: Profile | None) -> Iterator[PastDoubt]:
         if slope
         else PastWord.LOAD_RANGE_TOO_SMALL
     )
-    met = [window.met_inflight for window in one.windows]
-    low, high = np.quantile(met, (0.05, 0.95))
     yield _doubt(
         word, f"{named(one)}: {low:.3g} to {high:.3g} requests in flight at a pod, {len(one.points)} rows"
     )
