@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -122,6 +123,12 @@ def timestamp(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@lru_cache(maxsize=16)
+def fitted(points_csv: str) -> FitOutcome:
+    """Outcome of the library's fit; many tests measure the same points."""
+    return FitOutcome(fit_points(read_text(points_csv, "points")).to_json(), None)
+
+
 @dataclass
 class World:
     """The cluster as one run sees it; `turn` is one cycle of the operator."""
@@ -200,8 +207,7 @@ class World:
         """The fit that was asked for last, for a schedule, has its outcome: by the library, unless one is given."""
         fit = self.fits[-1]
         if outcome is None:
-            profile = fit_points(read_text(fit.points_csv, "points"))
-            outcome = FitOutcome(profile.to_json(), None)
+            outcome = fitted(fit.points_csv)
         self.do(calibration.advance(self.view(), self.now, DoneFit(fit, outcome)))
         return self.status
 

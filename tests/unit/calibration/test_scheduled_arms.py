@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.fitting import fit_points
+from breakeven.fitting import fit_points, with_law
 from breakeven.points.point import LoadMode, Point
 from breakeven.profile import Profile
-from breakeven.readers.reading import read_text
 from breakeven.tiers import Schedule
 from breakeven_operator import calibration
 from breakeven_operator.actions import Create, Fit, FitOutcome, WriteStatus
@@ -23,7 +23,7 @@ from breakeven_operator.calibration.schedule_making import (
     zero_draft_tax,
 )
 from fakes import scheduled_points
-from fakes.calibration_world import World
+from fakes.calibration_world import World, fitted
 from fakes.lawful_profile import lawful_profile_json
 
 # C1, C2 (s): the short drafts lose least per request in flight, the long ones win alone; each is best somewhere.
@@ -126,16 +126,12 @@ def test_one_draft_length_that_is_best_everywhere_is_no_arm_of_its_own(scheduled
     assert not scheduled.jobs
     assert scheduled.status["phase"] == "Fitting"
     assert "without eagle/schedule (ScheduleSingleTier)" in scheduled.status["message"]
-    actions = calibration.conclude(scheduled.view(), fitted(scheduled), scheduled.now)
+    actions = calibration.conclude(scheduled.view(), fitted(scheduled.fits[-1].points_csv), scheduled.now)
     (made,) = [action for action in actions if isinstance(action, Create)]
     shown = next(each for each in made.body["spec"]["arms"] if each["arm"] == "eagle/schedule")
     assert (shown["believable"], shown["reason"]) == (False, "ScheduleSingleTier")
     (profile_status,) = [a.status for a in actions if isinstance(a, WriteStatus) and "fit" in a.status]
     assert profile_status["fit"] == "Good", "nothing failed"
-
-
-def fitted(world: World) -> FitOutcome:
-    return FitOutcome(fit_points(read_text(world.fits[-1].points_csv, "points")).to_json(), None)
 
 
 @pytest.mark.parametrize("arguments", [["--data-parallel-size=2"], ["-dp", "2"]])
@@ -279,10 +275,16 @@ def test_a_method_that_vllm_does_not_schedule_has_no_such_arm(method):
 
 
 def outcome(laws: dict[Arm, tuple[float, float]]) -> FitOutcome:
+    return _outcome(tuple(laws.items()))
+
+
+@cache
+def _outcome(laws: tuple[tuple[Arm, tuple[float, float]], ...]) -> FitOutcome:
+    # Its law of steps is fitted here, once; each reader of a profile without one fits it again.
     text = lawful_profile_json(
-        laws, dict.fromkeys(laws, 2.0), prompt_tokens=64.0, output_tokens=32.0, gpu="A100"
+        dict(laws), {arm: 2.0 for arm, _ in laws}, prompt_tokens=64.0, output_tokens=32.0, gpu="A100"
     )
-    return FitOutcome(text, None)
+    return FitOutcome(with_law(Profile.from_json(text)).to_json(), None)
 
 
 def test_the_running_table_is_measured_again_unless_another_one_is_clearly_better():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -19,8 +20,14 @@ TO_FIVE = Schedule(((1, 3), (12, 5)))
 STEEP_SCHEDULE, LEVEL_SCHEDULE = Arm("eagle3", 3, scheduled=True), Arm("eagle3", 5, scheduled=True)
 
 
+@cache
+def steep() -> Profile:
+    """The fit that most tests ask."""
+    return fit_points(all_points(STEEP, TO_NONE))
+
+
 def test_a_schedule_is_fitted_beside_the_static_arms_and_leaves_them_alone():
-    found = fit_points(all_points(STEEP, TO_NONE))
+    found = steep()
     alone = fit_points([one for one in all_points(STEEP, TO_NONE) if one.schedule is None])
     assert [fit.arm.name for fit in found.arms] == ["none", "eagle3/3", "eagle3/schedule"]
     for with_it, without in zip(found.arms, alone.arms, strict=False):
@@ -33,7 +40,7 @@ def test_a_schedule_is_fitted_beside_the_static_arms_and_leaves_them_alone():
 
 
 def test_inside_its_points_a_schedule_is_its_points():
-    found = fit_points(all_points(STEEP, TO_NONE))
+    found = steep()
     for clients in (4, 9, 16, 30):
         expected = latency_s(STEEP, Arm("eagle3", 3), TO_NONE, clients - 1.0)
         assert found.predict(STEEP_SCHEDULE, concurrency=clients).latency_s == pytest.approx(
@@ -84,7 +91,7 @@ def test_a_schedule_that_was_not_measured_is_not_predicted_from_the_pooled_form(
 
 
 def test_other_lengths_move_a_schedule_as_a_whole():
-    found = fit_points(all_points(STEEP, TO_NONE))
+    found = steep()
     longer = {"output_tokens": 128.0}
     # Time per token is all of the latency here, up to the first token's.
     for clients in (1, 9, 60, 200):
@@ -104,7 +111,7 @@ def test_a_schedule_measured_later_joins_a_profile_as_if_it_had_been_there():
     rows = all_points(STEEP, TO_NONE)
     static = fit_points([one for one in rows if one.schedule is None])
     joined = with_schedule(static, [one for one in rows if one.schedule])
-    together = fit_points(rows)
+    together = steep()
     assert [fit.arm for fit in joined.arms] == [fit.arm for fit in together.arms]
     for clients in (2, 20, 60):
         one, other = (
@@ -118,7 +125,7 @@ def test_a_schedule_measured_later_joins_a_profile_as_if_it_had_been_there():
 
 
 def test_a_profile_with_a_schedule_is_written_and_read_exactly_and_one_without_says_nothing_of_it():
-    found = fit_points(all_points(STEEP, TO_NONE))
+    found = steep()
     assert Profile.from_json(found.to_json()) == found
     document = found.document()["arms"]
     assert ["schedule" in arm for arm in document] == [False, False, True]
@@ -126,7 +133,7 @@ def test_a_profile_with_a_schedule_is_written_and_read_exactly_and_one_without_s
 
 @pytest.mark.parametrize("table", ["1-8:9,9-:0", "2-8:3", "what"])
 def test_a_profile_with_an_impossible_schedule_is_refused_where_it_stands(table):
-    found = fit_points(all_points(STEEP, TO_NONE))
+    found = steep()
     wrong = replace(found, arms=(*found.arms[:2], replace(found.arms[2], schedule=table)))
     with pytest.raises(InputError, match=r"p.json: arms\[2\].schedule"):
         Profile.from_json(wrong.to_json(), "p.json")

@@ -22,6 +22,7 @@ Costs are scalars; demands of requests, rates and numbers in flight broadcast.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,9 @@ _LEAST = 1e-12
 _LEAST_TOKENS = 1e-3
 """Fewest tokens after the first: without any, a request never decodes and ends at no rate."""
 
-_NEWTON = 5
-"""Steps until a mean in flight is met; the start is exact where the step is linear in the batch."""
+_NEWTON, _MET = 5, 1e-9
+"""Most steps until a mean in flight is met, and the part of it that may be missing; the start is exact for a step that is linear
+in the batch."""
 
 _MOST_PROMPTS, _ALL_PROMPTS = 0.95, 0.99
 """Largest share of time that prompts take in a law on trial, and at any rate."""
@@ -181,7 +183,10 @@ def step_sensitivities(
         costs.each_draft_s * tier.drafted * decoding,
     )
     whole = bound_s + parts[5] + parts[6] + parts[7] + parts[8]
-    return np.stack([np.broadcast_to(part / whole, np.shape(whole)) for part in parts])
+    found = np.empty((len(parts), *np.shape(whole)))
+    for row, part in enumerate(parts):
+        found[row] = part / whole
+    return found
 
 
 def departure_shares(positions: FloatArray, knots: int) -> tuple[NDArray[np.intp], FloatArray]:
@@ -297,24 +302,19 @@ class _Chances(NamedTuple):
         past: P(beyond the last).
         beyond: the sum of j*P(j) beyond the last.
         alone: share of requests that are first in their group, of those that arrive while 0, 1, 2, ... decode.
+        decoding: mean number that decodes, without the part beyond the last.
     """
 
     chances: FloatArray
     past: FloatArray
     beyond: FloatArray
     alone: FloatArray
-
-    @property
-    def decoding(self) -> FloatArray:
-        """Mean number that decodes, without the part beyond the last."""
-        return np.asarray(self.chances @ np.arange(float(self.chances.shape[-1])))
+    decoding: FloatArray
 
     @property
     def away(self) -> FloatArray:
         """Distance of each number from the mean, times its chance."""
-        return np.asarray(
-            self.chances * (np.arange(float(self.chances.shape[-1])) - self.decoding[..., None])
-        )
+        return np.asarray(self.chances * (_numbers(self.chances.shape[-1]) - self.decoding[..., None]))
 
     @property
     def slope(self) -> FloatArray:
@@ -322,6 +322,19 @@ class _Chances(NamedTuple):
         return np.asarray(
             np.maximum((self.away[..., 1:] * np.cumsum(self.alone, axis=-1)).sum(axis=-1), _LEAST)
         )
+
+
+class _Ending(NamedTuple):
+    """Rates (1/s) at which requests end among 1, 2, ..., and among one less: 0 among none."""
+
+    rates: FloatArray
+    before: FloatArray
+
+    @classmethod
+    def of(cls, work_s: FloatArray) -> _Ending:
+        """Those of requests with so much work (s) among 1, 2, ..."""
+        rates = _numbers(work_s.shape[-1] + 1)[1:] / work_s
+        return cls(rates, np.concatenate([np.zeros_like(rates[..., :1]), rates[..., :-1]], axis=-1))
 
 
 class _Settled(NamedTuple):
@@ -390,7 +403,7 @@ class Together(NamedTuple):
         for _ in range(_PROMPT_ROUNDS):
             q = np.minimum(rps * prompt_s, _ALL_PROMPTS)
             work_s = self._work_s(prompt_s, q)
-            number = self._chances(work_s, rps / (1.0 - q), _together(q))
+            number = self._chances(_Ending.of(work_s), rps / (1.0 - q), _together(q))
             prompt_s = _mean(self.readings.prompt_s, number)
         return _Settled(q, work_s, number, prompt_s, self._ttft_s(number, prompt_s, rps, q))
 
@@ -412,10 +425,13 @@ class Together(NamedTuple):
             q = np.minimum(rps * prompt_s, _MOST_PROMPTS)
             together, work_s = _together(q), self._work_s(prompt_s, q)
             decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
+            ending = _Ending.of(work_s)
             pushed = decoding / _along(work_s, np.minimum(decoding, most - 1.0))
             for _ in range(_NEWTON):
-                number = self._chances(work_s, pushed, together)
+                number = self._chances(ending, pushed, together)
                 short = decoding - number.decoding
+                if (np.abs(short) < _MET * decoding).all():
+                    break
                 pushed = pushed * np.exp(np.clip(short / number.slope, -0.5, 0.5))
             prompt_s = _mean(self.readings.prompt_s, number)
             ttft_s = self._ttft_s(number, prompt_s, rps, q)
@@ -465,27 +481,27 @@ class Together(NamedTuple):
         most = self.decode_s.shape[-1]
         return np.asarray(q[..., None] * (1.0 - np.arange(1.0, most + 1.0) / most))
 
-    def _chances(self, work_s: FloatArray, pushed: FloatArray, together: FloatArray) -> _Chances:
+    def _chances(self, ending: _Ending, pushed: FloatArray, together: FloatArray) -> _Chances:
         """Distribution of the number that decodes.
 
         Requests come in groups of a geometric number; `together` is the share of followers. P(j+1)/P(j) is
         (rate*(1 - share) + share*mu(j))/mu(j+1), with mu(j) = j/X(j) the rate at which they end among j.
         """
-        most = work_s.shape[-1]
-        ending = np.arange(1.0, most + 1.0) / work_s
-        before = np.concatenate([np.zeros_like(ending[..., :1]), ending[..., :-1]], axis=-1)
+        most = ending.rates.shape[-1]
         first = (pushed * (1.0 - together))[..., None]
-        coming = first + together[..., None] * before
-        logs = _from_zero(np.cumsum(np.log(coming / ending), axis=-1))
+        coming = first + together[..., None] * ending.before
+        logs = _from_zero(np.cumsum(np.log(coming / ending.rates), axis=-1))
         weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
-        last = np.minimum(first[..., 0] / ending[..., -1] + together, 1.0 - 1e-9)
+        last = np.minimum(first[..., 0] / ending.rates[..., -1] + together, 1.0 - 1e-9)
         past = weights[..., -1] * last / (1.0 - last)
         total = weights.sum(axis=-1) + past
+        chances = weights / total[..., None]
         return _Chances(
-            weights / total[..., None],
+            chances,
             past / total,
             past / total * (most + 1.0 / (1.0 - last)),
             first / coming,
+            np.asarray(chances @ _numbers(most + 1)),
         )
 
     def _ttft_s(self, number: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:
@@ -499,6 +515,14 @@ class Together(NamedTuple):
         stretched_s = busy_s / (1.0 - q) + prompt_s * q / (1.0 - q**2)
         beside = rps * stretched_s
         return np.asarray(self.request_s + 0.5 * stretched_s + own_s + prompt_s * (1.0 + beside))
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int) -> FloatArray:
+    """0, 1, 2, ... as floats; shared, so read-only."""
+    found = np.arange(float(count))
+    found.flags.writeable = False
+    return found
 
 
 def _mean(values: FloatArray, number: _Chances) -> FloatArray:
@@ -535,7 +559,8 @@ def closed_loop(costs: CostsOfSteps, demand: Demand, inflight: FloatArray) -> An
     The answers to the steps are spread over the two whole numbers beside the number that decodes.
     """
     others = inflight - 1.0
-    for _ in range(_SETTLING):
+    # Without a schedule the number of decoding steps is the same at every number that decodes.
+    for _ in range(_SETTLING if len(demand.tiers) > 1 else 1):
         steps = _steps(costs, demand, 1.0 + others)
         each = steps.decode_s / steps.step_s
         others = (inflight - 1.0) * each / (1.0 + each)

@@ -47,6 +47,9 @@ ENGINE = (
 DRAFTING = ("drafting_s", "draft_s", "each_draft_s")
 """Costs of a drafter."""
 
+_OF_ENGINE = len(SENSITIVE) - len(DRAFTING)
+"""How many of `SENSITIVE` are costs of the engine: those with which `ENGINE` begins; a drafter's follow."""
+
 LEVEL = 0.015
 """Standard deviation of an arm's level (ln): each arm is an engine that was started in another way."""
 
@@ -203,17 +206,14 @@ class Layout:
         costs = self.costs(figures, family, arm)
         number = np.arange(float(found.of_first.shape[-1]))
         step, hats = _step_slopes(costs, demand, number)
-        loads = found.of_first.shape[0]
+        loads, at, level = found.of_first.shape[0], self.drafting(family), self.level(arm)
         first, decoding = np.zeros((loads, self.size)), np.zeros((loads, self.size))
         for weights, into in ((found.of_first, first), (found.of_decoding, decoding)):
             one_demand = step.shape[1] == 1
             by_cost = weights @ step[:, 0].T if one_demand else np.einsum("lj,clj->lc", weights, step)
-            for name, column in zip(SENSITIVE, by_cost.T, strict=True):
-                if name in ENGINE:
-                    into[:, ENGINE.index(name)] = column
-                elif (at := self.drafting(family)) is not None:
-                    into[:, at + DRAFTING.index(name)] = column
-            level = self.level(arm)
+            into[:, :_OF_ENGINE] = by_cost[:, :_OF_ENGINE]
+            if at is not None:
+                into[:, at : at + len(DRAFTING)] = by_cost[:, _OF_ENGINE:]
             if level is not None:
                 into[:, level] = weights.sum(axis=-1)
             into[:, self.departures :] = weights @ hats
