@@ -83,12 +83,12 @@ def made_past(
     """
     begin_s, half_s = end_s - days * DAY_S, end_s - days // 2 * DAY_S
     traffic = _Users(engine, kind, highest_rps, begin_s, end_s, half_s, seed)
-    old_a, other = _Life(f"{_OLD}-a2c4d", 0, begin_s, half_s), _Life(f"{_NEW}-a2c4d", k, half_s, end_s)
+    old_a, other = _Life(f"{_OLD}-b2c4d", 0, begin_s, half_s), _Life(f"{_NEW}-b2c4d", k, half_s, end_s)
     whole = old_a._replace(last_s=end_s)
     lives = {
         PastOf.TWO_ARMS: [old_a, other],
         PastOf.ONE_ARM: [whole],
-        PastOf.HALF_WAY: [whole, old_a._replace(name=f"{_OLD}-b2c4d"), other],
+        PastOf.HALF_WAY: [whole, old_a._replace(name=f"{_OLD}-c2d4f"), other],
     }.get(kind, [old_a, other])
     pods = tuple(traffic.pod(life, number) for number, life in enumerate(lives))
     return MadePast(kind, pods, end_s, days)

@@ -237,6 +237,7 @@ class _Surveyor:
         fleet = self._world.readings.get(watch) if sums is None else sums
         latencies = self._world.latencies.get(watch)
         past = self._world.pasts.get(lookback) if lookback is not None else None
+        first = self._world.firsts.get(service.metadata.uid)
         names = [pod["metadata"]["name"] for pod in pods]
         if sums is not None:
             names = sorted({siblings_of(name) for name in names})
@@ -252,6 +253,7 @@ class _Surveyor:
             # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
             tuple(_buckets(latencies, namespace, pods, readings)) if latencies is not None else (),
             (past.error, namespace in past.awaited) if past is not None else None,
+            first.sentence if first is not None else None,
             tuple(
                 (reading.model_name, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
                 for reading in readings

@@ -21,7 +21,7 @@ from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.observer import Observer, QueryLimits
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.adapters.unreadable import UnreadableObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
@@ -118,14 +118,16 @@ async def _parts(
         if once
         else WatchedObjects(cluster, clock, namespaces=namespaces, relist_s=settings.relist_s, wake=wake)
     )
+    fitter = ChildFitter()
     observer = Observer(
         cluster,
         metrics,
         clock,
         objects,
         default_source=own,
+        fitter=None if once else fitter,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
-        settle_s=settle_s,
+        limits=QueryLimits(settle_s),
         drafters=settings.allowed_drafters,
     )
     identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
@@ -134,7 +136,7 @@ async def _parts(
     )
     writer = Writer(
         cluster,
-        ChildFitter(),
+        fitter,
         clock,
         objects,
         may_act=lambda: lease.held,

@@ -207,6 +207,11 @@ class ClusterReason(StrEnum):
 
     # Profile.
     NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
+    FROM_PAST = (
+        "FromPast",
+        "Nothing has been measured for this target yet: the figures are of its own past, and no roll rests on them.",
+        "Wait for the calibration.",
+    )
     PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."
     FINGERPRINT_CHANGED = (
         "FingerprintChanged",

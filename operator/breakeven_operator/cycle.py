@@ -348,6 +348,7 @@ class Reconciler:
             roll=world.rolls.get(watch),
             later=world.later.get(watch),
             arrivals=world.arrivals.get(watch),
+            first=world.firsts.get(service.metadata.uid),
             past=world.pasts.get(lookback) if lookback is not None else None,
             latencies=world.latencies.get(self._observer.watch_of(service)),
             known_pods=world.pod_names.get(namespace, frozenset()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -9,6 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
+from breakeven_operator.adapters import workload_pasts
+from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.workload_pasts import WorkloadPast, WorkloadPasts
+from breakeven_operator.ports import PrometheusAccess
+from fakes.manual_clock import FakeClock
 from fakes.past_samples import openmetrics
 from operatorcluster.made_up_prometheus import prometheus_of
 from validation.judged_engines import ENGINES, Half
@@ -74,3 +81,32 @@ def test_a_real_prometheus_says_the_same(kind, pasts, address, monkeypatch):
     said = {one["word"] for one in found["unknown"]}
     assert said >= EXPECTED[kind] | {"ChangesUnknown"}
     assert ("OtherArmNeverRan" in said) is (kind is PastOf.ONE_ARM)
+
+
+@pytest.mark.parametrize("kind", [PastOf.TWO_ARMS, PastOf.ONE_ARM])
+async def test_the_operator_reads_the_same_law_through_its_own_client(kind, pasts, address, monkeypatch):
+    monkeypatch.setattr(workload_pasts, "LOOKBACK_S", DAYS * 86400)
+    clock = FakeClock()
+    clock.advance(pasts[kind].end_s + 5.0 - clock.now().timestamp())
+    ended: asyncio.Queue[str] = asyncio.Queue()
+    client = PrometheusClient(None, allowed=("127.0.0.0/8",))
+    reader = WorkloadPasts(client, ChildFitter(), clock, ended.put_nowait)
+    known = read_made(pasts[kind], ENGINE.method)
+    about = WorkloadPast(
+        PrometheusAccess(address), (), "vllm:", space(kind), DEPLOYMENT, f"Deployment {DEPLOYMENT}", frozenset(),
+        tuple(one.points[0].arm for one in known.arms), ENGINE.method,
+    )  # fmt: skip
+    try:
+        await reader.read({"a": about})
+        await ended.get()
+        answer = (await reader.read({"a": about}))["a"]
+    finally:
+        await reader.close()
+        await client.close()
+    assert answer.profile is not None, answer.sentence
+    assert known.profile is not None
+    assert [fit.arm for fit in answer.profile.arms] == [fit.arm for fit in known.profile.arms]
+    for found, expected in zip(answer.profile.arms, known.profile.arms, strict=True):
+        assert found.c1_s == pytest.approx(expected.c1_s, rel=2e-3)
+        assert found.c2_s == pytest.approx(expected.c2_s, rel=5e-3)
+    assert ("OtherArmNeverRan" in answer.sentence) is (kind is PastOf.ONE_ARM)

@@ -85,7 +85,7 @@ def seen_by_scrapes(requests: list[Request]) -> Arrivals:
 def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Choice:
     figures = Window(300.0, rps=rps, total_rps=rps, requests=1000, arrivals=arrivals)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    return choose(a_case(SPEC, profile, figures, now))
+    return choose(a_case(SPEC, profile, figures, now), profile)
 
 
 def against_none(choice: Choice) -> Comparison:

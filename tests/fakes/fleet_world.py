@@ -15,7 +15,7 @@ from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.observer import Observer, QueryLimits
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
@@ -195,7 +195,7 @@ class FleetWorld:
             self.clock,
             objects,
             default_source=PrometheusAccess("http://prometheus:9090"),
-            pods_per_query=self.pods_per_query,
+            limits=QueryLimits(pods_per_query=self.pods_per_query),
         )
         writer = Writer(
             self.cluster,

@@ -183,12 +183,13 @@ def _selected_range(node: promql_parser.MatrixSelector) -> _OfRange:
 
 
 def _subquery(node: promql_parser.SubqueryExpr) -> _OfRange:
-    if node.at is not None or node.offset is not None or node.step is None or node.range is None:
-        raise no("a subquery without a step, or at another time")
-    inner = _vector(node.expr)
+    if node.offset is not None or node.step is None or node.range is None:
+        raise no("a subquery without a step, or with an offset")
+    inner, fixed_ms = _vector(node.expr), _fixed_ms(node)
     range_ms, step_ms = (round(one.total_seconds() * 1000) for one in (node.range, node.step))
 
     def windows(store: SeriesStore, at_ms: int) -> Iterator[RangeSamples]:
+        at_ms = at_ms if fixed_ms is None else fixed_ms
         begin_ms = at_ms - range_ms
         found: dict[Hashable, tuple[Labels, list[int], list[Value]]] = {}
         # Steps are whole multiples; the begin does not belong to the range.
@@ -203,6 +204,15 @@ def _subquery(node: promql_parser.SubqueryExpr) -> _OfRange:
             yield RangeSamples(Ranged(labels, times_ms, values), begin_ms, at_ms)
 
     return windows
+
+
+def _fixed_ms(node: promql_parser.SubqueryExpr) -> int | None:
+    """The time (ms) at which a subquery ends, if it names one."""
+    if node.at is None:
+        return None
+    if node.at.type is not promql_parser.AtModifierType.At or node.at.at is None:
+        raise no("a subquery at the begin or end of a range")
+    return round(node.at.at.timestamp() * 1000)
 
 
 # Functions ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from breakeven.errors import InputError
@@ -26,6 +27,7 @@ from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import LaterFailures, RollBlocks, under_way
 from breakeven_operator.adapters.snapshot import InvalidService, Legible, Snapshot
+from breakeven_operator.adapters.workload_pasts import WorkloadPast, WorkloadPasts
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
@@ -47,12 +49,13 @@ from breakeven_operator.ports import (
     Clock,
     Cluster,
     ClusterError,
+    Fitter,
     Manifest,
     Metrics,
     PrometheusAccess,
 )
 from breakeven_operator.reconcile.active_profile import ProfileEntry
-from breakeven_operator.reconcile.fleet_query import past_step_s, siblings_of
+from breakeven_operator.reconcile.fleet_query import past_step_s, siblings_of, workload_of
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
@@ -60,6 +63,7 @@ from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.calibrationspec import PastUse
 from breakeven_operator.workloads.known import KINDS, MAKERS, kind_at, target_name, target_of
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
@@ -95,15 +99,27 @@ class _Heard(NamedTuple):
         )
 
 
+class QueryLimits(NamedTuple):
+    """Limits of queries.
+
+    Attributes:
+        settle_s: longest time a cycle waits for them.
+        pods_per_query: a fleet of more pods is read by ReplicaSet.
+    """
+
+    settle_s: float = SETTLE_S
+    pods_per_query: int = PODS_PER_QUERY
+
+
 class Observer:
     """Reads the world.
 
     Args:
         cluster, metrics, clock: ports. objects: of the cluster.
         default_source: Prometheus of services that name none.
+        fitter: of the rows of pasts; None: no past of a service without a profile is read.
         counted: is called with the outcome of every query: ok, empty or error.
-        settle_s: longest time a cycle waits for queries.
-        pods_per_query: a fleet of more pods is read by ReplicaSet.
+        limits: of its queries.
         drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
     """
 
@@ -115,13 +131,13 @@ class Observer:
         objects: ClusterObjects,
         *,
         default_source: PrometheusAccess | None,
+        fitter: Fitter | None = None,
         counted: Callable[[str], None] | None = None,
-        settle_s: float = SETTLE_S,
-        pods_per_query: int = PODS_PER_QUERY,
+        limits: QueryLimits = QueryLimits(),  # noqa: B008 - it is frozen
         drafters: Sequence[str] = (),
     ) -> None:
         self._drafters = tuple(drafters)
-        self._pods_per_query = pods_per_query
+        self._pods_per_query, settle_s = limits.pods_per_query, limits.settle_s
         self._cluster = cluster
         self._objects = objects
         self._default_source = default_source
@@ -138,6 +154,7 @@ class Observer:
         self._rolls = RollBlocks(metrics, clock, tell, settle_s)
         self._later = LaterFailures(metrics, clock, tell, settle_s)
         self._arrivals = PresentArrivals(metrics, clock, tell, settle_s)
+        self._firsts = WorkloadPasts(metrics, fitter, clock, tell) if fitter is not None else None
         self._warnings = PodWarnings(cluster, clock)
         self._foreign = ForeignTargets(cluster)
 
@@ -163,6 +180,8 @@ class Observer:
             self._arrivals,
         )
         await asyncio.gather(*(part.close() for part in parts))
+        if self._firsts is not None:
+            await self._firsts.close()
 
     async def observe(self, *, soon: bool = False) -> Snapshot:
         """One cycle's reading.
@@ -173,6 +192,12 @@ class Observer:
         Raises:
             ClusterError: the API server did not give a collection without which nothing can be decided.
         """
+        world = await self._observed(soon=soon)
+        if self._firsts is None:
+            return world
+        return replace(world, firsts=await self._firsts.read(self._without_profile(world)))
+
+    async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
         services, invalid = self._parsed(manifests)
         if not manifests:
@@ -189,7 +214,7 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        makers = [one for found in made for one in found]
+        makers = list(chain.from_iterable(made))
         targets |= await self._foreign.read(services, pods, makers)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
@@ -235,6 +260,32 @@ class Observer:
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
         )
 
+    def _without_profile(self, world: Snapshot) -> dict[str, WorkloadPast]:
+        """Questions about the pasts of services of which nothing is measured, by uid."""
+        asked, _ = self._within_limits(world.services)
+        found = {}
+        for service in asked:
+            watch, name, target = self.watch_of(service), target_name(service), target_of(service)
+            measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
+            pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
+            ignored = service.spec.calibration.past is PastUse.IGNORE
+            if measured or ignored or watch.source is None or not pods:
+                continue
+            rolled = kind_at(target.resource).rolled
+            words = {method.method for method in service.spec.candidates.methods}
+            found[service.metadata.uid] = WorkloadPast(
+                watch.source,
+                watch.matchers,
+                watch.prefix,
+                name.namespace,
+                name.name,
+                workload_of(pods[0]) if rolled else "",
+                frozenset() if rolled else frozenset(map(siblings_of, pods)),
+                service.spec.candidates.arms(),
+                words.pop() if len(words) == 1 else None,
+            )
+        return found
+
     async def _ask_nothing(self) -> None:
         """There is no service: end the queries that are under way, and forget their answers."""
         await asyncio.gather(
@@ -246,6 +297,7 @@ class Observer:
             self._rolls.read({}),
             self._later.read((), self.watch_of),
             self._arrivals.read((), self.watch_of),
+            *((self._firsts.read({}),) if self._firsts is not None else ()),
         )
 
     def watch_of(self, service: SpeculativeService) -> Watch:

@@ -11,6 +11,7 @@ from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.kinds import NamespacedName, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
@@ -50,6 +51,7 @@ class Snapshot:
             objectives. rolls: about rolls. later: about requests after rolls.
             arrivals: about when requests came.
         sums: newest answer about the present by ReplicaSet, if a fleet is too large to be read pod by pod in every cycle.
+        firsts: what the past says of services without a profile, by uid.
         selectors, network_policies, events: only of namespaces in which a calibration is under way.
         warnings: words of events about pods that do not come, by uid.
         volume_claims: of those namespaces, and of namespaces in which a target mounts any.
@@ -77,6 +79,7 @@ class Snapshot:
     later: Mapping[Watch, LaterReading] = field(default_factory=dict)
     sums: Mapping[Watch, FleetReading] = field(default_factory=dict)
     arrivals: Mapping[Watch, RollReading] = field(default_factory=dict)
+    firsts: Mapping[str, FirstAnswer] = field(default_factory=dict)
     selectors: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     network_policies: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     events: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from breakeven.arm import Arm
 from breakeven.profile import Profile
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.reconcile.active_profile import Calibrated
+from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
 from breakeven_operator.reconcile.questions import RollCost
@@ -33,6 +34,7 @@ class Case:
         engine_limits: what the engine's command line allows.
         objectives: latencies that users see against the service's objectives; None without objectives.
         need: replicas that the load needs; None before it was worked out.
+        first: what the past says while there is no profile; None: it is not asked, or there is one.
     """
 
     service: SpeculativeService
@@ -43,6 +45,7 @@ class Case:
     engine_limits: EngineLimits
     objectives: Objectives | None = None
     need: FleetNeed | None = None
+    first: FirstAnswer | None = None
 
     @property
     def spec(self) -> SpeculativeServiceSpec:

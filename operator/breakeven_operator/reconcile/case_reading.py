@@ -76,7 +76,8 @@ def read_case(
     )
     objectives = _objectives(service, observation, watched, live, now)
     state = with_carried(state, running.arm, live)
-    return Case(service, context, state, running, live, can, objectives), evidence
+    first = observation.first if state.entry is None else None
+    return Case(service, context, state, running, live, can, objectives, first=first), evidence
 
 
 def context_of(

@@ -26,6 +26,7 @@ from breakeven_operator.reconcile.objectives import objectives_aspect
 from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND
 from breakeven_operator.resources import SpeculativeServiceStatus
+from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.rolloutstatus import HistoryEntry
 
 
@@ -142,6 +143,9 @@ def _profitable(cycle: CycleFacts) -> Aspect:
     message = figures_text(explained)
     if comparison.break_even_rps is None:
         message += f"; {pays_until(comparison)}"
+    if cycle.choice.basis is Basis.PAST:
+        message = f"by the target's own past, and nothing is measured yet: {message}"
+        return Aspect(PROFITABLE, pays_now(cycle.choice), str(ClusterReason.FROM_PAST), message)
     message = with_measured(message, cycle.choice)
     return Aspect(PROFITABLE, pays_now(cycle.choice), str(explained.decision.reason), message)
 

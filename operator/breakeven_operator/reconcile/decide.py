@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -13,10 +13,11 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
-from breakeven.profile import Comparison
+from breakeven.profile import Comparison, Profile
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
 from breakeven_operator.reconcile.verification import settled
+from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 
@@ -27,10 +28,12 @@ class Choice:
     Attributes:
         explained: the decision beside every arm's figures; None if it was not asked (no profile, no usable figures).
         memory: for the status.
+        basis: what the figures rest on.
     """
 
     explained: Explained | None
     memory: MemoryStatus
+    basis: Basis = Basis.MEASURED
 
     @property
     def speedup(self) -> Estimate | None:
@@ -53,17 +56,27 @@ class Choice:
         return self.explained.against_none if self.explained is not None else None
 
 
-def choose(case: Case) -> Choice:
+def by_past(case: Case, profile: Profile) -> Choice:
+    """Ask the library by the laws of a past: for figures to show. Nothing of it is remembered.
+
+    Args: see choose.
+    """
+    said = choose(case, profile)
+    return replace(said, memory=forget_candidate(case.memory), basis=Basis.PAST)
+
+
+def choose(case: Case, profile: Profile) -> Choice:
     """Ask the library.
 
     Args:
-        case: with a profile, usable figures and a known arm.
+        case: with usable figures and a known arm.
+        profile: by which arms are compared.
 
     Raises:
         BreakevenError: the profile does not know this load, these lengths or this arm.
     """
-    profile, figures, running = case.profile, case.live.figures, case.measured_arm
-    assert profile is not None and figures is not None and running is not None  # noqa: PT018, S101 - see above
+    figures, running = case.live.figures, case.measured_arm
+    assert figures is not None and running is not None  # noqa: PT018, S101 - see above
     replicas = max(case.workload.desired, 1)
     load = load_of(
         figures,

@@ -13,7 +13,7 @@ from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.decisionstatus import DecisionStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
 from breakeven_operator.resources.figures import LOGGED, status_fields
 
 
@@ -53,6 +53,8 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
     explained, comparison = cycle.choice.explained, cycle.choice.against_none
     now, before = pays_now(cycle.choice), old.memory.pays if old.memory is not None else None
+    if cycle.choice.basis is not Basis.MEASURED:
+        return None
     if explained is None or comparison is None or now is None or before is None or now is before:
         return None
     words = {True: "Yes", False: "No"}

@@ -15,7 +15,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import refuse_barred
 from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.decide import Choice, choose, forget_candidate
+from breakeven_operator.reconcile.decide import Choice, by_past, choose, forget_candidate
 from breakeven_operator.reconcile.leaving import LEAVING, why_leave
 from breakeven_operator.reconcile.preconditions import (
     URGENT,
@@ -58,9 +58,12 @@ def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> t
     if leave is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), idle
     choice, doubt = idle, None
-    if case.profile is not None and case.live.usable and case.live.figures is not None:
+    if case.live.usable and case.live.figures is not None:
         try:
-            choice = choose(case)
+            if case.profile is not None:
+                choice = choose(case, case.profile)
+            elif case.first is not None and case.first.profile is not None:
+                choice = by_past(case, case.first.profile)
         except BreakevenError as error:
             doubt = str(error)
     if policy.mode is Mode.DISABLED:
@@ -76,7 +79,8 @@ def _unasked(case: Case, arm: Arm, choice: Choice, doubt: str | None) -> Verdict
     state, running = case.calibrated, case.running
     if state.profile is None:
         reason = ClusterReason.PAUSED if case.spec.paused else state.reason
-        return Verdict(HOLD, arm, reason, f"{state.message}; {_keeping(arm)}")
+        told = f"; {case.first.sentence}" if case.first is not None else ""
+        return Verdict(HOLD, arm, reason, f"{state.message}{told}; {_keeping(arm)}")
     if running.foreign_schedule and running.measured_instead is None:
         message = f"the target runs the schedule {running.schedule}, which nobody has measured"
         return Verdict(HOLD, arm, ClusterReason.SCHEDULE_NOT_MEASURED, f"{message}; {_keeping(arm)}")

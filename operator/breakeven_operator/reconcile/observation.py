@@ -8,6 +8,7 @@ from typing import Any
 
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.past_metrics import PastReading
@@ -31,6 +32,7 @@ class ServiceObservation:
         roll: what it says about the roll that is under way; None: it was not asked.
         later: what it says about requests after the last roll; None: it was not asked.
         arrivals: what it says about when requests came; None: it was not asked.
+        first: what the past says of a service without a profile; None: it is not asked.
         known_pods: names of all pods of the namespace.
         profiles: SpeculationProfiles of this service.
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
@@ -51,6 +53,7 @@ class ServiceObservation:
     roll: RollAnswer | None = None
     later: LaterReading | None = None
     arrivals: RollReading | None = None
+    first: FirstAnswer | None = None
     claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()

@@ -19,7 +19,7 @@ from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.scaling import capacity_status
 from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.decisionstatus import DecisionFacts, DecisionStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
@@ -37,7 +37,7 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         # Acceptance seen before belongs to the profile before.
         memory = memory.replace(seen=())
     paying = pays_now(cycle.choice)
-    if paying is not None:
+    if paying is not None and cycle.choice.basis is Basis.MEASURED:
         memory = memory.replace(pays=paying)
     status = SpeculativeServiceStatus(
         observed_generation=service.metadata.generation,
@@ -134,6 +134,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         reason=str(verdict.reason),
         message=with_measured(_with_overload(verdict.message, cycle.choice.running), cycle.choice)[:1024],
         profile=cycle.calibrated.profile_name,
+        basis=cycle.choice.basis if explained is not None else None,
         held_until=(
             datetime.fromtimestamp(decision.until_s, UTC)
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
@@ -169,6 +170,8 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     comparison = cycle.choice.against_none
     figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
+    # A reader of this column alone must see that nothing is measured.
+    marked = " (past)" if comparison is not None and cycle.choice.basis is Basis.PAST else ""
     run = cycle.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
         progress = f"{run.status.display.points} points"
@@ -179,7 +182,7 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     return ServiceDisplay(
         target=f"{target.kind}/{target.name}"[:128],
         arm=(current.arm if current is not None else None) or "?",
-        pays={True: "Yes", False: "No", None: "?"}[pays_now(cycle.choice)],
+        pays={True: "Yes", False: "No", None: "?"}[pays_now(cycle.choice)] + marked,
         speedup=speedup(comparison),
         break_even=break_even(comparison or _calibrated(cycle)),
         load=figure(figures.rps, "rps") if figures is not None else "-",

@@ -18,6 +18,13 @@ class LoadChoice(StrEnum):
     AUTO = "Auto"
 
 
+class PastUse(StrEnum):
+    """Whether a service's past is read before its first calibration."""
+
+    USE = "Use"
+    IGNORE = "Ignore"
+
+
 class Budget(Model):
     """Limits of one calibration; points measured until a limit are kept."""
 
@@ -64,6 +71,13 @@ class Calibration(Model):
             description="IANA time zone of the schedule, such as Europe/Berlin. Without it: that of the control plane.",
         ),
     ] = None
+    past: Annotated[
+        PastUse,
+        Field(
+            description="Use: until there is a profile, the last 14 days of the target at its Prometheus are read, and what they say "
+            "of the arms that ran is shown, marked as such. No roll rests on it. Ignore: nothing is read."
+        ),
+    ] = PastUse.USE
     budget: Annotated[Budget, Field(description="What one calibration may cost at most.")] = Budget()
     workload: Annotated[WorkloadSpec, Field(description="The requests that are sent.")] = WorkloadSpec()
     loads: Annotated[

@@ -55,6 +55,13 @@ class PaysWhereStatus(StrEnum):
     UNCERTAIN = "Uncertain"
 
 
+class Basis(StrEnum):
+    """Origin of a decision's figures."""
+
+    MEASURED = "Measured"
+    PAST = "Past"
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionFacts:
     """The facts that the figures of a decision are read from.
@@ -213,6 +220,7 @@ class DecisionStatus(StatusModel):
             _OF_ARM,
             ends=ends_of("speedup"),
             instead=_shown_speedup,
+            only_with="profile",
         ),
     )
     speedup_lower: Number | None = row("Lower bound of the speedup.", LOGGED)
@@ -221,7 +229,10 @@ class DecisionStatus(StatusModel):
         "C1,R: latency of a lone request, compared arm over none.",
         _read(lambda facts: facts.compared and facts.compared.c1_ratio),
         FigureGauge(
-            "breakeven_c1_ratio", "C1,R: latency of a lone request, arm over no speculation.", _OF_ARM
+            "breakeven_c1_ratio",
+            "C1,R: latency of a lone request, arm over no speculation.",
+            _OF_ARM,
+            only_with="profile",
         ),
     )
     c2_ratio: Number | None = row(
@@ -234,6 +245,7 @@ class DecisionStatus(StatusModel):
             "C2,R: cost of other requests in flight, arm over no speculation; above 1 the gain shrinks with load.",
             _OF_ARM,
             ends=ends_of("c2_ratio"),
+            only_with="profile",
         ),
     )
     c2_ratio_lower: Number | None = row("Lower bound of C2,R.")
@@ -257,6 +269,7 @@ class DecisionStatus(StatusModel):
             "Load per replica at which the arm's gain is gone; absent where there is none or a bound is open.",
             _OF_ARM,
             ends=ends_of("break_even_rps"),
+            only_with="profile",
         ),
     )
     break_even_lower_rps: LowerOrOpen = None
@@ -322,7 +335,9 @@ class DecisionStatus(StatusModel):
     utilization: Number | None = row(
         "Load over the running arm's saturation.",
         _read(lambda facts: facts.running and facts.running.utilisation),
-        FigureGauge("breakeven_utilization_ratio", "Load over the running arm's saturation."),
+        FigureGauge(
+            "breakeven_utilization_ratio", "Load over the running arm's saturation.", only_with="profile"
+        ),
     )
     tokens_per_step: Number | None = row(
         "Measured tokens per request-step of the running arm.",
@@ -360,6 +375,7 @@ class DecisionStatus(StatusModel):
         FigureGauge(
             "breakeven_predicted_latency_seconds",
             "Mean latency that the profile predicts for the running arm at the present load.",
+            only_with="profile",
         ),
     )
     requests: int | None = row(
@@ -390,5 +406,11 @@ class DecisionStatus(StatusModel):
     alternative: Alternative | None = row("The best arm that was not chosen.", _read(_alternative))
     held_until: Instant | None = row(
         "End of the cool-down, dwell or back-off that holds a change back.", Renewal.AT_ONCE, LOGGED
+    )
+    basis: Basis | None = row(
+        "Measured: the figures come from a profile. Past: from the target's own past, because there is no profile yet; no roll "
+        "rests on them. Absent without figures.",
+        Renewal.AT_ONCE,
+        LOGGED,
     )
     profile: ObjectName | None = row("SpeculationProfile the figures come from.", Renewal.AT_ONCE, LOGGED)

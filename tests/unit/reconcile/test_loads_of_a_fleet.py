@@ -27,17 +27,19 @@ STEPS = 864
 
 def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW):
     figures = Window(300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000)
+    profile = Profile.from_json(profile_json())
     return choose(
         a_case(
             SPEC,
-            Profile.from_json(profile_json()),
+            profile,
             figures,
             now,
             memory=memory,
             past=past,
             scaled=scaled,
             unavailable=replicas // 4,
-        )
+        ),
+        profile,
     )
 
 

@@ -70,6 +70,7 @@ FULL: dict[str, Any] = {
         "time": "2026-11-21T11:59:58Z",
         "arm": "eagle/2",
         "comparedArm": "eagle/7",
+        "profile": "chat-p1",
         "speedup": "1.82",
         "speedupLower": "1.74",
         "speedupUpper": "1.9",

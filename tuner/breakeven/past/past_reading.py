@@ -23,6 +23,7 @@ from breakeven.past.pod_facts import (
 )
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
 from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about
+from breakeven.points.point import Point
 from breakeven.profile import Profile
 from breakeven.profile.comparisons import Comparison
 from breakeven.profile.fits import Lengths
@@ -35,6 +36,9 @@ CHUNK_S = 86_400
 
 _SIGHTS = 200
 """Times at which series are looked for before anything else is asked."""
+
+FitOfRows = Callable[[Sequence[Point]], Profile]
+"""Fit of the rows of a past."""
 
 UNNAMED = "unnamed"
 """Method of drafts of which nobody knows how they are made."""
@@ -61,6 +65,7 @@ class AskedPast(NamedTuple):
         grid: ends of the windows.
         method: of drafts of which no series says how they are made; None: say so.
         single: whether the pods must be of one workload.
+        arms: those that have a name of the user's; what ran by the same method with the same drafts is called so.
     """
 
     matchers: tuple[Matcher, ...]
@@ -68,6 +73,7 @@ class AskedPast(NamedTuple):
     grid: TimeGrid
     method: str | None = None
     single: bool = True
+    arms: tuple[Arm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +149,16 @@ class KnownPast:
             return None
 
 
-def read_past(server: PastServer, asked: AskedPast, progress: Callable[[float], None]) -> KnownPast:
+def read_past(
+    server: PastServer, asked: AskedPast, progress: Callable[[float], None], fit: FitOfRows = fit_points
+) -> KnownPast:
     """Read a past.
 
     Args:
         server: answers.
         asked: what to read.
         progress: called with the share that is done, 0 to 1.
+        fit: fits the rows; raises `BreakevenError` if they determine nothing.
 
     Raises:
         InputError: no series, series of several workloads, or no window that counts.
@@ -164,7 +173,7 @@ def read_past(server: PastServer, asked: AskedPast, progress: Callable[[float], 
             progress((done + share) / len(chunks))
 
         gathered.add(grid, *_chunk(server, engines, grid, shown))
-    return known_past(asked, gathered.cut, gathered.names, gathered.newest)
+    return known_past(asked, gathered.cut, gathered.names, gathered.newest, fit)
 
 
 def _found(server: PastServer, asked: AskedPast) -> EngineSeries:
@@ -279,7 +288,11 @@ def _owner(replica: str) -> str:
 
 
 def known_past(
-    asked: AskedPast, found: CutPast, pods: Iterable[tuple[str, str]], newest: Sequence[PodKind]
+    asked: AskedPast,
+    found: CutPast,
+    pods: Iterable[tuple[str, str]],
+    newest: Sequence[PodKind],
+    fit: FitOfRows = fit_points,
 ) -> KnownPast:
     """Everything that windows say; pure.
 
@@ -288,6 +301,7 @@ def known_past(
         found: windows of all chunks.
         pods: (namespace, name) of those that there were.
         newest: kinds of the pods that are there at the end.
+        fit: see `read_past`.
 
     Raises:
         InputError: no window counts.
@@ -302,12 +316,12 @@ def known_past(
     present = _present(found.windows, newest)
     own = [one for one in found.windows if not one.kind.fingerprint.differs(present)]
     earlier = _earlier([one for one in found.windows if one.kind.fingerprint.differs(present)], present)
-    arms = _arms(own, names, asked.method or UNNAMED)
+    arms = _arms(own, names, asked)
     points = [point for one in arms for point in one.points]
     profile = None
     if points:
         try:
-            profile = fit_points(points)
+            profile = fit(points)
         except BreakevenError:
             profile = None
     doubts = [*doubts_about(arms, profile), *_about_facts(present, earlier)]
@@ -341,15 +355,24 @@ def _present(windows: Sequence[SteadyWindow], newest: Sequence[PodKind]) -> Fing
 
 
 def _arms(
-    windows: Sequence[SteadyWindow], names: Sequence[tuple[str, str]], method: str
+    windows: Sequence[SteadyWindow], names: Sequence[tuple[str, str]], asked: AskedPast
 ) -> tuple[ArmPast, ...]:
     """The arms of one fingerprint, no speculation first."""
     by_arm: dict[tuple[int, str, str], list[SteadyWindow]] = defaultdict(list)
     for one in windows:
         by_arm[one.kind.k, one.kind.method or "", one.kind.schedule or ""].append(one)
     workload = "/".join(filter(None, (names[0][0], _owner(names[0][1])))) if names else "past"
+    # Of two drafters of one method nothing tells which one ran.
+    drafters = Counter(replace(arm, candidate=None) for arm in asked.arms)
+    own = {replace(arm, candidate=None): arm.candidate for arm in asked.arms}
+    own = {arm: name for arm, name in own.items() if drafters[arm] == 1}
+    found = (
+        arm_past(members, key[1] or asked.method or UNNAMED, workload)
+        for key, members in sorted(by_arm.items())
+    )
     return tuple(
-        arm_past(members, key[1] or method, workload) for key, members in sorted(by_arm.items()) if members
+        replace(one, points=tuple(replace(row, candidate=own.get(row.arm)) for row in one.points))
+        for one in found
     )
 
 

@@ -1,0 +1,255 @@
+"""Pasts of services that have no profile yet: read one at a time, in a thread, and seldom."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from breakeven.arm import Arm
+from breakeven.errors import BreakevenError, InputError
+from breakeven.past.courses import TimeGrid
+from breakeven.past.past_reading import AskedPast, read_past
+from breakeven.points.point import Point
+from breakeven.points.table import cells, written
+from breakeven.profile import Profile
+from breakeven.readers.prometheus import Series
+from breakeven.serving.engine_series import REPLICA
+from breakeven.serving.promql import Matcher
+from breakeven_operator.adapters.background import Background
+from breakeven_operator.ports import Clock, Fitter, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, first_answer, no_answer
+from breakeven_operator.reconcile.fleet_query import of_workloads, siblings_of, workload_of
+
+_LOG = logging.getLogger(__name__)
+LOOKBACK_S, _WINDOW_S = 14 * 86_400, 600
+# A service waits for its calibration for hours, not for weeks. What failed may be mended soon.
+AGAIN_S, RETRY_S = 6 * 3600.0, 1800.0
+# One service at a time: a server that answers slowly must not keep the others from their answers for long.
+_LONGEST_S = 180.0
+# A day of 150 pods; a sample takes 100 bytes while its day is read.
+MOST_SAMPLES = 600_000
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPast:
+    """A question about the past of one service's target.
+
+    Attributes:
+        source: where. matchers: further ones on every series. prefix: of the names of all series.
+        namespace, name: of the target.
+        title: kind and name; empty: its pods' names have no grammar, and `siblings` are beginnings that they share.
+        arms: the service's candidates.
+        method: vLLM's word for drafts of which no series says how they are made; None: it could be several.
+    """
+
+    source: PrometheusAccess
+    matchers: tuple[Matcher, ...]
+    prefix: str
+    namespace: str
+    name: str
+    title: str
+    siblings: frozenset[str]
+    arms: tuple[Arm, ...]
+    method: str | None
+
+    def owns(self, pod: str) -> bool:
+        """Whether a pod of this name is, or was, the target's."""
+        return workload_of(pod) == self.title if self.title else siblings_of(pod) in self.siblings
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldPast:
+    """An answer, the question it answers, and when to ask again (monotonic, s)."""
+
+    about: WorkloadPast
+    answer: FirstAnswer
+    due_s: float
+
+
+class WorkloadPasts:
+    """Answers from memory. No cycle waits for a reading.
+
+    Namespaces take turns, so that many services of one keep no other from its answer.
+
+    Args:
+        metrics, fitter, clock: ports.
+        counted: is called with the outcome of every reading: ok or error.
+    """
+
+    def __init__(
+        self, metrics: Metrics, fitter: Fitter, clock: Clock, counted: Callable[[str], None]
+    ) -> None:
+        self._metrics = metrics
+        self._fitter = fitter
+        self._clock = clock
+        self._counted = counted
+        self._readings: Background[str] = Background(0.0)
+        self._answers: dict[str, _ToldPast] = {}
+        self._busy: str | None = None
+        # When each namespace had its last turn.
+        self._turns: dict[str, float] = {}
+
+    async def read(self, wanted: Mapping[str, WorkloadPast]) -> dict[str, FirstAnswer]:
+        """The newest answers, by uid of the service; nothing else is remembered."""
+        self._answers = {uid: one for uid, one in self._answers.items() if uid in wanted}
+        namespaces = {one.namespace for one in wanted.values()}
+        self._turns = {name: time_s for name, time_s in self._turns.items() if name in namespaces}
+        if self._busy not in wanted:
+            self._busy = None
+        due = [uid for uid, about in wanted.items() if self._is_due(uid, about)]
+        next_up = min(
+            due, key=lambda uid: (self._turns.get(wanted[uid].namespace, -math.inf), uid), default=None
+        )
+        begun = {}
+        if self._busy is None and next_up is not None:
+            about = wanted[next_up]
+            self._busy, self._turns[about.namespace] = next_up, self._clock.monotonic()
+
+            async def work() -> None:
+                await self._read(next_up, about)
+
+            begun[next_up] = work
+        await self._readings.run(wanted, begun)
+        return {
+            uid: known.answer if known is not None and known.about == about else AWAITED
+            for uid, about in wanted.items()
+            for known in (self._answers.get(uid),)
+        }
+
+    async def close(self) -> None:
+        """End the reading that is under way."""
+        await self._readings.close()
+
+    def _is_due(self, uid: str, about: WorkloadPast) -> bool:
+        known = self._answers.get(uid)
+        return known is None or known.about != about or self._clock.monotonic() >= known.due_s
+
+    async def _read(self, uid: str, about: WorkloadPast) -> None:
+        answer = await self._answer(about)
+        self._counted("error" if answer.profile is None else "ok")
+        pause_s = RETRY_S if answer.profile is None else AGAIN_S
+        self._answers[uid] = _ToldPast(about, answer, self._clock.monotonic() + pause_s)
+        self._busy = None
+
+    async def _answer(self, about: WorkloadPast) -> FirstAnswer:
+        loop = asyncio.get_running_loop()
+        server = _AskedServer(self._metrics, self._fitter, about, loop)
+        grid = TimeGrid.of_past(self._clock.now().timestamp(), LOOKBACK_S, _WINDOW_S)
+        asked = AskedPast(
+            (*of_workloads([(about.namespace, about.name)]), *about.matchers),
+            about.prefix,
+            grid,
+            about.method,
+            single=False,
+            arms=about.arms,
+        )
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                past = await asyncio.to_thread(read_past, server, asked, lambda _share: None, server.fit)
+            return first_answer(past, server.queries, server.samples)
+        except TimeoutError:
+            return no_answer(f"{about.source.name} took more than {_LONGEST_S:g} s to tell it")
+        except InputError as error:
+            # Its place is an option of the command line.
+            return no_answer(error.problem)
+        except BreakevenError as error:
+            return no_answer(str(error))
+        except Exception:  # noqa: BLE001 - a stranger's series must not end a cycle
+            _LOG.exception("the past of %s/%s could not be read", about.namespace, about.name)
+            return no_answer("it could not be read; the operator's log says why")
+        finally:
+            server.end()
+
+
+class _AskedServer:
+    """A Prometheus as the library asks it from a thread; every query runs in the operator's loop.
+
+    Args:
+        metrics, fitter: ports.
+        about: the question.
+        loop: of the operator.
+    """
+
+    def __init__(
+        self, metrics: Metrics, fitter: Fitter, about: WorkloadPast, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._metrics = metrics
+        self._fitter = fitter
+        self._about = about
+        self._loop = loop
+        self._ended = False
+        self._pending: concurrent.futures.Future[Any] | None = None
+        self._of_day = (-1, 0)
+        self.queries = self.samples = 0
+
+    def over(self, promql: str, grid: TimeGrid) -> Iterable[Series]:
+        """See PastServer.over."""
+        span_s = (grid.times - 1) * grid.step_s + grid.step_s // 2
+        # A subquery's times are multiples of its step, as the grid's are.
+        asked = f"({promql})[{span_s}s:{grid.step_s}s] @ {grid.last_s}"
+        found = self._ask(self._metrics.query_past(self._about.source, asked))
+        self._count(grid, sum(len(one.values) for one in found))
+        return tuple(
+            Series(one.labels, tuple((value.time_s, value.value) for value in one.values))
+            for one in found
+            if REPLICA not in one.labels or self._about.owns(one.labels[REPLICA])
+        )
+
+    def at(self, promql: str, time_s: int) -> Iterable[tuple[Mapping[str, str], float]]:
+        """See PastServer.at."""
+        # The modifier @ takes a subquery, not any expression.
+        asked = f"last_over_time(({promql})[1s:1s] @ {time_s})"
+        return [(one.labels, one.value) for one in self._ask(self._metrics.query(self._about.source, asked))]
+
+    def fit(self, rows: Sequence[Point]) -> Profile:
+        """The fit of a past's rows, by the child process.
+
+        Raises:
+            BreakevenError: there is none.
+        """
+        outcome = self._wait(self._fitter.fit(written([cells(row) for row in rows]), ()))
+        if outcome.profile_json is None:
+            raise BreakevenError(outcome.error or "the fit gave no profile")
+        return Profile.from_json(outcome.profile_json, "fit of the past")
+
+    def end(self) -> None:
+        """Let the thread end at its next question; the one that is under way is given up."""
+        self._ended = True
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def _count(self, grid: TimeGrid, samples: int) -> None:
+        self.samples += samples
+        day, held = self._of_day
+        held = samples + (held if day == grid.first_s else 0)
+        self._of_day = (grid.first_s, held)
+        if held > MOST_SAMPLES:
+            raise BreakevenError(
+                f"a day of it has more than {MOST_SAMPLES} samples, too many to be read beside a fleet: "
+                "breakeven history reads it elsewhere"
+            )
+
+    def _ask(self, query: Coroutine[Any, Any, Result]) -> Result:
+        self.queries += 1
+        try:
+            return self._wait(query)
+        except MetricsError as error:
+            raise BreakevenError(str(error)) from error
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if self._ended:
+            work.close()
+            raise BreakevenError("the reading was ended")
+        pending = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._pending = pending
+        try:
+            return pending.result()
+        except concurrent.futures.CancelledError as error:
+            raise BreakevenError("the reading was ended") from error
