@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.past.clustering import arm_past
-from breakeven.past.courses import POD, RESETS, PodCourse, courses
+from breakeven.past.courses import POD, RESETS, PodCourse, TimeGrid, courses
 from breakeven.past.pod_facts import PodFacts, kind_of
 from breakeven.past.steady import WindowWord, cut
 from breakeven.readers.prometheus import Series
@@ -90,3 +90,15 @@ def samples(values, grid):
         for time_s, value in zip(times, values, strict=True)
         if not np.isnan(value)
     )
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3600), st.integers(2, 500), st.integers(-(10**6), 10**7))
+def test_a_grid_since_a_time_holds_that_time_on_the_same_steps(begin, step_s, times, time_s):
+    grid = TimeGrid(begin * step_s, step_s, times)
+    found = grid.since(time_s)
+    assert found.last_s == grid.last_s
+    assert found.times >= 2
+    assert (found.first_s - grid.first_s) % step_s == 0
+    assert grid.first_s <= found.first_s
+    assert found.first_s <= max(time_s, grid.first_s) or found.times == 2
+    assert found.times == 2 or time_s < found.first_s + step_s

@@ -224,3 +224,13 @@ async def test_a_reading_ends_with_its_service(made):
 
 def test_the_clock_of_these_tests_is_the_end_of_the_series(clock):
     assert clock.now() == datetime.fromtimestamp(GRID.last_s + 7.0, UTC)
+
+
+async def test_what_began_an_hour_ago_is_not_asked_about_for_two_weeks(made, monkeypatch):
+    server = HeldPrometheus(*pods())
+    await made(server).told({"a": ABOUT})
+    monkeypatch.setattr(workload_pasts, "LOOKBACK_S", 14 * 86_400)
+    young = HeldPrometheus(*pods())
+    answer = (await made(young).told({"a": ABOUT}))["a"]
+    assert answer.profile is not None
+    assert len(young.asked) == len(server.asked), "six hours are part of one day"

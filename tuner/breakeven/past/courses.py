@@ -52,6 +52,11 @@ class TimeGrid(NamedTuple):
         """The last time."""
         return self.first_s + (self.times - 1) * self.step_s
 
+    def since(self, time_s: int) -> TimeGrid:
+        """The same without the times before one; at least one window is left."""
+        left_out = min(max((time_s - self.first_s) // self.step_s, 0), max(self.times - 2, 0))
+        return TimeGrid(self.first_s + left_out * self.step_s, self.step_s, self.times - left_out)
+
     def chunks(self, windows: int) -> Iterator[TimeGrid]:
         """Grids of at most so many windows. Neighbours share a time, so that no window is lost or counted twice."""
         for begin in range(0, self.times - 1, windows):

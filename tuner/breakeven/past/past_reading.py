@@ -164,9 +164,9 @@ def read_past(
         InputError: no series, series of several workloads, or no window that counts.
         BreakevenError: the server has no usable answer.
     """
-    engines = _found(server, asked)
+    engines, grid = _found(server, asked)
     gathered = _Gathered(asked)
-    chunks = list(asked.grid.chunks(max(CHUNK_S // asked.grid.step_s, 1)))
+    chunks = list(grid.chunks(max(CHUNK_S // grid.step_s, 1)))
     for number, grid in enumerate(chunks):
 
         def shown(share: float, done: int = number) -> None:
@@ -176,14 +176,14 @@ def read_past(
     return known_past(asked, gathered.cut, gathered.names, gathered.newest, fit)
 
 
-def _found(server: PastServer, asked: AskedPast) -> EngineSeries:
-    """The series, under the prefix that has some.
+def _found(server: PastServer, asked: AskedPast) -> tuple[EngineSeries, TimeGrid]:
+    """The series, under the prefix that has some, and the grid from where they begin.
 
     Raises:
         InputError: there are none.
     """
     grid = asked.grid
-    step_s = max(grid.step_s, (grid.last_s - grid.first_s) // _SIGHTS)
+    step_s = max(grid.step_s, (grid.last_s - grid.first_s) // _SIGHTS // grid.step_s * grid.step_s)
     sights = TimeGrid(
         grid.last_s - (grid.last_s - grid.first_s) // step_s * step_s,
         step_s,
@@ -192,8 +192,14 @@ def _found(server: PastServer, asked: AskedPast) -> EngineSeries:
     prefixes = (asked.prefix,) if asked.prefix is not None else PREFIXES
     for prefix in prefixes:
         engines = EngineSeries(asked.matchers, prefix, POD, by_replica)
-        if any(one.samples for one in server.over(f"count({engines.named(RUNNING)})", sights)):
-            return engines
+        seen = [
+            one.samples[0][0]
+            for one in server.over(f"count({engines.named(RUNNING)})", sights)
+            if one.samples
+        ]
+        if seen:
+            # They may have begun at any time since the sight before.
+            return engines, grid.since(int(min(seen)) - step_s)
     name = f"{prefixes[0]}{RUNNING}"
     others = [
         " ".join(f"{label}={labels[label]!r}" for label in ("namespace", "model_name") if labels.get(label))
