@@ -78,9 +78,7 @@ def texts(content: str) -> list[PublishedText]:
     found: dict[tuple[str, ...], PublishedText] = {}
     for row in csv.DictReader(io.StringIO(content)):
         key = tuple(row[name] for name in _FACTS)
-        text = found.setdefault(
-            key, PublishedText(dict(zip(_FACTS, key, strict=True)), defaultdict(list))
-        )
+        text = found.setdefault(key, PublishedText(dict(zip(_FACTS, key, strict=True)), defaultdict(list)))
         number = {name: float(row[name] or "nan") for name in ("load", "value", "tokens_per_step")}
         steps = number["tokens_per_step"]
         text.arms[row["method"], int(row["k"])].append(
@@ -187,7 +185,9 @@ def _pair(others: np.ndarray, slowness: np.ndarray, bend: float) -> RatioPair:
     return RatioPair(lone, _through(lone, others, latency) / bend)
 
 
-def _shared_bend(others: dict[tuple[str, int], np.ndarray], slowness: dict[tuple[str, int], np.ndarray]) -> float:
+def _shared_bend(
+    others: dict[tuple[str, int], np.ndarray], slowness: dict[tuple[str, int], np.ndarray]
+) -> float:
     """C2/C1 of no speculation under which all arms lie on lines best."""
 
     def misfit(decade: float) -> float:
@@ -209,9 +209,7 @@ def table() -> str:
     writer.writeheader()
     every = texts(CELLS_FILE.read_text(encoding="utf-8"))
     for text in every:
-        writer.writerows(
-            rows(text, [one for one in every if one.facts["source"] == text.facts["source"]])
-        )
+        writer.writerows(rows(text, [one for one in every if one.facts["source"] == text.facts["source"]]))
     return stream.getvalue()
 
 
@@ -221,7 +219,9 @@ def main(*, write: bool) -> None:
     """Derive the table of public measurements."""
     if write:
         TABLE_FILE.write_text(table(), encoding="utf-8")
-    click.echo("written" if write else "up to date" if table() == TABLE_FILE.read_text("utf-8") else "differs")
+    click.echo(
+        "written" if write else "up to date" if table() == TABLE_FILE.read_text("utf-8") else "differs"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The prior judged by leaving one source out: do bounds of 90 % hold the ratios of a source that it has not seen?
 
-A source's rows are alike, so that each source counts once however many rows it has. Knowing nothing is what the other sources' ratios
+A source's rows share an error, so that each source counts once however many rows it has. Knowing nothing is what the other sources' ratios
 say of any arm: their mean, and Student's bounds from the scatter between sources and within them.
 """
 
@@ -139,7 +139,17 @@ def by_source(trials: Sequence[PriorTrial], attribute: str) -> float:
     return float(np.mean([np.mean(values) for values in groups.values()]))
 
 
-PRIOR_HEADER = ("figure", "known", "sources", "rows", "held %", "width", "blind held %", "blind width", "narrower by %")
+PRIOR_HEADER = (
+    "figure",
+    "known",
+    "sources",
+    "rows",
+    "held %",
+    "width",
+    "blind held %",
+    "blind width",
+    "narrower by %",
+)
 
 
 def prior_rows(rows: Sequence[RatioRow]) -> Iterator[tuple[str, ...]]:
@@ -148,7 +158,9 @@ def prior_rows(rows: Sequence[RatioRow]) -> Iterator[tuple[str, ...]]:
         for known in KNOWLEDGE:
             trials = list(prior_trials(figure, known, rows))
             width, blind = by_source(trials, "width"), by_source(trials, "width_blindly")
-            shown = [f"{one:.2f}" if figure == BREAK_EVEN else f"x{math.exp(one):.2f}" for one in (width, blind)]
+            shown = [
+                f"{one:.2f}" if figure == BREAK_EVEN else f"x{math.exp(one):.2f}" for one in (width, blind)
+            ]
             yield (
                 figure.replace("_", " "),
                 known.name,
@@ -160,5 +172,3 @@ def prior_rows(rows: Sequence[RatioRow]) -> Iterator[tuple[str, ...]]:
                 shown[1],
                 f"{100 * (1.0 - width / blind):.0f}",
             )
-
-

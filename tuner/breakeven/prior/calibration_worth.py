@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.prior.expected_ratios import AskedArm, expected_ratios
+from breakeven.prior.expected_ratios import AskedArm, ExpectedRatios, expected_ratios
 from breakeven.prior.public_table import RatioRow, ServiceFacts
 from breakeven.profile.fits import ArmFit
 
@@ -27,6 +27,10 @@ DEFAULT_ARMS = (AskedArm(Arm("eagle3", 3)), AskedArm(Arm("mtp", 2)), AskedArm(Ar
 """Arms that are asked about if nobody names any: a drafter of its own, one inside the checkpoint, and none."""
 LEAST_GAIN = 0.05
 """Share of request time below which a gain is taken for nothing: engines differ by as much from start to start."""
+_LEAST_ADDED = 0.01
+"""Mean gain that an arm adds to those bought before it, below which it is not bought beside them."""
+_BINS = 24
+"""Loads that are looked at; more are gathered by rate, because draws times loads fill the memory."""
 _FULLEST = 0.97
 """Share of saturation up to which a law is followed."""
 _ERROR_IF_UNKNOWN = 0.3
@@ -43,6 +47,7 @@ class WorthWord(StrEnum):
     CALIBRATION_MAY_PAY = "CalibrationMayPay"
     CALIBRATION_PAYS_NOTHING = "CalibrationPaysNothing"
     NO_LAW_OF_NONE = "NoLawOfNone"
+    NO_LOAD_SEEN = "NoLoadSeen"
     ALL_ARMS_RAN = "AllArmsRan"
 
 
@@ -52,6 +57,7 @@ WORTH_MEANINGS = {
     WorthWord.CALIBRATION_MAY_PAY: "the bounds hold both a gain and nothing",
     WorthWord.CALIBRATION_PAYS_NOTHING: "even the high end of the bounds is no gain: spend no GPU on it",
     WorthWord.NO_LAW_OF_NONE: "the past has no law of no speculation to compare with",
+    WorthWord.NO_LOAD_SEEN: "no load was seen that a gain could be counted at",
     WorthWord.ALL_ARMS_RAN: "every arm that was asked about ran: its break-even is measured",
 }
 """Meaning of each word."""
@@ -114,18 +120,20 @@ class CalibrationWorth:
         sentence: the figures behind it, without a full stop.
         arms: in the order in which a calibration should buy them; empty if nothing can be said.
         gain: share of request time that the best of all arms saves.
-        gpu_s: GPU-seconds that measuring the arms that are worth it costs; 0 if none is.
+        buy: arms that a calibration should measure, in that order; empty if none is worth it.
+        gpu_s: GPU-seconds that these cost.
         cost_of_arm: of one arm.
         confidence: level of all bounds.
     """
 
     word: WorthWord
     sentence: str
-    arms: tuple[ArmWorth, ...] = ()
-    gain: Estimate = Estimate()  # noqa: RUF009  frozen
-    gpu_s: float = 0.0
-    cost_of_arm: CalibrationCost = CalibrationCost()
-    confidence: float = 0.9
+    arms: tuple[ArmWorth, ...]
+    gain: Estimate
+    buy: tuple[Arm, ...]
+    gpu_s: float
+    cost_of_arm: CalibrationCost
+    confidence: float
 
 
 def calibration_worth(
@@ -143,7 +151,7 @@ def calibration_worth(
 
     Args:
         none: fit of no speculation, such as `Profile.arm(NO_SPECULATION)` of a past; None: there is none.
-        seen: loads of one replica.
+        seen: loads of one replica; empty: none was seen.
         facts: what is known of the service.
         asked: arms that were never run.
         rows: measurements of others, such as `public_ratios()`.
@@ -152,21 +160,48 @@ def calibration_worth(
         confidence: two-sided level of the bounds.
 
     Raises:
-        InputError: loads that are none, an arm that does not speculate, tokens per step that it cannot make, too few rows.
+        InputError: a load that is none, an arm that does not speculate, tokens per step that it cannot make, too few rows.
     """
     cost = cost or CalibrationCost()
-    rates, shares = _checked(seen)
     if not asked:
         return _without(WorthWord.ALL_ARMS_RAN, cost, confidence)
     expected = expected_ratios(facts, asked, rows)
+    if not seen.rates_rps:
+        return _without(WorthWord.NO_LOAD_SEEN, cost, confidence)
+    rates, shares = _checked(seen)
     if none is None or not none.c1_s or not none.c2_s:
         return _without(WorthWord.NO_LAW_OF_NONE, cost, confidence)
     ratios = expected.draws(DRAWS)
     slope_s = _drawn_slopes(none, float(rates.max()))
     gains = _gains(ratios, slope_s, rates, shares)
+    arms = _in_order(expected, ratios, slope_s, gains, least_gain, confidence)
+    best = gains.max(axis=1)
+    gain = _between(best, confidence, float(best.mean()))
+    worth = [one for one in arms if (one.gain.upper or 0.0) >= least_gain]
+    buy = tuple(one.arm for place, one in enumerate(worth) if not place or one.adds >= _LEAST_ADDED)
+    word = (
+        WorthWord.CALIBRATION_PAYS_NOTHING
+        if not buy
+        else WorthWord.CALIBRATION_PAYS
+        if (gain.lower or 0.0) >= least_gain
+        else WorthWord.CALIBRATION_MAY_PAY
+    )
+    return CalibrationWorth(
+        word, _sentence(word, gain, buy, cost), arms, gain, buy, len(buy) * cost.gpu_s, cost, confidence
+    )
+
+
+def _in_order(
+    expected: ExpectedRatios,
+    ratios: FloatArray,
+    slope_s: FloatArray,
+    gains: FloatArray,
+    least_gain: float,
+    confidence: float,
+) -> tuple[ArmWorth, ...]:
+    """The arms in the order in which to buy them."""
     crossings = share_of_saturation(ratios) / slope_s[:, None]
-    order, added = _bought_first(gains)
-    arms = tuple(
+    return tuple(
         ArmWorth(
             expected.arms[place],
             *expected.ratios(place, confidence),
@@ -175,20 +210,7 @@ def calibration_worth(
             float(np.mean(gains[:, place] >= least_gain)),
             more,
         )
-        for place, more in zip(order, added, strict=True)
-    )
-    best = gains.max(axis=1)
-    gain = _between(best, confidence, float(best.mean()))
-    worth = [one for one in arms if (one.gain.upper or 0.0) >= least_gain]
-    word = (
-        WorthWord.CALIBRATION_PAYS_NOTHING
-        if not worth
-        else WorthWord.CALIBRATION_PAYS
-        if (gain.lower or 0.0) >= least_gain
-        else WorthWord.CALIBRATION_MAY_PAY
-    )
-    return CalibrationWorth(
-        word, _sentence(word, gain, worth, cost), arms, gain, len(worth) * cost.gpu_s, cost, confidence
+        for place, more in _bought_first(gains)
     )
 
 
@@ -196,20 +218,38 @@ def _checked(seen: SeenLoads) -> tuple[FloatArray, FloatArray]:
     """Rates and the share of requests' time that each stands for.
 
     Raises:
-        InputError: no load, or a figure that is none.
+        InputError: a figure that is none, or another number of spans than of rates.
     """
     rates, lasted = np.array(seen.rates_rps, dtype=float), np.array(seen.lasted, dtype=float)
-    if rates.shape != lasted.shape or not rates.size:
-        raise InputError("loads seen", f"{rates.size} rates and {lasted.size} spans", "as many spans as rates")
+    if rates.shape != lasted.shape:
+        raise InputError(
+            "loads seen", f"{rates.size} rates and {lasted.size} spans", "as many spans as rates"
+        )
     if not (np.all(np.isfinite(rates)) and np.all(rates > 0.0)):
         raise InputError("loads seen", "a rate that is 0, negative or no number", "rates above 0")
     if not (np.all(np.isfinite(lasted)) and np.all(lasted >= 0.0) and lasted.sum() > 0.0):
-        raise InputError("loads seen", "spans that are negative, no number or all 0", "times that the rates lasted")
-    return rates, lasted / lasted.sum()
+        raise InputError(
+            "loads seen", "spans that are negative, no number or all 0", "times that the rates lasted"
+        )
+    return _gathered(rates, lasted / lasted.sum())
+
+
+def _gathered(rates: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """At most 24 loads that stand for all: means over neighbours of like total time, the highest by itself."""
+    order = np.argsort(rates, kind="stable")
+    rates, shares = rates[order], shares[order]
+    if rates.size <= _BINS:
+        return rates, shares
+    place = np.minimum((np.cumsum(shares) * (_BINS - 1)).astype(int), _BINS - 2)
+    place[-1] = _BINS - 1
+    weight = np.bincount(place, shares, _BINS)
+    total = np.bincount(place, shares * rates, _BINS)
+    kept = weight > 0.0
+    return np.asarray(total[kept] / weight[kept]), np.asarray(weight[kept], dtype=float)
 
 
 def _without(word: WorthWord, cost: CalibrationCost, confidence: float) -> CalibrationWorth:
-    return CalibrationWorth(word, WORTH_MEANINGS[word], cost_of_arm=cost, confidence=confidence)
+    return CalibrationWorth(word, WORTH_MEANINGS[word], (), Estimate(), (), 0.0, cost, confidence)
 
 
 def _drawn_slopes(none: ArmFit, highest_rps: float) -> FloatArray:
@@ -253,27 +293,21 @@ def _between(drawn: FloatArray, confidence: float, value: float) -> Estimate:
     return Estimate(*(None if math.isinf(end) else float(end) for end in (value, low, high)))
 
 
-def _bought_first(gains: FloatArray) -> tuple[list[int], list[float]]:
-    """Arms in the order in which each adds the largest mean gain to those before it, and what it adds."""
-    left, order, added = list(range(gains.shape[1])), [], []
+def _bought_first(gains: FloatArray) -> list[tuple[int, float]]:
+    """Place and added mean gain of each arm, in the order in which each adds most to those before it."""
+    left, found = list(range(gains.shape[1])), []
     have = np.zeros(gains.shape[0])
     while left:
         more = [float(np.mean(np.maximum(gains[:, place] - have, 0.0))) for place in left]
         place = left.pop(int(np.argmax(more)))
         have = np.maximum(have, gains[:, place])
-        order.append(place)
-        added.append(max(more))
-    return order, added
+        found.append((place, max(more)))
+    return found
 
 
-def _sentence(word: WorthWord, gain: Estimate, worth: Sequence[ArmWorth], cost: CalibrationCost) -> str:
+def _sentence(word: WorthWord, gain: Estimate, buy: Sequence[Arm], cost: CalibrationCost) -> str:
     saved = f"{gain.value or 0.0:.0%} of request time expected, {gain.lower or 0.0:.0%} to {gain.upper or 0.0:.0%}"
     if word is WorthWord.CALIBRATION_PAYS_NOTHING:
         return f"{WORTH_MEANINGS[word]} ({saved})"
-    each = f"{cost.gpu_s / 3600.0:.2f} GPU-hours an arm"
-    return f"{WORTH_MEANINGS[word]} ({saved}; {each}, {worth[0].arm} first)"
-
-
-def measured_arms(arms: Sequence[ArmFit]) -> frozenset[Arm]:
-    """Arms whose law may be used, no speculation left out: nobody needs a prior for them."""
-    return frozenset(one.arm for one in arms if one.believable and one.arm != NO_SPECULATION)
+    bought = f"measure {', then '.join(map(str, buy))}: {len(buy) * cost.gpu_s / 3600.0:.2g} GPU-hours"
+    return f"{WORTH_MEANINGS[word]} ({saved}; {bought})"

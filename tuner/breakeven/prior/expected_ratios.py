@@ -57,7 +57,9 @@ class ExpectedRatios:
         """An arm's lone ratio and slope ratio; the value is the median."""
         sd = np.sqrt(np.diag(self.covariance)).reshape(-1, 2)[place]
         return tuple(  # type: ignore[return-value]
-            Estimate(*(math.exp(middle + side * t_quantile(confidence, dof) * one) for side in (0.0, -1.0, 1.0)))
+            Estimate(
+                *(math.exp(middle + side * t_quantile(confidence, dof) * one) for side in (0.0, -1.0, 1.0))
+            )
             for middle, one, dof in zip(self.mean[place], sd, self.dof, strict=True)
         )
 
@@ -116,7 +118,9 @@ def expected_ratios(
 def _asked_row(facts: ServiceFacts, one: AskedArm) -> RatioRow:
     arm, steps = one
     if not arm.k or arm.scheduled:
-        raise InputError(f"arm {arm}", "no single draft length", "a method and a draft length, such as eagle3/3")
+        raise InputError(
+            f"arm {arm}", "no single draft length", "a method and a draft length, such as eagle3/3"
+        )
     if steps is not None and not 1.0 <= steps <= arm.k + 1.0:
         raise InputError(f"arm {arm}", f"{steps:g} tokens per step", f"1 to {arm.k + 1}")
     return RatioRow(facts, arm.method, arm.k, tokens_per_step=steps)
@@ -142,9 +146,9 @@ class _Figures(NamedTuple):
         return cls(np.array(rows), _LOADINGS[list(which)], np.array(values))
 
     def means(self, middle: Sequence[FloatArray]) -> FloatArray:
-        return np.einsum("of,fo->o", self.loadings, np.stack(middle)[:, self.rows])
+        return np.asarray(np.einsum("of,fo->o", self.loadings, np.stack(middle)[:, self.rows]))
 
     def covariance(self, other: _Figures, between: Sequence[FloatArray]) -> FloatArray:
         """Covariance with other figures, of what lies behind the rows."""
         parts = np.stack([one[np.ix_(self.rows, other.rows)] for one in between])
-        return np.einsum("of,pf,fop->op", self.loadings, other.loadings, parts)
+        return np.asarray(np.einsum("of,pf,fop->op", self.loadings, other.loadings, parts))

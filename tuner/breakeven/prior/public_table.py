@@ -74,7 +74,7 @@ class RatioRow:
         slope_ratio: slope of latency against requests in flight over that without speculation, C2 over C2.
         tokens_per_step: E, bonus token included.
         stack, model, workload: engine with version, model and text, as the source names them; empty: not said.
-        source: address of the measurement, or a name of who measured; rows of one source are taken to be alike.
+        source: address of the measurement, or a name of who measured; rows of one source share an error.
     """
 
     facts: ServiceFacts
@@ -119,7 +119,9 @@ def read_ratios(text: str, where: str) -> tuple[RatioRow, ...]:
                 raise InputError(place, "not as many fields as the header", "one per column")
             found.append(_row({name: row[name].strip() for name in COLUMNS}, place))
     except csv.Error as error:
-        raise InputError(f"{where}: line {reader.line_num}", f"not CSV ({error})", "CSV with a header") from None
+        raise InputError(
+            f"{where}: line {reader.line_num}", f"not CSV ({error})", "CSV with a header"
+        ) from None
     return tuple(found)
 
 
@@ -127,7 +129,9 @@ def _row(fields: dict[str, str], place: str) -> RatioRow:
     if fields["experts"] not in _EXPERTS:
         raise InputError(f"{place}, column experts", repr(fields["experts"][:24]), "yes, no or nothing")
     if not fields["method"] or fields["method"] == "none":
-        raise InputError(f"{place}, column method", repr(fields["method"]), "vLLM's word for a way to speculate")
+        raise InputError(
+            f"{place}, column method", repr(fields["method"]), "vLLM's word for a way to speculate"
+        )
     k = _number(fields, "k", place, 1.0, LONGEST_DRAFT)
     if k is None or k != int(k):
         raise InputError(f"{place}, column k", repr(fields["k"]), f"a whole number from 1 to {LONGEST_DRAFT}")
