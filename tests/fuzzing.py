@@ -499,7 +499,7 @@ def mutated(kind: str, rng: random.Random) -> bytes:
         objects = [json.loads(line) for line in seed.splitlines()]
         _spoil_tree(objects, rng)
         return "\n".join(json.dumps(one) for one in objects).encode(errors="surrogatepass")
-    table = kind in {"points", "trace", "windows"}
+    table = kind in {"points", "ratios", "trace", "windows"}
     tree = not (
         table
         or kind.startswith(("lint", "yaml"))

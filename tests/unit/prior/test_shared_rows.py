@@ -50,9 +50,9 @@ def test_ratios_are_those_of_the_lines(profile):
     none, eagle = profile.arms[0], profile.arms[1]
     rows = shared_rows(profile, NAMED).rows
     assert [(row.method, row.k) for row in rows] == [("eagle3", 2), ("eagle3", 5)]
-    assert rows[0].lone_ratio == pytest.approx(eagle.c1_s / none.c1_s)
-    assert rows[0].slope_ratio == pytest.approx(eagle.c2_s / none.c2_s)
-    assert rows[0].tokens_per_step == pytest.approx(eagle.tokens_per_step)
+    assert rows[0].lone_ratio == pytest.approx(eagle.c1_s / none.c1_s, rel=5e-3)
+    assert rows[0].slope_ratio == pytest.approx(eagle.c2_s / none.c2_s, rel=5e-3)
+    assert rows[0].tokens_per_step == pytest.approx(eagle.tokens_per_step, rel=5e-3)
 
 
 def test_what_the_user_names_stands_in_every_row(profile):
@@ -72,7 +72,7 @@ def test_no_name_of_the_profile_leaks(profile, form, tmp_path):
     assert SECRET not in done.output
     assert "chat" not in done.output
     rows = json.loads(done.stdout)["rows"] if form else list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [(row["method"], row["k"]) for row in rows] == [("other", "2"), ("eagle3", "5")]
+    assert [(row["method"], str(row["k"])) for row in rows] == [("other", "2"), ("eagle3", "5")]
     # Nothing but ratios, a draft length, a word of vLLM's and the word for a source.
     filled = {name for row in rows for name, value in row.items() if value}
     assert filled == {"method", "k", "lone_ratio", "slope_ratio", "tokens_per_step", "source"}

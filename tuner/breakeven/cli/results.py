@@ -611,11 +611,32 @@ class PastResult(JsonResult):
     """Level of every interval."""
 
 
+class _SharedRow(JsonResult):
+    stack: str | None
+    model: str | None
+    parameters_b: float | None
+    experts: bool | None
+    gpu: str | None
+    quantisation: str | None
+    workload: str | None
+    """Names from the options; null: not named."""
+    method: str
+    k: int
+    """vLLM's word, or `other`; draft length."""
+    lone_ratio: float
+    slope_ratio: float
+    """C1 and C2 over those of no speculation, three digits."""
+    tokens_per_step: float | None
+    """E, bonus token included; null: not measured."""
+    source: str
+    """Who measured, as named."""
+
+
 class ShareResult(JsonResult):
     """`share`."""
 
-    rows: tuple[dict[str, str], ...]
-    """The rows, by column as text; empty: not named, or not measured."""
+    rows: tuple[_SharedRow, ...]
+    """The rows, by column."""
     left_out: tuple[str, ...]
     """Arms without a row, each with the reason."""
     confidence: float

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.prior_options import fact_options, facts_given, printable_name
 from breakeven.cli.profile_options import profile_argument, read_profile
+from breakeven.cli.worth_view import known_facts
+
+if TYPE_CHECKING:
+    from breakeven.prior.public_table import RatioRow
 
 
 @click.command("share", short_help="A profile's ratios as rows that others may have.")
@@ -35,7 +39,7 @@ def command(profile_path: Path, *, as_json: bool, **options: Any) -> None:
     Example:
       breakeven share chat.json --model Llama-3.1-8B --parameters-b 8 --dense --gpu H100 --quantisation bf16
     """
-    from breakeven.prior.public_table import RatioRow, cells_of, written_ratios
+    from breakeven.prior.public_table import RatioRow, written_ratios
     from breakeven.prior.shared_rows import OTHER_METHOD, shared_rows
 
     texts = {
@@ -57,7 +61,7 @@ def command(profile_path: Path, *, as_json: bool, **options: Any) -> None:
 
         echo_result(
             ShareResult(
-                rows=[cells_of(row) for row in found.rows],
+                rows=[_document(row) for row in found.rows],
                 left_out=found.left_out,
                 confidence=DEFAULT_CONFIDENCE,
             )
@@ -66,3 +70,10 @@ def command(profile_path: Path, *, as_json: bool, **options: Any) -> None:
     click.echo(written_ratios(found.rows), nl=False)
     for reason in found.left_out:
         click.echo(f"! left out: {reason}", err=True)
+
+
+def _document(row: RatioRow) -> dict[str, Any]:
+    """A row of `--json`."""
+    texts = {name: getattr(row, name) or None for name in ("stack", "model", "workload")}
+    figures = ("method", "k", "lone_ratio", "slope_ratio", "tokens_per_step", "source")
+    return {**texts, **known_facts(row.facts), **{name: getattr(row, name) for name in figures}}

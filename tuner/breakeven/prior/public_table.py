@@ -173,28 +173,23 @@ def _number(fields: dict[str, str], name: str, place: str, least: float, most: f
 
 
 def written_ratios(rows: Sequence[RatioRow]) -> str:
-    """Rows as text, with their header; `read_ratios` reads it."""
+    """Rows as text, with their header; an empty field is not known. `read_ratios` reads it."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(cells_of(row) for row in rows)
+    writer.writerows(_cells(row) for row in rows)
     return stream.getvalue()
 
 
-def cells_of(row: RatioRow) -> dict[str, str]:
-    """A row's fields as text, three digits of each figure; empty: not known."""
+def _cells(row: RatioRow) -> dict[str, str]:
     names = {word: text for text, word in _EXPERTS.items()}
     figures = ("lone_ratio", "slope_ratio", "tokens_per_step")
     return {
-        "stack": row.stack,
-        "model": row.model,
+        **{name: getattr(row, name) for name in ("stack", "model", "workload", "method", "source")},
         "parameters_b": decimal(row.facts.parameters_b),
         "experts": names[row.facts.experts],
         "gpu": row.facts.gpu or "",
         "quantisation": row.facts.quantisation or "",
-        "workload": row.workload,
-        "method": row.method,
         "k": str(row.k),
-        **{name: "" if (value := getattr(row, name)) is None else f"{value:.3g}" for name in figures},
-        "source": row.source,
+        **{name: decimal(getattr(row, name)) for name in figures},
     }

@@ -64,7 +64,12 @@ def _row(fit: ArmFit, none: ArmFit, named: RatioRow) -> RatioRow:
         named,
         method=fit.method if drafter_of(fit.method) is not None else OTHER_METHOD,
         k=fit.k,
-        lone_ratio=(fit.c1_s or 0.0) / (none.c1_s or 1.0),
-        slope_ratio=(fit.c2_s or 0.0) / (none.c2_s or 1.0),
-        tokens_per_step=None if steps is None else min(max(steps, 1.0), fit.k + 1.0),
+        lone_ratio=_three_digits((fit.c1_s or 0.0) / (none.c1_s or 1.0)),
+        slope_ratio=_three_digits((fit.c2_s or 0.0) / (none.c2_s or 1.0)),
+        tokens_per_step=None if steps is None else _three_digits(min(max(steps, 1.0), fit.k + 1.0)),
     )
+
+
+def _three_digits(value: float) -> float:
+    """A figure as rows have it: more digits would tell one profile from all others."""
+    return float(f"{value:.3g}")
