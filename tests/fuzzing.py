@@ -25,6 +25,8 @@ from breakeven.errors import BreakevenError
 from breakeven.fitting import fit_points
 from breakeven.intake import json_value
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
+from breakeven.prior.expected_ratios import AskedArm, expected_ratios
+from breakeven.prior.public_table import ServiceFacts, public_ratios, read_ratios, written_ratios
 from breakeven.profile import Profile
 from breakeven.readers.foreign import Document
 from breakeven.readers.prometheus import series
@@ -334,6 +336,8 @@ AIPERF_PHASES: dict[str, Any] = AIPERF | {
     "total_draft_tokens": metric("count", 3000.0),
 }
 
+_RATIOS = written_ratios(public_ratios()[:6])
+
 SEEDS: dict[str, str] = {
     "points": POINTS,
     "bench": json.dumps(BENCH),
@@ -353,6 +357,7 @@ SEEDS: dict[str, str] = {
     "page": _PAGE,
     "script": _SCRIPT,
     "log": _LOG,
+    "ratios": _RATIOS,
     **_TRACES,
     **{f"lint {name}": yaml.safe_dump_all(documents) for name, documents in _MANIFESTS.items()},
 }
@@ -444,6 +449,12 @@ def _read_log(text: str) -> bool:
     return True
 
 
+def _read_ratios(text: str) -> bool:
+    rows = read_ratios(text, "fuzz")
+    expected_ratios(ServiceFacts(), [AskedArm(ARM)], [*public_ratios(), *rows])
+    return bool(rows)
+
+
 def _read_script(text: str) -> bool:
     return shell_script(text, {"A": "b", "DRAFT": None}, ("sh", "one")).complete
 
@@ -472,6 +483,7 @@ _READERS: Mapping[str, Callable[[str], bool]] = {
     "page": _read_page,
     "script": _read_script,
     "log": _read_log,
+    "ratios": _read_ratios,
 }
 
 
@@ -487,7 +499,7 @@ def mutated(kind: str, rng: random.Random) -> bytes:
         objects = [json.loads(line) for line in seed.splitlines()]
         _spoil_tree(objects, rng)
         return "\n".join(json.dumps(one) for one in objects).encode(errors="surrogatepass")
-    table = kind in {"points", "trace", "windows"}
+    table = kind in {"points", "ratios", "trace", "windows"}
     tree = not (
         table
         or kind.startswith(("lint", "yaml"))

@@ -33,6 +33,7 @@ COMMANDS: dict[str, _Entry] = {
     "simulate": _Entry("breakeven.cli.simulate", "Replay a trace against policies."),
     "calibrate": _Entry("breakeven.cli.calibrate", "Sweep one running engine and append its points."),
     "history": _Entry("breakeven.cli.history", "A workload's past at Prometheus as a points file."),
+    "share": _Entry("breakeven.cli.share", "A profile's ratios as rows that others may have."),
     "report": _Entry("breakeven.cli.report", "One self-contained HTML page (and PNGs) of a profile."),
     "lint": _Entry("breakeven.cli.lint", "Lines a manifest needs for opt-in and draining."),
     "doctor": _Entry("breakeven.cli.doctor", "Does speculation pay right now, and if not, why."),

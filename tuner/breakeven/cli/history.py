@@ -6,12 +6,13 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import Number, OutputFile
+from breakeven.cli.prior_options import PriorQuestion, prior_options
 from breakeven.cli.prometheus_options import (
     PrometheusAddress,
     prometheus_options,
@@ -23,6 +24,8 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from breakeven.past.clustering import ArmPast
     from breakeven.past.past_reading import KnownPast
+    from breakeven.prior.calibration_worth import CalibrationWorth
+    from breakeven.prior.public_table import ServiceFacts
     from breakeven.serving.promql import Matcher
 
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -88,6 +91,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     show_default=True,
     help="For each answer of Prometheus.",
 )
+@prior_options
 @click.option("-o", "--output", metavar="POINTS.csv", type=OutputFile(), help="Points file to write.")
 @json_option
 def command(
@@ -101,7 +105,7 @@ def command(
     output: Path | None,
     *,
     as_json: bool,
-    **access: Any,
+    **options: Any,
 ) -> None:
     """Read what already ran out of Prometheus: which arms, at which loads, how fast. No GPU is used.
 
@@ -110,15 +114,17 @@ def command(
     arguments is left out. Windows at like loads within a block of time become one row, with an error. The command then says what
     the past cannot know.
 
+    At the end it says whether calibrating arms that never ran is worth its GPU time, by ratios that others measured.
+
     \b
       breakeven history --prometheus http://localhost:9090 --deployment llm/chat -o points.csv
       breakeven fit points.csv -o profile.json
     """
     from breakeven.past.courses import TimeGrid
     from breakeven.past.past_reading import AskedPast, read_past
-    from breakeven.points.table import cells, written
 
-    server = PrometheusAddress.of(access, timeout_seconds)
+    question = PriorQuestion.of(options)
+    server = PrometheusAddress.of(options, timeout_seconds)
     if since_s < 2 * window_seconds or since_s / window_seconds > _MOST_WINDOWS:
         raise InputError(
             "--since",
@@ -141,15 +147,50 @@ def command(
             bar.update(round(_STEPS * share) - bar.pos)
 
         past = read_past(server, asked, show)
-    points = [point for one in past.arms for point in one.points]
+    worth = _Worth.of(past, question)
     if output is not None:
-        if not points:
-            raise InputError("--since", "no row: too few requests in every window", "a longer past")
-        write_atomically(output, written([cells(point) for point in points]))
+        _write(past, output)
     if as_json:
-        echo_result(_result(past, output))
+        echo_result(_result(past, worth, output))
     else:
-        _print(past, output)
+        _print(past, worth, output)
+
+
+def _write(past: KnownPast, output: Path) -> None:
+    """Write the rows of all arms.
+
+    Raises:
+        InputError: there are none, or the file cannot be written.
+    """
+    from breakeven.points.table import cells, written
+
+    points = [point for one in past.arms for point in one.points]
+    if not points:
+        raise InputError("--since", "no row: too few requests in every window", "a longer past")
+    write_atomically(output, written([cells(point) for point in points]))
+
+
+class _Worth(NamedTuple):
+    """The answer about a calibration, and the facts that it rests on."""
+
+    answer: CalibrationWorth
+    facts: ServiceFacts
+
+    @classmethod
+    def of(cls, past: KnownPast, question: PriorQuestion) -> _Worth:
+        from breakeven.past.past_worth import facts_of_past, worth_of_past
+
+        facts = facts_of_past(past, question.facts)
+        answer = worth_of_past(
+            past,
+            question.asked,
+            facts,
+            question.rows,
+            cost=question.cost,
+            least_gain=question.least_gain,
+            confidence=DEFAULT_CONFIDENCE,
+        )
+        return cls(answer, facts)
 
 
 def _of_deployment(name: str | None) -> tuple[Matcher, ...]:
@@ -186,9 +227,10 @@ def _checked(method: str | None) -> str | None:
     return method
 
 
-def _result(past: KnownPast, output: Path | None) -> Any:
+def _result(past: KnownPast, worth: _Worth, output: Path | None) -> Any:
     """The document of `--json`."""
     from breakeven.cli.results import PastResult
+    from breakeven.cli.worth_view import worth_document
     from breakeven.points.table import document
 
     return PastResult(
@@ -204,6 +246,7 @@ def _result(past: KnownPast, output: Path | None) -> Any:
         ],
         unknown=[one._asdict() for one in past.doubts],
         points=[document(point) for one in past.arms for point in one.points],
+        calibration=worth_document(worth.answer, worth.facts),
         confidence=DEFAULT_CONFIDENCE,
     )
 
@@ -233,8 +276,9 @@ def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
     }
 
 
-def _print(past: KnownPast, output: Path | None) -> None:
+def _print(past: KnownPast, worth: _Worth, output: Path | None) -> None:
     from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
+    from breakeven.cli.worth_view import print_worth
     from breakeven.past.steady import WORDS
     from breakeven.past.unknowns import named
 
@@ -265,6 +309,7 @@ def _print(past: KnownPast, output: Path | None) -> None:
     for word, _ in past.cut.dropped.most_common(_SHOWN):
         print_text(f"{word}: {WORDS[word]}", mark="  ")
     print_warnings([f"{one.word}: {one.sentence}" for one in past.doubts])
+    print_worth(worth.answer, worth.facts)
     if output is not None:
         click.echo(
             f"{output}: {sum(len(one.points) for one in past.arms)} rows; next: breakeven fit {output} -o profile.json"
