@@ -49,12 +49,13 @@ def test_no_line_ends_in_the_middle_of_a_table():
 
 
 def test_there_are_documents() -> None:
-    """All commands but the engine, the report, the sweep and the past, whose documents name files of the run."""
+    """All commands but the engine, the live view, the report, the sweep and the past, whose documents name files of the run."""
     assert {file.stem.partition("-")[0] for file in DOCUMENTS} == {*COMMANDS} - {
         "engine-sim",
         "report",
         "calibrate",
         "history",
+        "watch",
     }
 
 
@@ -91,4 +92,4 @@ def test_no_field_of_a_result_is_without_words(model):
 
 
 def test_every_command_with_a_document_has_its_model():
-    assert RESULTS.keys() == COMMANDS.keys() - {"engine-sim"}
+    assert RESULTS.keys() == COMMANDS.keys() - {"engine-sim", "watch"}

@@ -15,6 +15,7 @@ from breakeven.cli.prometheus_options import (
     prometheus_options,
     read_matcher,
     read_prefix,
+    series_options,
 )
 from breakeven.errors import BreakevenError, InputError
 
@@ -28,30 +29,13 @@ if TYPE_CHECKING:
 @prometheus_options
 @click.option("--model", required=True, help="vLLM's model_name, as served.")
 @click.option("--namespace", help="Only pods of this namespace.")
-@click.option(
-    "--match",
-    multiple=True,
-    metavar="LABEL=VALUE",
-    help="Further label matchers (cluster, pod, ...); =, !=, =~ and !~ as in PromQL, such as 'pod=~chat-a-.*'.",
-)
-@click.option(
-    "--metric-prefix",
-    metavar="PREFIX",
-    help="What the names of vLLM's series begin with; else vllm:, kserve_vllm:, ray_vllm:, ray_vllm_ and vllm_ are looked for.",
-)
+@series_options(timeout_s=10.0)
 @click.option(
     "--window-seconds",
     type=click.IntRange(30, 86400),
     default=300,
     show_default=True,
     help="How far back to look.",
-)
-@click.option(
-    "--timeout-seconds",
-    type=Number(0.1),
-    default=10.0,
-    show_default=True,
-    help="For each answer of Prometheus.",
 )
 @click.option(
     "--profile",

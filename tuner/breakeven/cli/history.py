@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import Number, OutputFile
+from breakeven.cli.parameters import OutputFile
+from breakeven.cli.past_options import PastQuestion, past_options
 from breakeven.cli.prior_options import PriorQuestion, prior_options
-from breakeven.cli.prometheus_options import (
-    PrometheusAddress,
-    prometheus_options,
-    read_matcher,
-    read_prefix,
-)
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,87 +18,16 @@ if TYPE_CHECKING:
     from breakeven.past.past_reading import KnownPast
     from breakeven.prior.calibration_worth import CalibrationWorth
     from breakeven.prior.public_table import ServiceFacts
-    from breakeven.serving.promql import Matcher
 
-_UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_LONGEST_S = 400 * 86400
-_MOST_WINDOWS = 20_000
-_POD_OF = r"-([a-z0-9]+-)?[a-z0-9]+"
-_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _SHOWN = 4
-_STEPS = 1000
-
-
-def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    """A span such as 14d, 36h or 90m, in seconds.
-
-    Raises:
-        click.BadParameter: it is none, or beyond 400 days.
-    """
-    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
-    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
-    if not 0 < seconds <= _LONGEST_S:
-        raise click.BadParameter(f"{text!r} is no span; expected such as 14d, 36h or 90m, at most 400d")
-    return seconds
 
 
 @click.command("history", short_help="A workload's past at Prometheus as a points file.")
-@prometheus_options
-@click.option(
-    "--since",
-    "since_s",
-    default="14d",
-    show_default=True,
-    callback=_seconds,
-    metavar="SPAN",
-    help="How far back to look: m, h, d or w behind a number.",
-)
-@click.option("--deployment", metavar="NS/NAME", help="Only pods of this Deployment or StatefulSet.")
-@click.option(
-    "--match",
-    multiple=True,
-    metavar="LABEL=VALUE",
-    help="Label matchers on every series (model_name, namespace, pod, job, ...); =, !=, =~ and !~ as in PromQL.",
-)
-@click.option(
-    "--metric-prefix",
-    metavar="PREFIX",
-    help="What the names of vLLM's series begin with; else vllm:, kserve_vllm:, ray_vllm:, ray_vllm_ and vllm_ are looked for.",
-)
-@click.option(
-    "--method",
-    help="Name of the method (or drafter) that ran, where no series says it: vLLM's counters do not.",
-)
-@click.option(
-    "--window-seconds",
-    type=click.IntRange(120, 21600),
-    default=600,
-    show_default=True,
-    help="Length of a window; at least four scrapes.",
-)
-@click.option(
-    "--timeout-seconds",
-    type=Number(0.1),
-    default=30.0,
-    show_default=True,
-    help="For each answer of Prometheus.",
-)
+@past_options
 @prior_options
 @click.option("-o", "--output", metavar="POINTS.csv", type=OutputFile(), help="Points file to write.")
 @json_option
-def command(
-    since_s: int,
-    deployment: str | None,
-    match: tuple[str, ...],
-    metric_prefix: str | None,
-    method: str | None,
-    window_seconds: int,
-    timeout_seconds: float,
-    output: Path | None,
-    *,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def command(output: Path | None, *, as_json: bool, **options: Any) -> None:
     """Read what already ran out of Prometheus: which arms, at which loads, how fast. No GPU is used.
 
     The past is cut into windows. Windows that are not steady are dropped, each with a word: rolls, restarts, other numbers of
@@ -120,33 +41,8 @@ def command(
       breakeven history --prometheus http://localhost:9090 --deployment llm/chat -o points.csv
       breakeven fit points.csv -o profile.json
     """
-    from breakeven.past.courses import TimeGrid
-    from breakeven.past.past_reading import AskedPast, read_past
-
     question = PriorQuestion.of(options)
-    server = PrometheusAddress.of(options, timeout_seconds)
-    if since_s < 2 * window_seconds or since_s / window_seconds > _MOST_WINDOWS:
-        raise InputError(
-            "--since",
-            f"{since_s} s with windows of {window_seconds} s",
-            f"2 to {_MOST_WINDOWS} windows: see --window-seconds",
-        )
-    matchers = (*_of_deployment(deployment), *map(read_matcher, match))
-    asked = AskedPast(
-        matchers,
-        read_prefix(metric_prefix),
-        TimeGrid.of_past(time.time(), since_s, window_seconds),
-        _checked(method),
-        single=not matchers,
-    )
-    # Where nobody looks, the bar would be a line before that of an error.
-    hidden = not sys.stderr.isatty()
-    with click.progressbar(length=_STEPS, label="asking Prometheus", file=sys.stderr, hidden=hidden) as bar:
-
-        def show(share: float) -> None:
-            bar.update(round(_STEPS * share) - bar.pos)
-
-        past = read_past(server, asked, show)
+    past = PastQuestion.of(options).read()
     worth = _Worth.of(past, question)
     if output is not None:
         _write(past, output)
@@ -191,40 +87,6 @@ class _Worth(NamedTuple):
             confidence=DEFAULT_CONFIDENCE,
         )
         return cls(answer, facts)
-
-
-def _of_deployment(name: str | None) -> tuple[Matcher, ...]:
-    """Matchers of the pods of a workload.
-
-    Raises:
-        InputError: it is no NS/NAME.
-    """
-    from breakeven.serving.promql import Matcher
-
-    if name is None:
-        return ()
-    space, slash, own = name.partition("/")
-    if not slash or not _NAME.fullmatch(space) or not _NAME.fullmatch(own):
-        raise InputError("--deployment", repr(name), "NAMESPACE/NAME")
-    return (
-        Matcher("namespace", "=", space),
-        Matcher("pod", "=~", re.escape(own).replace("\\-", "-") + _POD_OF),
-    )
-
-
-def _checked(method: str | None) -> str | None:
-    """A method's name as a points file takes it.
-
-    Raises:
-        InputError: it is none.
-    """
-    if method is None:
-        return None
-    if method == "none" or not re.fullmatch(r"[!-.0-~]{1,64}", method):
-        raise InputError(
-            "--method", repr(method[:64]), "vLLM's name of the speculative method, such as eagle3"
-        )
-    return method
 
 
 def _result(past: KnownPast, worth: _Worth, output: Path | None) -> Any:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from breakeven.cli.parameters import InputFile
+from breakeven.cli.output import several
+from breakeven.cli.parameters import InputFile, Number
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_OPTIONS = (
+prometheus_options = several(
     click.option(
         "--prometheus", "url", required=True, metavar="URL", help="Prometheus base URL (http or https)."
     ),
@@ -59,11 +60,28 @@ OPTION_NAMES: Final = (
 )  # fmt: skip
 
 
-def prometheus_options(command: Command) -> Command:
-    """Add the options of an access to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def series_options(timeout_s: float) -> Callable[[Command], Command]:
+    """Options that choose series, and how long an answer is waited for (s) unless it is given."""
+    return several(
+        click.option(
+            "--match",
+            multiple=True,
+            metavar="LABEL=VALUE",
+            help="Label matchers on every series (cluster, namespace, pod, job, ...); =, !=, =~ and !~ as in PromQL, such as 'pod=~chat-a-.*'.",
+        ),
+        click.option(
+            "--metric-prefix",
+            metavar="PREFIX",
+            help="What the names of vLLM's series begin with; else vllm:, kserve_vllm:, ray_vllm:, ray_vllm_ and vllm_ are looked for.",
+        ),
+        click.option(
+            "--timeout-seconds",
+            type=Number(0.1),
+            default=timeout_s,
+            show_default=True,
+            help="For each answer of Prometheus.",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

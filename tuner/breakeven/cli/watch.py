@@ -1,0 +1,140 @@
+"""`breakeven watch`: a workload's present load on the curves of its own past, live in a terminal."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from breakeven.cli.parameters import Number
+from breakeven.cli.past_options import PastQuestion, past_options
+from breakeven.errors import BreakevenError, InputError
+
+if TYPE_CHECKING:
+    from breakeven.cli.watch_view import Frame
+    from breakeven.past.past_reading import KnownPast
+    from breakeven.prior.calibration_worth import CalibrationWorth
+
+_LIVE_WINDOW_S = 300
+
+
+@click.command("watch", short_help="A workload's load on the curves of its past, live.")
+@past_options
+@click.option(
+    "--every",
+    "every_s",
+    type=Number(1, 3600),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks.",
+)
+@click.option("--once", is_flag=True, help="Print one frame and end.")
+def command(every_s: float, *, once: bool, **options: Any) -> None:
+    """Show load, latency and acceptance of now, where they lie on the curve, and what would pay. Nothing is installed.
+
+    The past is read once, as `breakeven history` does; it gives the curves. Figures of now are those of the last five
+    minutes. What never ran is judged by other people's measurements, and marked FromPrior. Ctrl-C ends it.
+
+    \b
+      breakeven watch --prometheus http://localhost:9090 --deployment llm/chat
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    question = PastQuestion.of(options)
+    watcher = _Watcher(question)
+    console = Console(highlight=False)
+    if once:
+        console.print(watcher.look())
+        return
+    try:
+        with Live(watcher.look(), console=console, auto_refresh=False, transient=False) as live:
+            while True:
+                time.sleep(every_s)
+                live.update(watcher.look(), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+class _Watcher:
+    """The past, read once, and the loads that were seen since."""
+
+    def __init__(self, question: PastQuestion) -> None:
+        self._question = question
+        self._loads: list[float] = []
+        self._past: KnownPast | None = None
+        self._worth: CalibrationWorth | None = None
+        try:
+            self._past = question.read()
+            self._worth = _worth_of(self._past)
+            self._said = _of_past(self._past)
+        except InputError as error:
+            if error.where in {"--prometheus", "--match"}:
+                # Several workloads, or none.
+                raise
+            # A workload of ten minutes ago has a present all the same.
+            self._said = f"no curve: its past says nothing ({error.problem})"
+
+    def look(self) -> Any:
+        """The frame of now; a server that does not answer is a frame too, because the next look may find it."""
+        from breakeven.cli.watch_view import drawn
+
+        try:
+            return drawn(self._frame())
+        except BreakevenError as error:
+            if not self._loads:
+                raise
+            return f"{_now()}  {error}"
+
+    def _frame(self) -> Frame:
+        from breakeven.cli.watch_view import Frame
+        from breakeven.past.standing import standing
+        from breakeven.serving.diagnosis import diagnose
+        from breakeven.serving.model_watch import ModelWatch
+
+        asked = self._question.asked
+        watch = ModelWatch.of(self._question.server.instant, asked.matchers, asked.prefix, _LIVE_WINDOW_S)
+        snapshot = watch.with_events(watch.snapshot())
+        seen = standing(snapshot.window, self._past, speculating=snapshot.speculating)
+        self._loads.append(snapshot.window.rps)
+        causes = diagnose(snapshot, None, None).findings
+        named = (
+            ", ".join(sorted({one.kind.fingerprint.model or "?" for one in self._past.arms}))
+            if self._past
+            else ""
+        )
+        return Frame(
+            f"{named}  {_now()}".strip(),
+            seen,
+            snapshot.pods,
+            self._loads,
+            [one for one in causes if str(one.cause) not in _EXPECTED],
+            self._said,
+            self._worth,
+        )
+
+
+# An engine without speculation is as good a subject as one with it, and the past is the profile.
+_EXPECTED = frozenset({"NotSpeculating", "NoProfile"})
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _worth_of(past: KnownPast) -> CalibrationWorth:
+    from breakeven.past.past_worth import facts_of_past, worth_of_past
+    from breakeven.prior.public_table import ServiceFacts, public_ratios
+
+    return worth_of_past(past, (), facts_of_past(past, ServiceFacts()), public_ratios())
+
+
+def _of_past(past: KnownPast) -> str:
+    from breakeven.past.unknowns import named
+
+    ran = ", ".join(f"{named(one)} {one.hours:.3g} h" for one in past.arms)
+    words = ", ".join(dict.fromkeys(str(one.word) for one in past.doubts))
+    return f"curves: steady hours of {ran}" + (f"; the past cannot say everything: {words}" if words else "")
