@@ -110,7 +110,9 @@ def test_the_order_of_rows_does_not_matter(facts, one, random):
 def none_of(c1_s, share, error, dof) -> ArmFit:
     c2_s = c1_s * share
     variances = ((0.0, 0.0), (0.0, (error * c2_s) ** 2))
-    return ArmFit("none", 0, c1_s=c1_s, c2_s=c2_s, fit=LawFit(c1_s, c2_s, variances, dof, 0.01, 0.01))
+    return ArmFit(
+        "none", 0, c1_s=c1_s, c2_s=c2_s, believable=True, fit=LawFit(c1_s, c2_s, variances, dof, 0.01, 0.01)
+    )
 
 
 @draws(60)

@@ -203,6 +203,23 @@ def test_rows_of_ones_own_count_beside_the_table(tmp_path):
 
 
 @pytest.mark.usefixtures("now")
+def test_a_gain_that_is_asked_for_decides():
+    found = document(plain(), "--least-gain-percent", "99")["calibration"]
+    assert (found["word"], found["buy"], found["gpu_seconds"]) == ("CalibrationPaysNothing", [], 0.0)
+
+
+@pytest.mark.usefixtures("now")
+def test_one_row_of_ones_own_stands_beside_the_table(tmp_path):
+    file = tmp_path / "ours.csv"
+    row = RatioRow(ServiceFacts(8.0), "eagle3", 3, lone_ratio=1.5, slope_ratio=2.0, source="us")
+    file.write_text(written_ratios([row]))
+    assert document(plain(), "--ratios", str(file))["calibration"]["arms"]
+    file.write_text(written_ratios([row]).replace("1.5", "fast"))
+    done = asked(plain(), "--ratios", str(file))
+    assert (done.exit_code, "line 2, column lone_ratio: 'fast'" in str(done.exception)) == (1, True)
+
+
+@pytest.mark.usefixtures("now")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

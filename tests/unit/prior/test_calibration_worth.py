@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +69,15 @@ def test_bounds_that_hold_a_gain_and_nothing_may_pay():
     assert found.gain.lower < 0.05 < found.gain.upper
 
 
+def test_the_best_end_of_the_bounds_decides_whether_gpu_is_spent():
+    arm = [AskedArm(Arm("ngram", 3))]
+    gain = worth(asked=arm).gain
+    at_most = worth(asked=arm, least_gain=0.5 * (gain.value + gain.upper))
+    assert (at_most.word, at_most.buy) == (WorthWord.CALIBRATION_MAY_PAY, (arm[0].arm,))
+    beyond = worth(asked=arm, least_gain=gain.upper + 0.01)
+    assert (beyond.word, beyond.buy) == (WorthWord.CALIBRATION_PAYS_NOTHING, ())
+
+
 @pytest.mark.parametrize(
     ("given", "word"),
     [
@@ -109,6 +119,17 @@ def test_the_gain_is_littles_law_where_the_prior_is_certain():
     assert found.arms[0].break_even_rps.value == pytest.approx(6.67, rel=0.15)
 
 
+def test_hours_are_the_gain_of_the_requests_in_flight():
+    found = worth(SeenLoads((4.0,), (1.0,)))
+    # 4 rps at 2/(1 - .4) s are 13.3 requests in flight.
+    assert found.saved_hours.value == pytest.approx(24 * 40 / 3 * found.gain.value)
+    assert found.saved_hours.upper == pytest.approx(24 * 40 / 3 * found.gain.upper)
+    assert f" {found.saved_hours.value:.0f} request-hours a day and pod" in found.sentence
+    idle = worth(SeenLoads((0.001,), (1.0,)))
+    assert f" {idle.saved_hours.value:.2g} request-hours a day and pod" in idle.sentence
+    assert worth(none=None).saved_hours.value is None
+
+
 def test_loads_at_which_the_arm_loses_count_as_no_gain():
     low = worth(SeenLoads((0.5,), (1.0,)), rows=agreeing(0.6, 3.0)).gain.value
     peak = worth(SeenLoads((0.5, 8.0), (1.0, 1.0)), rows=agreeing(0.6, 3.0)).gain
@@ -132,9 +153,18 @@ def test_thousands_of_windows_answer_like_their_distribution():
     assert many.gain.upper == pytest.approx(few.gain.upper, abs=0.05)
 
 
+def test_weeks_of_windows_take_no_memory():
+    tracemalloc.start()
+    worth(SeenLoads((1.0,) * 20_000, (1.0,) * 20_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+
+
 def test_an_uncertain_law_of_none_widens_the_break_even():
     rough = replace(NONE, fit=replace(NONE.fit, covariance=((1e-6, 0.0), (0.0, 1e-3)), dof=4))
     unknown = replace(NONE, fit=replace(NONE.fit, dof=0))
+    refused = replace(NONE, believable=False)
 
     def width(fit):
         found = worth(none=fit, rows=agreeing(0.6, 1.5)).arms[0].break_even_rps
@@ -142,6 +172,7 @@ def test_an_uncertain_law_of_none_widens_the_break_even():
 
     assert width(rough) > 1.2 * width(NONE)
     assert width(unknown) > 1.2 * width(NONE)
+    assert width(refused) > 1.2 * width(unknown)
 
 
 def test_a_load_that_none_served_lies_below_its_saturation():

@@ -12,7 +12,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.prior.expected_ratios import AskedArm, expected_ratios
 from breakeven.prior.public_table import RatioRow, ServiceFacts, public_ratios
-from breakeven.prior.row_likeness import generation
+from breakeven.prior.row_likeness import covariances, generation
 
 EAGLE, NGRAM = Arm("eagle3", 3), Arm("ngram", 3)
 FACTS = ServiceFacts(8.0, experts=False, gpu="NVIDIA-H100-80GB-HBM3", quantisation="BF16")
@@ -50,6 +50,18 @@ def test_a_fact_that_no_row_shares_tells_nothing():
     alien = replace(FACTS, gpu="Abacus 3")
     unknown = replace(FACTS, gpu=None)
     assert width(ratios(facts=alien)[0]) == pytest.approx(width(ratios(facts=unknown)[0]), rel=1e-6)
+
+
+def test_a_label_of_a_node_is_read_as_the_product_and_words_in_any_case():
+    assert ratios(facts=FACTS) == ratios(facts=replace(FACTS, gpu="H200", quantisation="bf16"))
+    assert ratios(facts=FACTS) != ratios(facts=replace(FACTS, gpu="A100"))
+
+
+def test_what_is_unknown_stays_open():
+    known = RatioRow(FACTS, "mtp", 2, source="a")
+    for row in (known, replace(known, facts=ServiceFacts())):
+        for figure, alone in zip(covariances([known, known]), covariances([row]), strict=True):
+            assert alone[0, 0] == pytest.approx(figure[0, 0])
 
 
 def test_more_tokens_per_step_are_a_faster_lone_request_and_a_flatter_slope():

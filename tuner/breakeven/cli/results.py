@@ -575,6 +575,9 @@ class _CalibrationWorth(JsonResult):
     gain: float | None
     gain_ci: Interval
     """Share of request time that the best arm saves; null if nothing can be said."""
+    saved_hours_per_day: float | None
+    saved_hours_ci_per_day: Interval
+    """Hours of request time that this is for each pod."""
     gpu_seconds_of_an_arm: float
     buy: tuple[str, ...]
     gpu_seconds: float

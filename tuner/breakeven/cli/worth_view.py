@@ -21,6 +21,8 @@ def worth_document(worth: CalibrationWorth, facts: ServiceFacts) -> dict[str, An
         "sentence": worth.sentence,
         "gain": worth.gain.value,
         "gain_ci": worth.gain.bounds,
+        "saved_hours_per_day": worth.saved_hours.value,
+        "saved_hours_ci_per_day": worth.saved_hours.bounds,
         "gpu_seconds_of_an_arm": worth.cost_of_arm.gpu_s,
         "buy": [str(arm) for arm in worth.buy],
         "gpu_seconds": worth.gpu_s,

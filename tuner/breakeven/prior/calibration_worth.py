@@ -34,8 +34,10 @@ _BINS = 24
 _FULLEST = 0.97
 """Share of saturation up to which a law is followed."""
 _ERROR_IF_UNKNOWN = 0.3
-"""Relative error of C1 and C2 if a fit has no degrees of freedom."""
+"""Relative error of C2 if a fit has no degrees of freedom."""
 _LARGEST_ERROR = 1.0
+"""Relative error of C2 beyond which no fit is followed, and that of a fit that is not believed."""
+_DAY_H = 24.0
 _DRAWN_FROM = 20_261_127
 
 
@@ -120,6 +122,7 @@ class CalibrationWorth:
         sentence: the figures behind it, without a full stop.
         arms: in the order in which a calibration should buy them; empty if nothing can be said.
         gain: share of request time that the best of all arms saves.
+        saved_hours: hours of request time that this is, for each replica and day.
         buy: arms that a calibration should measure, in that order; empty if none is worth it.
         gpu_s: GPU-seconds that these cost.
         cost_of_arm: of one arm.
@@ -130,6 +133,7 @@ class CalibrationWorth:
     sentence: str
     arms: tuple[ArmWorth, ...]
     gain: Estimate
+    saved_hours: Estimate
     buy: tuple[Arm, ...]
     gpu_s: float
     cost_of_arm: CalibrationCost
@@ -172,23 +176,33 @@ def calibration_worth(
     if none is None or not none.c1_s or not none.c2_s:
         return _without(WorthWord.NO_LAW_OF_NONE, cost, confidence)
     ratios = expected.draws(DRAWS)
-    slope_s = _drawn_slopes(none, float(rates.max()))
+    slope_s = _drawn_slopes(none, max(seen.rates_rps))
     gains = _gains(ratios, slope_s, rates, shares)
     arms = _in_order(expected, ratios, slope_s, gains, least_gain, confidence)
     best = gains.max(axis=1)
     gain = _between(best, confidence, float(best.mean()))
+    saved = gain.times(_DAY_H * _in_flight(none, rates, shares))
     worth = [one for one in arms if (one.gain.upper or 0.0) >= least_gain]
     buy = tuple(one.arm for place, one in enumerate(worth) if not place or one.adds >= _LEAST_ADDED)
-    word = (
-        WorthWord.CALIBRATION_PAYS_NOTHING
-        if not buy
-        else WorthWord.CALIBRATION_PAYS
-        if (gain.lower or 0.0) >= least_gain
-        else WorthWord.CALIBRATION_MAY_PAY
-    )
+    word = _word(buy, gain, least_gain)
     return CalibrationWorth(
-        word, _sentence(word, gain, buy, cost), arms, gain, buy, len(buy) * cost.gpu_s, cost, confidence
+        word,
+        _sentence(word, gain, saved, buy, cost),
+        arms,
+        gain,
+        saved,
+        buy,
+        len(buy) * cost.gpu_s,
+        cost,
+        confidence,
     )
+
+
+def _word(buy: Sequence[Arm], gain: Estimate, least_gain: float) -> WorthWord:
+    if not buy:
+        return WorthWord.CALIBRATION_PAYS_NOTHING
+    pays = (gain.lower or 0.0) >= least_gain
+    return WorthWord.CALIBRATION_PAYS if pays else WorthWord.CALIBRATION_MAY_PAY
 
 
 def _in_order(
@@ -235,13 +249,12 @@ def _checked(seen: SeenLoads) -> tuple[FloatArray, FloatArray]:
 
 
 def _gathered(rates: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """At most 24 loads that stand for all: means over neighbours of like total time, the highest by itself."""
+    """At most 24 loads that stand for all: means over neighbours of like total time."""
     order = np.argsort(rates, kind="stable")
     rates, shares = rates[order], shares[order]
     if rates.size <= _BINS:
         return rates, shares
-    place = np.minimum((np.cumsum(shares) * (_BINS - 1)).astype(int), _BINS - 2)
-    place[-1] = _BINS - 1
+    place = np.minimum((np.cumsum(shares) * _BINS).astype(int), _BINS - 1)
     weight = np.bincount(place, shares, _BINS)
     total = np.bincount(place, shares * rates, _BINS)
     kept = weight > 0.0
@@ -249,19 +262,27 @@ def _gathered(rates: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def _without(word: WorthWord, cost: CalibrationCost, confidence: float) -> CalibrationWorth:
-    return CalibrationWorth(word, WORTH_MEANINGS[word], (), Estimate(), (), 0.0, cost, confidence)
+    return CalibrationWorth(word, WORTH_MEANINGS[word], (), Estimate(), Estimate(), (), 0.0, cost, confidence)
 
 
 def _drawn_slopes(none: ArmFit, highest_rps: float) -> FloatArray:
     """Drawn C2 of no speculation (s), shape (DRAWS,); the loads were served, so that none lies beyond its saturation."""
     slope_s = float(none.c2_s or 0.0)
     error = math.sqrt(max(none.covariance[1][1], 0.0)) / slope_s if none.dof else _ERROR_IF_UNKNOWN
+    if not none.believable:
+        error = _LARGEST_ERROR
     random = np.random.default_rng(_DRAWN_FROM)
     normal = random.standard_normal(DRAWS)
     if none.dof:
         normal = normal * np.sqrt(none.dof / random.chisquare(none.dof, DRAWS))
     drawn = slope_s * np.exp(np.clip(min(error, _LARGEST_ERROR) * normal, -_LARGEST_ERROR, _LARGEST_ERROR))
     return np.minimum(drawn, _FULLEST / highest_rps)
+
+
+def _in_flight(none: ArmFit, rates: FloatArray, shares: FloatArray) -> float:
+    """Mean number of requests in flight at a replica without speculation, by the law."""
+    used = np.minimum(rates * float(none.c2_s or 0.0), _FULLEST)
+    return float((rates * float(none.c1_s or 0.0) / (1.0 - used)) @ shares)
 
 
 def _gains(ratios: FloatArray, slope_s: FloatArray, rates: FloatArray, shares: FloatArray) -> FloatArray:
@@ -305,8 +326,14 @@ def _bought_first(gains: FloatArray) -> list[tuple[int, float]]:
     return found
 
 
-def _sentence(word: WorthWord, gain: Estimate, buy: Sequence[Arm], cost: CalibrationCost) -> str:
-    saved = f"{gain.value or 0.0:.0%} of request time expected, {gain.lower or 0.0:.0%} to {gain.upper or 0.0:.0%}"
+def _sentence(
+    word: WorthWord, gain: Estimate, hours: Estimate, buy: Sequence[Arm], cost: CalibrationCost
+) -> str:
+    spent = hours.value or 0.0
+    saved = (
+        f"{gain.value or 0.0:.0%} of request time expected, {gain.lower or 0.0:.0%} to {gain.upper or 0.0:.0%};"
+        f" {f'{spent:.0f}' if spent >= 10.0 else f'{spent:.2g}'} request-hours a day and pod"
+    )
     if word is WorthWord.CALIBRATION_PAYS_NOTHING:
         return f"{WORTH_MEANINGS[word]} ({saved})"
     bought = f"measure {', then '.join(map(str, buy))}: {len(buy) * cost.gpu_s / 3600.0:.2g} GPU-hours"

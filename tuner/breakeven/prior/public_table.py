@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -167,7 +166,8 @@ def _number(fields: dict[str, str], name: str, place: str, least: float, most: f
         value = float(text)
     except ValueError:
         raise InputError(f"{place}, column {name}", repr(text[:24]), expected) from None
-    if math.isnan(value) or not least <= value <= most:
+    # Every comparison with NaN is false.
+    if not least <= value <= most:
         raise InputError(f"{place}, column {name}", repr(text[:24]), expected)
     return value
 
