@@ -92,4 +92,4 @@ def test_no_field_of_a_result_is_without_words(model):
 
 
 def test_every_command_with_a_document_has_its_model():
-    assert RESULTS.keys() == COMMANDS.keys() - {"engine-sim", "watch"}
+    assert RESULTS.keys() == COMMANDS.keys() - {"engine-sim"}

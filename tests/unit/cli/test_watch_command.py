@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
@@ -61,6 +62,19 @@ def test_the_present_load_lies_on_the_curves_of_what_ran():
     assert "eagle3/3" in done.output
     assert "the past's law says" in done.output
     assert "curves: steady hours of none 1.83 h, eagle3/3 1.83 h" in " ".join(done.output.split())
+
+
+def test_the_document_says_the_same():
+    done = watched(two_arms(), "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["running"], found["pods"]) == (["eagle3/3"], 1)
+    assert found["rps"] == pytest.approx(0.461, abs=1e-3)
+    assert found["predicted_latency_s"] == pytest.approx(found["latency_s"], rel=0.03)
+    (arm,) = found["arms"]
+    low, high = arm["break_even_ci_rps"]
+    assert low < arm["break_even_rps"] < high
+    assert {one["basis"] for one in found["calibration"]["arms"]} == {"FromPrior"}
 
 
 def test_pods_of_two_arms_have_figures_of_neither():

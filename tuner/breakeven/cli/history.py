@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,13 +11,12 @@ from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, w
 from breakeven.cli.parameters import OutputFile
 from breakeven.cli.past_options import PastQuestion, past_options
 from breakeven.cli.prior_options import PriorQuestion, prior_options
+from breakeven.cli.worth_view import ToldWorth, print_worth, worth_document
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.past.clustering import ArmPast
     from breakeven.past.past_reading import KnownPast
-    from breakeven.prior.calibration_worth import CalibrationWorth
-    from breakeven.prior.public_table import ServiceFacts
 
 _SHOWN = 4
 
@@ -43,7 +42,7 @@ def command(output: Path | None, *, as_json: bool, **options: Any) -> None:
     """
     question = PriorQuestion.of(options)
     past = PastQuestion.of(options).read()
-    worth = _Worth.of(past, question)
+    worth = ToldWorth.of(past, question)
     if output is not None:
         _write(past, output)
     if as_json:
@@ -66,33 +65,9 @@ def _write(past: KnownPast, output: Path) -> None:
     write_atomically(output, written([cells(point) for point in points]))
 
 
-class _Worth(NamedTuple):
-    """The answer about a calibration, and the facts that it rests on."""
-
-    answer: CalibrationWorth
-    facts: ServiceFacts
-
-    @classmethod
-    def of(cls, past: KnownPast, question: PriorQuestion) -> _Worth:
-        from breakeven.past.past_worth import facts_of_past, worth_of_past
-
-        facts = facts_of_past(past, question.facts)
-        answer = worth_of_past(
-            past,
-            question.asked,
-            facts,
-            question.rows,
-            cost=question.cost,
-            least_gain=question.least_gain,
-            confidence=DEFAULT_CONFIDENCE,
-        )
-        return cls(answer, facts)
-
-
-def _result(past: KnownPast, worth: _Worth, output: Path | None) -> Any:
+def _result(past: KnownPast, worth: ToldWorth, output: Path | None) -> Any:
     """The document of `--json`."""
     from breakeven.cli.results import PastResult
-    from breakeven.cli.worth_view import worth_document
     from breakeven.points.table import document
 
     return PastResult(
@@ -108,7 +83,7 @@ def _result(past: KnownPast, worth: _Worth, output: Path | None) -> Any:
         ],
         unknown=[one._asdict() for one in past.doubts],
         points=[document(point) for one in past.arms for point in one.points],
-        calibration=worth_document(worth.answer, worth.facts),
+        calibration=worth_document(worth),
         confidence=DEFAULT_CONFIDENCE,
     )
 
@@ -138,9 +113,8 @@ def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
     }
 
 
-def _print(past: KnownPast, worth: _Worth, output: Path | None) -> None:
+def _print(past: KnownPast, worth: ToldWorth, output: Path | None) -> None:
     from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
-    from breakeven.cli.worth_view import print_worth
     from breakeven.past.steady import WORDS
     from breakeven.past.unknowns import named
 
@@ -171,7 +145,7 @@ def _print(past: KnownPast, worth: _Worth, output: Path | None) -> None:
     for word, _ in past.cut.dropped.most_common(_SHOWN):
         print_text(f"{word}: {WORDS[word]}", mark="  ")
     print_warnings([f"{one.word}: {one.sentence}" for one in past.doubts])
-    print_worth(worth.answer, worth.facts)
+    print_worth(worth)
     if output is not None:
         click.echo(
             f"{output}: {sum(len(one.points) for one in past.arms)} rows; next: breakeven fit {output} -o profile.json"

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import Number
 from breakeven.cli.past_options import PastQuestion, past_options
+from breakeven.cli.prior_options import PriorQuestion, prior_options
+from breakeven.cli.worth_view import ToldWorth
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
     from breakeven.cli.watch_view import Frame
     from breakeven.past.past_reading import KnownPast
-    from breakeven.prior.calibration_worth import CalibrationWorth
 
 _LIVE_WINDOW_S = 300
 
 
 @click.command("watch", short_help="A workload's load on the curves of its past, live.")
 @past_options
+@prior_options
 @click.option(
     "--every",
     "every_s",
@@ -31,8 +34,9 @@ _LIVE_WINDOW_S = 300
     metavar="SECONDS",
     help="Time between two looks.",
 )
-@click.option("--once", is_flag=True, help="Print one frame and end.")
-def command(every_s: float, *, once: bool, **options: Any) -> None:
+@click.option("--once", is_flag=True, help="Print one frame and end; so does --json.")
+@json_option
+def command(every_s: float, *, once: bool, as_json: bool, **options: Any) -> None:
     """Show load, latency and acceptance of now, where they lie on the curve, and what would pay. Nothing is installed.
 
     The past is read once, as `breakeven history` does; it gives the curves. Figures of now are those of the last five
@@ -44,8 +48,11 @@ def command(every_s: float, *, once: bool, **options: Any) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    question = PastQuestion.of(options)
-    watcher = _Watcher(question)
+    prior = PriorQuestion.of(options)
+    watcher = _Watcher(PastQuestion.of(options), prior)
+    if as_json:
+        echo_result(_result(watcher.frame()))
+        return
     console = Console(highlight=False)
     if once:
         console.print(watcher.look())
@@ -62,14 +69,14 @@ def command(every_s: float, *, once: bool, **options: Any) -> None:
 class _Watcher:
     """The past, read once, and the loads that were seen since."""
 
-    def __init__(self, question: PastQuestion) -> None:
+    def __init__(self, question: PastQuestion, prior: PriorQuestion) -> None:
         self._question = question
         self._loads: list[float] = []
         self._past: KnownPast | None = None
-        self._worth: CalibrationWorth | None = None
+        self._worth: ToldWorth | None = None
         try:
             self._past = question.read()
-            self._worth = _worth_of(self._past)
+            self._worth = ToldWorth.of(self._past, prior)
             self._said = _of_past(self._past)
         except InputError as error:
             if error.where in {"--prometheus", "--match"}:
@@ -83,13 +90,18 @@ class _Watcher:
         from breakeven.cli.watch_view import drawn
 
         try:
-            return drawn(self._frame())
+            return drawn(self.frame())
         except BreakevenError as error:
             if not self._loads:
                 raise
             return f"{_now()}  {error}"
 
-    def _frame(self) -> Frame:
+    def frame(self) -> Frame:
+        """The content of a frame of now.
+
+        Raises:
+            BreakevenError: no usable answer.
+        """
         from breakeven.cli.watch_view import Frame
         from breakeven.past.standing import standing
         from breakeven.serving.diagnosis import diagnose
@@ -117,19 +129,42 @@ class _Watcher:
         )
 
 
+def _result(frame: Frame) -> Any:
+    """The document of `--json`."""
+    from breakeven.cli.results import WatchResult
+    from breakeven.cli.watch_view import in_flight
+    from breakeven.cli.worth_view import worth_document
+
+    seen, window = frame.standing, frame.standing.window
+    names = ("speedup", "speedup_ci", "break_even_rps", "break_even_ci_rps")
+    return WatchResult.of(
+        window,
+        frame,
+        running=list(map(str, seen.running)),
+        inflight=in_flight(window),
+        predicted_latency_s=seen.predicted_s,
+        arms=[
+            {
+                **{name: getattr(arm, name) for name in ("method", "k", "candidate", "scheduled")},
+                **{name: getattr(found, name) for name in names},
+                "verdict": str(found.verdict).lower(),
+            }
+            for arm, found in seen.arms
+        ],
+        calibration=worth_document(frame.worth) if frame.worth is not None else None,
+        findings=[
+            {"cause": one.cause, "evidence": one.evidence, "remedy": one.remedy} for one in frame.findings
+        ],
+        confidence=DEFAULT_CONFIDENCE,
+    )
+
+
 # An engine without speculation is as good a subject as one with it, and the past is the profile.
 _EXPECTED = frozenset({"NotSpeculating", "NoProfile"})
 
 
 def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _worth_of(past: KnownPast) -> CalibrationWorth:
-    from breakeven.past.past_worth import facts_of_past, worth_of_past
-    from breakeven.prior.public_table import ServiceFacts, public_ratios
-
-    return worth_of_past(past, (), facts_of_past(past, ServiceFacts()), public_ratios())
 
 
 def _of_past(past: KnownPast) -> str:

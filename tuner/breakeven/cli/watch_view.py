@@ -13,8 +13,8 @@ from rich.text import Text
 from breakeven.cli.tables import bounds, figure, through
 
 if TYPE_CHECKING:
+    from breakeven.cli.worth_view import ToldWorth
     from breakeven.past.standing import ArmNow, Standing
-    from breakeven.prior.calibration_worth import CalibrationWorth
     from breakeven.serving.causes import Finding
     from breakeven.serving.counted_window import Window
 
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
     loads: Sequence[float]
     findings: Sequence[Finding]
     past: str
-    worth: CalibrationWorth | None
+    worth: ToldWorth | None
 
 
 def drawn(frame: Frame) -> Group:
@@ -71,7 +71,7 @@ def _figures(frame: Frame) -> Table:
     rows = [
         ("runs", runs),
         ("load", f"{figure(window.rps)} rps per pod, {figure(window.total_rps)} of {frame.pods} pods"),
-        ("in flight", f"{figure(_in_flight(window))} per pod, as rate times latency"),
+        ("in flight", f"{figure(in_flight(window))} per pod, as rate times latency"),
         ("latency", f"{figure(window.latency_s)} s{_predicted(standing.predicted_s)}"),
         ("first token", f"{figure(window.ttft_s)} s"),
         ("tokens per step", figure(window.tokens_per_step)),
@@ -83,7 +83,8 @@ def _figures(frame: Frame) -> Table:
     return table
 
 
-def _in_flight(window: Window) -> float | None:
+def in_flight(window: Window) -> float | None:
+    """Requests in flight at a pod, by Little's law."""
     return window.rps * window.latency_s if window.latency_s is not None else None
 
 
@@ -129,10 +130,11 @@ def _arms(standing: Standing) -> Table:
     return table
 
 
-def _never_ran(worth: CalibrationWorth | None) -> Iterator[RenderableType]:
+def _never_ran(told: ToldWorth | None) -> Iterator[RenderableType]:
     """Table of the arms that never ran, by measurements of others."""
-    if worth is None or not worth.arms:
+    if told is None or not told.answer.arms:
         return
+    worth = told.answer
     table = Table(title=f"Never ran here (FromPrior): {worth.word}", title_justify="left")
     for head in ("arm", "pays until rps", "gain % over the past's loads", "chance"):
         table.add_column(head)

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from breakeven.cli.output import DEFAULT_CONFIDENCE
 from breakeven.cli.tables import bounds, figure, percent, print_table, print_text
 
 if TYPE_CHECKING:
+    from breakeven.cli.prior_options import PriorQuestion
     from breakeven.estimate import Estimate
+    from breakeven.past.past_reading import KnownPast
     from breakeven.prior.calibration_worth import ArmWorth, CalibrationWorth
     from breakeven.prior.public_table import ServiceFacts
 
 _HEADER = ("arm (FromPrior)", "C1 ratio", "C2 ratio", "pays up to rps", "gain %", "chance", "adds")
 
 
-def worth_document(worth: CalibrationWorth, facts: ServiceFacts) -> dict[str, Any]:
+class ToldWorth(NamedTuple):
+    """The answer about a calibration, and the facts that it rests on."""
+
+    answer: CalibrationWorth
+    facts: ServiceFacts
+
+    @classmethod
+    def of(cls, past: KnownPast, question: PriorQuestion) -> ToldWorth:
+        """Answer a question about a past.
+
+        Raises:
+            InputError: see `worth_of_past`.
+        """
+        from breakeven.past.past_worth import facts_of_past, worth_of_past
+
+        facts = facts_of_past(past, question.facts)
+        answer = worth_of_past(
+            past,
+            question.asked,
+            facts,
+            question.rows,
+            cost=question.cost,
+            least_gain=question.least_gain,
+            confidence=DEFAULT_CONFIDENCE,
+        )
+        return cls(answer, facts)
+
+
+def worth_document(told: ToldWorth) -> dict[str, Any]:
     """The part of `--json`."""
+    worth, facts = told
     return {
         "word": str(worth.word),
         "sentence": worth.sentence,
@@ -57,10 +89,11 @@ def _arm_document(one: ArmWorth) -> dict[str, Any]:
     }
 
 
-def print_worth(worth: CalibrationWorth, facts: ServiceFacts) -> None:
+def print_worth(told: ToldWorth) -> None:
     """Print the answer, the arms in the order in which to buy them, and what was known of the service."""
     from breakeven.prior.calibration_worth import WORTH_MEANINGS, WorthWord
 
+    worth, facts = told
     print_text(f"Is a calibration worth it? {worth.word}: {worth.sentence}")
     if not worth.arms:
         return
