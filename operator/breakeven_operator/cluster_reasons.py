@@ -212,6 +212,16 @@ class ClusterReason(StrEnum):
         "Nothing has been measured for this target yet: the figures are of its own past, and no roll rests on them.",
         "Wait for the calibration.",
     )
+    READING_PAST = (
+        "ReadingPast",
+        "The past of the target is read before its first calibration.",
+        "Wait some seconds; calibration.past: Ignore skips it.",
+    )
+    CALIBRATION_PAYS_NOTHING = (
+        "CalibrationPaysNothing",
+        "By the target's past and by measurements of others no candidate gains anything at its loads, so no GPU is spent.",
+        "Nothing, or ask for a calibration with the annotation breakeven.dev/recalibrate; calibration.past: Ignore measures in any case.",
+    )
     PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."
     FINGERPRINT_CHANGED = (
         "FingerprintChanged",

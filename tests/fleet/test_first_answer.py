@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.profile import Profile
+from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, no_answer
 from fakes.fleet_world import FleetWorld, profile_json
 
@@ -88,6 +89,29 @@ async def test_a_past_that_is_awaited_or_says_nothing_is_said_and_changes_nothin
     assert said in world.decision["message"]
     assert "basis" not in world.decision
     assert world.service["status"]["workings"]["display"]["pays"] == "?"
+
+
+async def test_no_run_starts_before_the_past_is_read_and_one_does_after_it(past):
+    world = told(FleetWorld(), AWAITED)
+    world.load(3.0)
+    for _ in range(5):
+        await world.cycle()
+    assert world.condition("Calibrated")["reason"] == "ReadingPast"
+    assert not world.cluster.of(RUNS)
+    told(world, past)
+    await world.until(lambda: bool(world.cluster.of(RUNS)))
+
+
+async def test_a_service_that_nothing_would_help_is_told_so_and_spends_no_gpu_unless_somebody_asks(past):
+    world = await looked_at(replace(past, pays_nothing=True))
+    for _ in range(5):
+        await world.cycle(600.0)
+    assert world.condition("Calibrated")["reason"] == "CalibrationPaysNothing"
+    assert world.decision["reason"] == "CalibrationPaysNothing"
+    assert not world.cluster.of(RUNS)
+    asked = {"breakeven.dev/recalibrate": "now"}
+    world.cluster.change(SERVICES, "llm", "chat", lambda one: one["metadata"].update(annotations=asked))
+    await world.until(lambda: bool(world.cluster.of(RUNS)))
 
 
 async def test_without_live_figures_the_past_makes_none():

@@ -55,6 +55,7 @@ from breakeven_operator.ports import (
     PrometheusAccess,
 )
 from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.first_answer import AWAITED, cost_of, facts_of
 from breakeven_operator.reconcile.fleet_query import past_step_s, siblings_of, workload_of
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
@@ -195,7 +196,10 @@ class Observer:
         world = await self._observed(soon=soon)
         if self._firsts is None:
             return world
-        return replace(world, firsts=await self._firsts.read(self._without_profile(world)))
+        about = self._without_profile(world)
+        asked = {uid: one for uid, one in about.items() if one is not None}
+        awaited = dict.fromkeys(about.keys() - asked.keys(), AWAITED)
+        return replace(world, firsts=await self._firsts.read(asked) | awaited)
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
@@ -260,16 +264,19 @@ class Observer:
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
         )
 
-    def _without_profile(self, world: Snapshot) -> dict[str, WorkloadPast]:
-        """Questions about the pasts of services of which nothing is measured, by uid."""
+    def _without_profile(self, world: Snapshot) -> dict[str, WorkloadPast | None]:
+        """Questions about the pasts of services of which nothing is measured, by uid; None: after the first look at the target."""
         asked, _ = self._within_limits(world.services)
-        found = {}
+        found: dict[str, WorkloadPast | None] = {}
         for service in asked:
             watch, name, target = self.watch_of(service), target_name(service), target_of(service)
             measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
             pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
-            ignored = service.spec.calibration.past is PastUse.IGNORE
+            ignored, seen = service.spec.calibration.past is PastUse.IGNORE, service.status.target
             if measured or ignored or watch.source is None or not pods:
+                continue
+            if seen is None or not seen.model:
+                found[service.metadata.uid] = None
                 continue
             rolled = kind_at(target.resource).rolled
             words = {method.method for method in service.spec.candidates.methods}
@@ -283,6 +290,8 @@ class Observer:
                 frozenset() if rolled else frozenset(map(siblings_of, pods)),
                 service.spec.candidates.arms(),
                 words.pop() if len(words) == 1 else None,
+                facts_of(seen),
+                cost_of(service.spec, seen),
             )
         return found
 

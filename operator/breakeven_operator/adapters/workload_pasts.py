@@ -14,8 +14,12 @@ from breakeven.arm import Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.past.courses import TimeGrid
 from breakeven.past.past_reading import AskedPast, read_past
+from breakeven.past.past_worth import facts_of_past, worth_of_past
 from breakeven.points.point import Point
 from breakeven.points.table import cells, written
+from breakeven.prior.calibration_worth import CalibrationCost
+from breakeven.prior.expected_ratios import AskedArm
+from breakeven.prior.public_table import ServiceFacts, public_ratios
 from breakeven.profile import Profile
 from breakeven.readers.prometheus import Series
 from breakeven.serving.engine_series import REPLICA
@@ -47,6 +51,7 @@ class WorkloadPast:
         title: kind and name; empty: its pods' names have no grammar, and `siblings` are beginnings that they share.
         arms: the service's candidates.
         method: vLLM's word for drafts of which no series says how they are made; None: it could be several.
+        facts: of the served model. cost: of calibrating one arm.
     """
 
     source: PrometheusAccess
@@ -58,6 +63,13 @@ class WorkloadPast:
     siblings: frozenset[str]
     arms: tuple[Arm, ...]
     method: str | None
+    facts: ServiceFacts
+    cost: CalibrationCost
+
+    @property
+    def never_run(self) -> tuple[AskedArm, ...]:
+        """Candidates that the measurements of others may speak of."""
+        return tuple(AskedArm(arm) for arm in self.arms if arm.k and not arm.scheduled)
 
     def owns(self, pod: str) -> bool:
         """Whether a pod of this name is, or was, the target's."""
@@ -152,8 +164,7 @@ class WorkloadPasts:
         )
         try:
             async with asyncio.timeout(_LONGEST_S):
-                past = await asyncio.to_thread(read_past, server, asked, lambda _share: None, server.fit)
-            return first_answer(past, server.queries, server.samples)
+                return await asyncio.to_thread(_told, server, asked, about)
         except TimeoutError:
             return no_answer(f"{about.source.name} took more than {_LONGEST_S:g} s to tell it")
         except InputError as error:
@@ -166,6 +177,14 @@ class WorkloadPasts:
             return no_answer("it could not be read; the operator's log says why")
         finally:
             server.end()
+
+
+def _told(server: _AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAnswer:
+    """Read a past and hold it against the measurements of others; in a thread."""
+    past = read_past(server, asked, lambda _share: None, server.fit)
+    facts = facts_of_past(past, about.facts)
+    worth = worth_of_past(past, about.never_run, facts, public_ratios(), cost=about.cost)
+    return first_answer(past, worth, server.queries, server.samples)
 
 
 class _AskedServer:

@@ -14,6 +14,7 @@ from breakeven_operator.actions import Create
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
+from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
@@ -136,6 +137,7 @@ def calibrated(
     now: datetime,
     doubt: Callable[[ProfileEntry], Doubt] | None = None,
     refused: RefusedWrite | None = None,
+    first: FirstAnswer | None = None,
 ) -> Calibrated:
     """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
 
@@ -148,6 +150,7 @@ def calibrated(
         now: time of the observation.
         doubt: gives the reason of live traffic to measure a profile again.
         refused: the last attempt to create a run; None: it may be tried.
+        first: what its past says, if it is asked.
     """
     status, ended = _account(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
@@ -170,7 +173,9 @@ def calibrated(
         due = _Due(_once_more(service, again), again.spec.trigger).announced(refused)
     elif trigger is not None:
         held = _held_back(service, status, trigger, identity, entry, now)
-        if held is None:
+        if held is None and trigger is Trigger.INITIAL and (spared := _spared(first)) is not None:
+            due = spared
+        elif held is None:
             known = frozenset(one.uid for one in profiles)
             create = replace(_create(service, trigger, identity, asked, status), known_profiles=known)
             due = _Due(create, trigger).announced(refused)
@@ -190,6 +195,18 @@ def calibrated(
     # A run that is under way answers the request.
     handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
     return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
+
+
+def _spared(first: FirstAnswer | None) -> _Due | None:
+    """A first calibration that waits for the past, or that the past and others' measurements speak against; None: it may begin."""
+    if first == AWAITED:
+        return _Due(said="; no run starts before its past is read", reason=ClusterReason.READING_PAST)
+    if first is not None and first.pays_nothing:
+        return _Due(
+            said=f"; no run starts, because no candidate would gain anything; a new {RECALIBRATE_ANNOTATION} starts one",
+            reason=ClusterReason.CALIBRATION_PAYS_NOTHING,
+        )
+    return None
 
 
 class _Due(NamedTuple):

@@ -45,6 +45,7 @@ def read_case(
         now,
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
         of_creation(observation.failures, RUNS, now),
+        observation.first,
     )
     state = awaiting(state, workload)
     service = with_measured_schedules(service, state.entry, observation.profiles)

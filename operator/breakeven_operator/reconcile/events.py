@@ -106,6 +106,8 @@ _WARNINGS = frozenset(ClusterReason) - {
     ClusterReason.CALIBRATION_REQUESTED,
     ClusterReason.TOO_FEW_REQUESTS,
     ClusterReason.NO_PROFILE,
+    ClusterReason.READING_PAST,
+    ClusterReason.CALIBRATION_PAYS_NOTHING,
     ClusterReason.ROLL_STARTED,
     ClusterReason.ROLLING,
     ClusterReason.ROLLING_BACK,

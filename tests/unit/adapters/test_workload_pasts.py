@@ -11,6 +11,8 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.prior.calibration_worth import CalibrationCost
+from breakeven.prior.public_table import ServiceFacts
 from breakeven.readers.reading import read_text
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters import workload_pasts
@@ -35,6 +37,8 @@ ABOUT = WorkloadPast(
     frozenset(),
     (NO_SPECULATION, EAGLE),
     "eagle3",
+    ServiceFacts(8.0, False, "H100", "bf16"),
+    CalibrationCost(),
 )
 NONE, DRAFTS = "chat-7d9f8b6c5d-bbbbb", "chat-64bd5fcf9-zzzzz"
 
@@ -152,6 +156,15 @@ async def test_the_pods_of_an_unknown_kind_are_those_that_share_a_beginning(made
     answer = (await made(HeldPrometheus(*pods())).told({"a": about}))["a"]
     assert [fit.arm for fit in answer.profile.arms] == [NO_SPECULATION]
     assert "OtherArmNeverRan" in answer.sentence
+
+
+async def test_a_candidate_that_never_ran_is_spoken_of_by_the_measurements_of_others(made):
+    server = HeldPrometheus(lawful(RATES, NONE))
+    answer = (await made(server).told({"a": ABOUT}))["a"]
+    assert [fit.arm for fit in answer.profile.arms] == [NO_SPECULATION]
+    assert "FromPrior: Calibration" in answer.sentence
+    assert "measure eagle/3" in answer.sentence
+    assert not answer.pays_nothing
 
 
 async def test_one_past_is_read_at_a_time_and_namespaces_take_turns(made):
