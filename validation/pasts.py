@@ -19,6 +19,8 @@ NAMESPACE, DEPLOYMENT, MODEL = "llm", "chat", "m"
 _OLD, _NEW = f"{DEPLOYMENT}-7d9f8b6c5d", f"{DEPLOYMENT}-64bd5fcf9"
 _PART_H = 2
 """Hours that are served at a time: tokens of all their requests are held at once."""
+_FILLING_H = 1
+"""Hours before them whose requests are served and not counted: a queue that begins empty is shorter than the one that goes on."""
 
 
 class PastOf(StrEnum):
@@ -172,17 +174,20 @@ class _Part:
     def of(
         cls, engine: JudgedEngine, k: int, asking: Asking, rate_rps: float, begin_s: int, seed: list[int]
     ) -> _Part:
-        """Serve the requests that come in `_PART_H` hours at one rate."""
+        """Serve the requests that come in `_PART_H` hours at one rate, to an engine that others keep busy before."""
         own = int(np.random.default_rng(seed).integers(1 << 31))
-        count = max(round(1.1 * rate_rps * _PART_H * HOUR_S) + 50, 10)
+        filling_s, whole_s = _FILLING_H * HOUR_S, (_FILLING_H + _PART_H) * HOUR_S
+        count = max(round(1.1 * rate_rps * whole_s) + 50, 10)
         moments = arrivals(rate_rps, count, own)
-        moments = moments[moments < _PART_H * HOUR_S]
+        moments = moments[moments < whole_s]
         asked = drawn(asking, max(moments.size, 1), own)
         course = served(engine.machine, k, asked, moments)
+        kept = course.arrival_s >= filling_s
+        empty_s = begin_s - filling_s
         return cls(
-            begin_s + course.arrival_s, begin_s + course.first_s, begin_s + course.done_s,
-            asked.prompts.astype(float), asked.outputs.astype(float), course.steps.astype(float),
-            k, _survived(asked, course.steps, k),
+            *(empty_s + each[kept] for each in (course.arrival_s, course.first_s, course.done_s)),
+            *(each[kept].astype(float) for each in (asked.prompts, asked.outputs, course.steps)),
+            k, _survived(asked, course.steps, k)[:, kept],
         )  # fmt: skip
 
     def counted(self, times_s: Floats) -> Iterator[tuple[str, Floats]]:
@@ -219,7 +224,7 @@ class _Part:
         lasting = np.maximum(self.done_s - self.first_s, 1e-9)
         each = amounts / lasting
         begun, done = _at(self.first_s, times_s), _at(self.done_s, times_s)
-        base = float(self.arrival_s[0])
+        base = float(self.arrival_s[0]) if self.arrival_s.size else 0.0
         rising = begun(each) * (times_s - base) - begun(each * (self.first_s - base))
         return np.asarray(rising - done(each) * (times_s - base) + done(each * (self.done_s - base)))
 
