@@ -184,11 +184,14 @@ class _Part:
         course = served(engine.machine, k, asked, moments)
         kept = course.arrival_s >= filling_s
         empty_s = begin_s - filling_s
-        return cls(
-            *(empty_s + each[kept] for each in (course.arrival_s, course.first_s, course.done_s)),
-            *(each[kept].astype(float) for each in (asked.prompts, asked.outputs, course.steps)),
-            k, _survived(asked, course.steps, k)[:, kept],
-        )  # fmt: skip
+        arrival_s, first_s, done_s = (
+            empty_s + each[kept] for each in (course.arrival_s, course.first_s, course.done_s)
+        )
+        prompts, outputs, steps = (
+            each[kept].astype(float) for each in (asked.prompts, asked.outputs, course.steps)
+        )
+        survived = _survived(asked, course.steps, k)[:, kept]
+        return cls(arrival_s, first_s, done_s, prompts, outputs, steps, k, survived)
 
     def counted(self, times_s: Floats) -> Iterator[tuple[str, Floats]]:
         """Counters and requests in flight at some times."""
