@@ -16,6 +16,7 @@ from rich.console import Console
 
 from demo import installation
 from demo.director import Director, Player
+from demo.past import WINDOW_S, past_of
 from demo.record import Record, ServiceRecord
 from demo.sight import Sight
 from demo.summary import operator_failures
@@ -30,6 +31,7 @@ RESULTS = installation.ROOT / ".demo"
 # Many times what a quiet machine takes: what happens is not waited for any longer.
 PODS_TIMEOUT_S = 300.0
 CALIBRATION_TIMEOUT_S = 1200.0
+_PAST_ENDED_S = 1800
 
 Told = TypeVar("Told")
 
@@ -44,6 +46,7 @@ class Casting:
         mode: of its update policy.
         replicas: of the Deployment.
         seed: of its users.
+        product: GPU class of the nodes, if Prometheus holds a past of the service; empty: it is new.
     """
 
     name: str
@@ -51,6 +54,14 @@ class Casting:
     mode: str
     replicas: int
     seed: int = 1
+    product: str = ""
+
+    def past(self, costs: Path) -> str:
+        """Samples of its past until half an hour ago; empty if it has none."""
+        if not self.product:
+            return ""
+        end_s = int(time.time() - _PAST_ENDED_S) // WINDOW_S * WINDOW_S
+        return past_of(costs, self.product, f"{self.name}-vllm", self.name, end_s)
 
     def player(self, record: ServiceRecord) -> Player:
         """The service with its users, who ask nothing yet."""
@@ -120,9 +131,16 @@ def perform(
             cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(costs)})
             view.step("two nodes with 8 GPUs each: A100 and H100")
             cluster.start_prometheus(
-                installation.alert_rules(cluster, RESULTS), scrape_interval_s=1.0, lookback_s=5.0
+                installation.alert_rules(cluster, RESULTS),
+                scrape_interval_s=1.0,
+                lookback_s=5.0,
+                past="".join(one.past(costs) for one in cast),
             )
-            view.step("Prometheus and Alertmanager run")
+            view.step(
+                "Prometheus and Alertmanager run; Prometheus holds two hours of chat's past"
+                if any(one.product for one in cast)
+                else "Prometheus and Alertmanager run"
+            )
             installation.install_operator(cluster)
             view.step(f"operator installed by Helm; {installed(cluster)}")
             told = asyncio.run(_play(cluster, record, view, cast, acts))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from breakeven_operator.reconcile.formatting import PAST_MARK
 from demo.record import PhaseResult, Record, ServiceRecord, Speedup
 from demo.story import Story
 
@@ -120,6 +121,15 @@ def judge(
         else:
             checks.append(_rolls_check(service, story, writes))
     return checks + safety_checks(record, failures)
+
+
+def first_row(service: ServiceRecord) -> Check:
+    """Check that the past spoke before the first calibration had measured anything."""
+    seen = next((one for one in service.samples if one.pays.endswith(PAST_MARK)), None)
+    detail = f"PAYS {seen.pays}, SPEEDUP {seen.speedup}" if seen is not None else "no such row"
+    return Check(
+        f"{service.name}: the first row is of its past, before anything is measured", seen is not None, detail
+    )
 
 
 def safety_checks(record: Record, failures: Sequence[str]) -> list[Check]:

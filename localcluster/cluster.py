@@ -243,6 +243,7 @@ class LocalCluster:
         scrape_interval_s: float = 5.0,
         lookback_s: float = 300.0,
         extra_scrapes: Sequence[Mapping[str, Any]] = (),
+        past: str = "",
     ) -> None:
         """Starts Prometheus (and Alertmanager) and returns when it answers queries.
 
@@ -252,6 +253,7 @@ class LocalCluster:
             scrape_interval_s: also the interval at which rules are evaluated.
             lookback_s: how old a sample an instant query still takes; Prometheus' own default.
             extra_scrapes: entries of `scrape_configs` besides the annotated pods.
+            past: samples with times that it holds from the start, as promtool makes blocks of them; empty: none.
         """
         programs = self._have(MONITORING)
         port, alertmanager_port = free_ports(2)
@@ -282,12 +284,21 @@ class LocalCluster:
                 prometheus_config.alertmanager_command(programs["alertmanager"], self._state, url),
             )
             self._await("Alertmanager", lambda: Reader(url).get("/-/ready"))
+        if past:
+            self._keep_past(past)
         command = prometheus_config.prometheus_command(
             programs["prometheus"], self._state, self.prometheus_url, lookback_s=lookback_s
         )
         self._run("prometheus", command)
         self._await("Prometheus", lambda: Reader(self.prometheus_url).get("/-/ready"))
         self._state.save(self._endpoints)
+
+    def _keep_past(self, samples: str) -> None:
+        folder = self._state.root / "prometheus"
+        (folder / "past.txt").write_text(samples)
+        self.promtool(
+            "tsdb", "create-blocks-from", "openmetrics", str(folder / "past.txt"), str(folder / "data")
+        )
 
     @property
     def _rules_folder(self) -> Path:

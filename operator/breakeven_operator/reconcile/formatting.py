@@ -8,6 +8,9 @@ from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison
 from breakeven.profile.fits import Bounds
 
+PAST_MARK = " (past)"
+"""End of PAYS while the figures are those of a past."""
+
 
 def figure(value: float | None, unit: str = "") -> str:
     """`8.9 rps`; `-` if there is none."""

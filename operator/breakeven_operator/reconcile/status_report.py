@@ -12,7 +12,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import merge
 from breakeven_operator.reconcile.cycle_aspects import aspects_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.formatting import break_even, figure, ratio, speedup
+from breakeven_operator.reconcile.formatting import PAST_MARK, break_even, figure, ratio, speedup
 from breakeven_operator.reconcile.model_report import model_status
 from breakeven_operator.reconcile.objectives import with_predictions
 from breakeven_operator.reconcile.paying import pays_now, with_measured
@@ -171,7 +171,7 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
     # A reader of this column alone must see that nothing is measured.
-    marked = " (past)" if comparison is not None and cycle.choice.basis is Basis.PAST else ""
+    marked = PAST_MARK if comparison is not None and cycle.choice.basis is Basis.PAST else ""
     run = cycle.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
         progress = f"{run.status.display.points} points"
