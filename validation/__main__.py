@@ -38,9 +38,9 @@ def main() -> int:
     if folder is None:
         click.echo("! no published data beside the repository ($BREAKEVEN_DATA): only the simulations ran")
     click.echo(f"{judged - missed} of {judged} goals met, {time.perf_counter() - started:.0f} s")
+    _judge_prior()
     _judge_laws()
     _judge_pasts()
-    _judge_prior()
     return 0
 
 
