@@ -110,6 +110,11 @@ class ClusterReason(StrEnum):
         "Pods of the target run on more than one GPU class, for which no single arm is best.",
         "Pin the target to one class with a nodeSelector; use one target and SpeculativeService per class.",
     )
+    GROUP_NOT_COPIED = (
+        "GroupNotCopied",
+        "A replica of the target is a group of several pods. A calibration copies one pod, which would wait for the others.",
+        "Measure the arms on a group of your own with GuideLLM or `vllm bench serve`, and import the results (importFrom); the target is then decided on and rolled like any other.",
+    )
     VOLUME_NOT_SHAREABLE = (
         "VolumeNotShareable",
         "The target mounts a volume or claims a device that a second pod cannot have.",

@@ -123,11 +123,24 @@ class _Template(msgspec.Struct):
 
 def _of_kind(kind: WorkloadKind) -> type[msgspec.Struct]:
     """The shape of a kind of workloads, with the template at its place in that kind."""
-    outer, *inner = kind.template_at
-    part: type = _Template
-    for name in reversed(inner):
-        part = msgspec.defstruct("_TemplatePart", [(name, part)])
-    return msgspec.defstruct("_Target", [(outer, part)], bases=(_Object,), kw_only=True)
+    beside = dict.fromkeys(kind.beside_at, _Template | None)
+    return _struct("_Target", {**beside, kind.template_at: _Template}, bases=(_Object,))
+
+
+def _struct(
+    name: str, leaves: Mapping[tuple[str, ...], Any], *, bases: tuple[type[msgspec.Struct], ...] = ()
+) -> type[msgspec.Struct]:
+    """A struct with fields at these paths; a field that may be None may be left out."""
+    inner: dict[str, dict[tuple[str, ...], Any]] = {}
+    for (first, *rest), leaf in leaves.items():
+        inner.setdefault(first, {})[tuple(rest)] = leaf
+    fields = [
+        (first, below[()]) if () in below else (first, _struct("_TemplatePart", below))
+        for first, below in inner.items()
+    ]
+    optional = [(field, kind, None) for field, kind in fields if kind == _Template | None]
+    needed = [(field, kind) for field, kind in fields if kind != _Template | None]
+    return msgspec.defstruct(name, [*needed, *optional], bases=bases or None, kw_only=True)
 
 
 class _ServiceRef(msgspec.Struct):

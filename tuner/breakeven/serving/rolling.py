@@ -1,4 +1,4 @@
-"""Rolls of Deployments and StatefulSets: the number of pods beside and instead of the old ones."""
+"""Rolls of Deployments, StatefulSets and LeaderWorkerSets: the number of pods beside and instead of the old ones."""
 
 from __future__ import annotations
 
@@ -42,6 +42,18 @@ def ordinal_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     return Strategy(0, max(1, unavailable))
 
 
+def group_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of a LeaderWorkerSet's spec, in groups: one at a time unless it says otherwise, and no surge above its size.
+
+    Raises:
+        ValueError: a number of groups is invalid.
+    """
+    rolling = _of_groups(spec)
+    surge = min(desired, _pods_of(rolling.get("maxSurge", 0), desired, round_up=True))
+    unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
+    return Strategy(surge, unavailable or int(surge == 0))
+
+
 STRATEGIES: Final[Mapping[str, Callable[[Mapping[str, Any], int], Strategy]]] = {
     "Deployment": strategy,
     "StatefulSet": ordinal_strategy,
@@ -64,6 +76,22 @@ def held_back(spec: Mapping[str, Any]) -> str | None:
             "spec.updateStrategy.rollingUpdate.partition to 0"
         )
     return None
+
+
+def groups_held_back(spec: Mapping[str, Any]) -> str | None:
+    """The same of a LeaderWorkerSet and its groups."""
+    partition = int(_of_groups(spec).get("partition") or 0)
+    if partition > 0:
+        return (
+            f"has partition {partition}, below which groups stay on the template before: set "
+            "spec.rolloutStrategy.rollingUpdateConfiguration.partition to 0"
+        )
+    return None
+
+
+def _of_groups(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (spec.get("rolloutStrategy") or {}).get("rollingUpdateConfiguration") or {}
+    return found
 
 
 def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
