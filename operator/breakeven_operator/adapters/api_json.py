@@ -221,7 +221,8 @@ def read_event(line: bytes, resource: Resource) -> WatchEvent | Mapping[str, Any
         if word == "ERROR":
             status: Mapping[str, Any] = manifest
             return status
-        manifest = _shaped(manifest, resource)
+        # The bookmark of a CRD's kind has metadata alone.
+        manifest = _shaped(manifest, resource) if word != "BOOKMARK" else manifest
     except ValueError:
         members = _members(line)
         word = str(pydantic_core.from_json(members.get("type", b"")))

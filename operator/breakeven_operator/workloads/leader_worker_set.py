@@ -96,9 +96,10 @@ class LeaderWorkerSetKind(WorkloadKind):
         return groups_held_back(manifest["spec"])
 
     def waits_for_ready(self, manifest: Manifest) -> bool:
-        """Whether a group that is not Ready uses up the only one that may be missing."""
+        """Whether a group that is not Ready uses up the only one that may be missing, and its restarts do not recreate it."""
         surge, unavailable = self.strategy(manifest, self.counts(manifest).desired)
-        return surge + unavailable <= 1
+        policy = manifest["spec"]["leaderWorkerTemplate"].get("restartPolicy")
+        return surge + unavailable <= 1 and policy in {"None", "Default"}
 
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:
         """See WorkloadKind.strategy."""

@@ -139,6 +139,12 @@ class Workload:
             self.engine, [pod.image_id for pod in self.serving if pod.image_id], product, self.workers
         )
 
+    @cached_property
+    def engines(self) -> tuple[ServedEngine, ...]:
+        """The engines of a replica that take their arm from the annotation: the one that serves, and that of its workers."""
+        beside = ServedEngine.of_workers(self.workers.pod_spec) if self.workers.number else None
+        return tuple(one for one in (self.engine, beside) if one is not None)
+
     @property
     def proven_identity(self) -> Identity | None:
         """The same as serving pods prove it; None before: a profile is looked up for this one alone."""

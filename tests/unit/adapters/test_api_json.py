@@ -9,7 +9,7 @@ import pytest
 
 from breakeven_operator.adapters.api_json import MOST_WORDS, problem_of, read_event, read_object, read_page
 from breakeven_operator.adapters.unreadable import UnreadableObjects
-from breakeven_operator.kinds import DEPLOYMENTS, PODS, RUNS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, LEADER_WORKER_SETS, PODS, RUNS, SERVICES
 from breakeven_operator.ports import EventKind, WatchEvent
 from fakes.manual_clock import FakeClock
 
@@ -147,3 +147,11 @@ def test_each_version_is_said_once_and_a_flood_is_only_counted(caplog):
         clock.advance(61.0)
         come("2", "1")
         assert len(caplog.records) == 21
+
+
+def test_a_bookmark_of_a_kind_from_a_crd_has_metadata_alone_and_still_ends_the_first_list():
+    """The API server fills in an empty spec for its own kinds, and nothing for those of CRDs."""
+    meta = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+    line = json.dumps({"type": "BOOKMARK", "object": {"metadata": meta}}).encode()
+    event = read_event(line, LEADER_WORKER_SETS)
+    assert (event.kind, problem_of(event.manifest)) == (EventKind.SYNCED, None)

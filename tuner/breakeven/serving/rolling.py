@@ -54,13 +54,6 @@ def group_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     return Strategy(surge, unavailable or int(surge == 0))
 
 
-STRATEGIES: Final[Mapping[str, Callable[[Mapping[str, Any], int], Strategy]]] = {
-    "Deployment": strategy,
-    "StatefulSet": ordinal_strategy,
-}
-"""The kinds of the group apps that the operator rolls, with the strategy that a spec of each states."""
-
-
 def held_back(spec: Mapping[str, Any]) -> str | None:
     """Why a StatefulSet's controller would leave pods on an older template, as a clause with the way out; None if it would not."""
     found = spec.get("updateStrategy") or {}
@@ -100,3 +93,47 @@ def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
         return int(text)
     share = int(text.removesuffix("%")) * desired / 100
     return math.ceil(share) if round_up else math.floor(share)
+
+
+def _never_held(_spec: Mapping[str, Any]) -> str | None:
+    return None
+
+
+class RolledKind(NamedTuple):
+    """A kind that the operator rolls, with what a spec of it says.
+
+    Attributes:
+        group: of the API.
+        strategy: of a spec, for so many replicas.
+        held: why its controller would leave pods on an older template, as a clause with the way out; None if it would not.
+        rolls_at: where a spec has the numbers of pods of a roll.
+    """
+
+    group: str
+    strategy: Callable[[Mapping[str, Any], int], Strategy]
+    held: Callable[[Mapping[str, Any]], str | None]
+    rolls_at: tuple[str, str]
+
+
+ROLLED: Final[Mapping[str, RolledKind]] = {
+    "Deployment": RolledKind("apps", strategy, _never_held, ("strategy", "rollingUpdate")),
+    "StatefulSet": RolledKind("apps", ordinal_strategy, held_back, ("updateStrategy", "rollingUpdate")),
+    "LeaderWorkerSet": RolledKind(
+        "leaderworkerset.x-k8s.io",
+        group_strategy,
+        groups_held_back,
+        ("rolloutStrategy", "rollingUpdateConfiguration"),
+    ),
+}
+"""The kinds that the operator rolls, by name."""
+
+
+def rolled_kinds(word: str, plural: str = "") -> str:
+    """Their names in a sentence: `Deployment, StatefulSet or LeaderWorkerSet`.
+
+    Args:
+        word: before the last one.
+        plural: ending of each.
+    """
+    *first, last = (f"{name}{plural}" for name in ROLLED)
+    return f"{', '.join(first)} {word} {last}"
