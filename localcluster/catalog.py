@@ -210,6 +210,16 @@ CONTROLLERS: Final = (
         programs=(Program("lws-controller", "sigs.k8s.io/lws/cmd", 150),),
         manifests=("config/crd/bases", "config/rbac/role.yaml", "config/webhook/manifests.yaml"),
     ),
+    Bundle(
+        folder="argo-rollouts",
+        requires="github.com/argoproj/argo-rollouts",
+        programs=(
+            Program(
+                "argo-rollouts-controller", "github.com/argoproj/argo-rollouts/cmd/rollouts-controller", 240
+            ),
+        ),
+        manifests=("manifests/crds", "manifests/role/argo-rollouts-clusterrole.yaml"),
+    ),
 )
 """Controllers of kinds that not every cluster has: built for whoever names them, and for nobody else."""
 EVERYDAY: Final = tuple(program.name for bundle in BUNDLES for program in bundle.programs)

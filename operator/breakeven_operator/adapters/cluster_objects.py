@@ -9,7 +9,7 @@ from typing import Protocol
 from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.known import KINDS, kind_at
+from breakeven_operator.workloads.known import KINDS
 from breakeven_operator.workloads.object_facts import owner_of
 
 
@@ -34,9 +34,9 @@ class Interest:
             return True
         owner = owner_of(manifest)
         return any(
-            (target.resource.kind, target.name) == (owner.get("kind"), owner.get("name"))
-            for target in self.targets
-            if target.namespace == meta["namespace"] and resource in kind_at(target.resource).makers
+            Ref(kind.resource, meta["namespace"], str(owner["name"])) in self.targets
+            for kind in KINDS.values()
+            if resource in kind.makers and kind.resource.kind == owner.get("kind")
         )
 
     def within(self, namespace: str) -> Interest:
