@@ -213,10 +213,9 @@ CONTROLLERS: Final = (
     Bundle(
         folder="argo-rollouts",
         requires="github.com/argoproj/argo-rollouts",
+        # Its own name, because field managers are called by the name of the program.
         programs=(
-            Program(
-                "argo-rollouts-controller", "github.com/argoproj/argo-rollouts/cmd/rollouts-controller", 240
-            ),
+            Program("rollouts-controller", "github.com/argoproj/argo-rollouts/cmd/rollouts-controller", 340),
         ),
         manifests=("manifests/crds", "manifests/role/argo-rollouts-clusterrole.yaml"),
     ),

@@ -306,8 +306,8 @@ class LocalCluster:
                 "wait", "--for=condition=Established", f"crd/{crd}", f"--timeout={START_TIMEOUT_S:.0f}s"
             )
         self._run(name, starting.command, environment={**os.environ, **starting.environment})
-        self._await(name, lambda: Reader(f"http://127.0.0.1:{health_port}").get("/readyz"))
-        self._await(f"the webhook of {name}", lambda: listens(webhook_port))
+        self._await(name, lambda: Reader(f"http://127.0.0.1:{health_port}").get(starting.ready_path))
+        self._await(f"the port of {name}", lambda: listens(webhook_port))
         for document in starting.after:
             self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))
 

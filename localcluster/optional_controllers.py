@@ -17,7 +17,7 @@ from localcluster.catalog import manifests_of
 from localcluster.failure import LocalClusterError
 from localcluster.state import StateFolder
 
-NAMES: Final = ("lws-controller",)
+NAMES: Final = ("lws-controller", "rollouts-controller")
 # The patch of its own kustomization: without it, pods of others would wait for this webhook too.
 _ITS_PODS: Final = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]}
 
@@ -29,10 +29,12 @@ class Starting(NamedTuple):
         before, after: objects that are applied before it runs, and once its webhook answers.
         kinds: names of the definitions that must be established before it runs.
         command, environment: of its process.
+        ready_path: where it says that it is ready.
     """
 
     before: list[dict[str, Any]]
     kinds: list[str]
+    ready_path: str
     command: list[str]
     environment: Mapping[str, str]
     after: list[dict[str, Any]]
@@ -45,7 +47,7 @@ def starting(name: str, program: Path, state: StateFolder, webhook_port: int, he
         name: one of `NAMES`.
         program: its path, beside which its manifests lie.
         state: of the cluster.
-        webhook_port: where the API server asks it.
+        webhook_port: where the API server asks it, or where its metrics are if it has no webhook.
         health_port: where it says that it is ready.
 
     Raises:
@@ -55,26 +57,46 @@ def starting(name: str, program: Path, state: StateFolder, webhook_port: int, he
     kinds = [one for one in documents if one["kind"] == "CustomResourceDefinition"]
     rights = [one for one in documents if one["kind"] == "ClusterRole"]
     webhooks = [one for one in documents if one["kind"].endswith("WebhookConfiguration")]
-    folder = state.root / "pki" / f"{name}.webhook"
-    folder.mkdir(exist_ok=True)
-    for suffix in ("crt", "key"):
-        (folder / f"tls.{suffix}").write_bytes((state.pki / f"{name}.{suffix}").read_bytes())
-    configuration = folder / "configuration.yaml"
-    configuration.write_text(yaml.safe_dump(_configuration(folder, webhook_port, health_port)))
+    if name == "lws-controller":
+        command = _groups(name, program, state, webhook_port, health_port)
+    else:
+        command = _rollouts(name, program, state, webhook_port, health_port)
     return Starting(
         before=[*kinds, *(part for role in rights for part in _granted(role, name))],
         kinds=[one["metadata"]["name"] for one in kinds],
-        command=[
-            str(program),
-            f"--kubeconfig={state.kubeconfig_of(name)}",
-            f"--config={configuration}",
-            "--metrics-bind-address=0",
-        ],
+        ready_path="/readyz" if webhooks else "/healthz",
+        command=command,
         environment={},
         after=[
             _on_loopback(one, name, webhook_port, (state.pki / "ca.crt").read_bytes()) for one in webhooks
         ],
     )
+
+
+def _groups(name: str, program: Path, state: StateFolder, webhook_port: int, health_port: int) -> list[str]:
+    folder = state.pki / f"{name}.webhook"
+    folder.mkdir(exist_ok=True)
+    for suffix in ("crt", "key"):
+        (folder / f"tls.{suffix}").write_bytes((state.pki / f"{name}.{suffix}").read_bytes())
+    configuration = folder / "configuration.yaml"
+    configuration.write_text(yaml.safe_dump(_configuration(folder, webhook_port, health_port)))
+    return [
+        str(program),
+        f"--kubeconfig={state.kubeconfig_of(name)}",
+        f"--config={configuration}",
+        "--metrics-bind-address=0",
+    ]
+
+
+def _rollouts(name: str, program: Path, state: StateFolder, metrics_port: int, health_port: int) -> list[str]:
+    """The command; this controller listens on every address of the machine, and has no flag for another."""
+    return [
+        str(program),
+        f"--kubeconfig={state.kubeconfig_of(name)}",
+        "--leader-elect=false",
+        f"--metricsPort={metrics_port}",
+        f"--healthzPort={health_port}",
+    ]
 
 
 def _manifests(program: Path) -> Iterator[dict[str, Any]]:

@@ -54,6 +54,7 @@ IDENTITIES: Final = (
     CertificateIdentity("scheduler", "system:kube-scheduler"),
     CertificateIdentity("prometheus", "localcluster:prometheus"),
     CertificateIdentity("lws-controller", "localcluster:lws-controller"),
+    CertificateIdentity("rollouts-controller", "localcluster:rollouts-controller"),
 )
 
 

@@ -56,6 +56,7 @@ SECONDS: Mapping[str, int] = {
     "test_operator_calibration": 240,
     "test_operator_confirms": 250,
     "test_operator_lws": 300,
+    "test_operator_rollouts": 200,
     "test_operator_metrics": 300,
 }
 

@@ -99,6 +99,22 @@ def stateful_service(**changes: Any) -> Manifest:
     return manifest
 
 
+def stepwise_target(replicas: int, *steps: Manifest) -> Manifest:
+    """The same pods as an Argo Rollout, whose canary has these steps."""
+    manifest = target()
+    manifest |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    canary = {"maxSurge": 1, "maxUnavailable": 0, "steps": list(steps)}
+    manifest["spec"] |= {"replicas": replicas, "strategy": {"canary": canary}}
+    return manifest
+
+
+def stepwise_service(**changes: Any) -> Manifest:
+    """A SpeculativeService on it; changes as those of `service`."""
+    manifest = service(**changes)
+    manifest["spec"]["targetRef"] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    return manifest
+
+
 def grouped_target(replicas: int, size: int = 1, *, leaders_apart: bool = False) -> Manifest:
     """The same pods as leaders of a LeaderWorkerSet's groups; workers beside them hold a GPU and wait.
 

@@ -124,7 +124,8 @@ class _Template(msgspec.Struct):
 def _of_kind(kind: WorkloadKind) -> type[msgspec.Struct]:
     """The shape of a kind of workloads, with the template at its place in that kind."""
     beside = dict.fromkeys(kind.beside_at, _Template | None)
-    return _struct("_Target", {**beside, kind.template_at: _Template}, bases=(_Object,))
+    template = _Template | None if kind.may_borrow else _Template
+    return _struct("_Target", {**beside, kind.template_at: template}, bases=(_Object,))
 
 
 def _struct(

@@ -201,7 +201,7 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        targets |= await self._foreign.read(services, pods, makers)
+        targets = await self._foreign.completed(services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
         ours = _uids_of_owners(readable.values(), makers, jobs)

@@ -105,6 +105,13 @@ def refuse_rolls(
             ClusterReason.KIND_NOT_ROLLED,
             f"{workload.title} is of a kind that the operator does not change: use mode Recommend, and set the arm there",
         )
+    borrowed = workload.kind.borrows(workload.manifest)
+    if borrowed is not None:
+        return Refusal(
+            ClusterReason.KIND_NOT_ROLLED,
+            f"{workload.title} takes its pod template from {borrowed} (workloadRef), which the operator does not write: use mode "
+            "Recommend, and set the arm there",
+        )
     if workload.owner is not None:
         return Refusal(
             ClusterReason.TARGET_OWNED,

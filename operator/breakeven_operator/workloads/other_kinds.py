@@ -1,6 +1,6 @@
 """Workloads of kinds that the operator does not know: put together from their pods, looked at and never rolled.
 
-Argo Rollouts, CloneSets, Models of KubeAI and the like own their pods directly or by ReplicaSets. Their objects need not be read: pods
+CloneSets, Models of KubeAI and the like own their pods directly or by ReplicaSets. Their objects need not be read: pods
 name their owner, and a running pod shows its template.
 """
 

@@ -164,6 +164,16 @@ class Workload:
         )
 
     @property
+    def waits(self) -> str | None:
+        """The part of its user's strategy that holds a roll under way, as a clause; None if its controller goes on by itself."""
+        return self.kind.waits(self.manifest)
+
+    @property
+    def aborted(self) -> str | None:
+        """A sign that its controller has given a roll up, as a clause; None if it has not."""
+        return self.kind.aborted(self.manifest)
+
+    @property
     def settled(self) -> bool:
         """Everything the template asks for runs, and nothing of an older template does."""
         return self.rolled_out and not any(pod.terminating or not pod.current for pod in self.pods)
@@ -299,7 +309,7 @@ def observe(
     pods, lost = _pods(kind, owners, newest, engine, around, now)
     counts = kind.counts(manifest)
     surge, unavailable = kind.strategy(manifest, counts.desired)
-    written, writer = _last_write(meta)
+    written, writer = _last_write(meta, kind.own_writers)
     nodes = [pod.node for pod in pods if pod.node and not pod.terminating]
     products = {around.node_labels.get(node, {}).get(gpu_label, "") for node in nodes}
     owner = owner_of(manifest)
@@ -392,12 +402,12 @@ def _autoscaler(meta: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _last_write(meta: Mapping[str, Any]) -> _Write:
-    """The newest entry of another writer; a writer that only took fields away has none."""
+def _last_write(meta: Mapping[str, Any], own: Collection[str]) -> _Write:
+    """The newest entry of a writer who is neither this one nor the controller; one that only took fields away has none."""
     entries = [
         _Write(str(entry.get("time", "")), str(entry.get("manager", "")))
         for entry in meta.get("managedFields") or []
-        if not entry.get("subresource") and entry.get("manager") != FIELD_MANAGER
+        if not entry.get("subresource") and entry.get("manager") not in {FIELD_MANAGER, *own}
     ]
     return max(entries, default=_Write("", ""))
 

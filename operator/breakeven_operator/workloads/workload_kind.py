@@ -63,7 +63,9 @@ class WorkloadKind(ABC):
         keeps_names: whether the pod that replaces another one has the name of that one.
         refusals_in_events: whether its status does not say that the API server refuses a pod, and its events, or those of
             its makers, do.
+        own_writers: field managers of its controller, which writes it outside of its status too.
         without_loss: how it is rolled with all of its replicas serving, as a clause.
+        may_borrow: whether its pod template may stand in another object.
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
         beside_at: where further templates may stand whose pods need the same annotation.
     """
@@ -76,7 +78,9 @@ class WorkloadKind(ABC):
     siblings: ClassVar[str] = ""
     keeps_names: ClassVar[bool] = False
     refusals_in_events: ClassVar[bool] = False
+    own_writers: ClassVar[frozenset[str]] = frozenset()
     without_loss: ClassVar[str]
+    may_borrow: ClassVar[bool] = False
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
     beside_at: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
@@ -149,6 +153,18 @@ class WorkloadKind(ABC):
         return (
             "has spec.paused set: kubectl rollout resume it first" if manifest["spec"].get("paused") else None
         )
+
+    def waits(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - its controller goes on by itself
+        """The part of its user's strategy that holds a roll under way, as a clause; None if it goes on by itself."""
+        return None
+
+    def aborted(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - its controller aborts nothing
+        """A sign that its controller has given a roll up, as a clause; None if it has not."""
+        return None
+
+    def borrows(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - it has a template
+        """Kind and name of the object that has its pod template; None if it has the template itself."""
+        return None
 
     def waits_for_ready(self, manifest: Manifest) -> bool:
         """Whether a pod that is not Ready keeps its controller from replacing any pod, that one too."""

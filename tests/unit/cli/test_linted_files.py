@@ -127,7 +127,6 @@ def test_the_pod_template_is_found_and_its_lines_are_named_in_the_files_own_term
 
 WORKER = "spec.leaderWorkerTemplate.workerTemplate"
 UNMANAGED = {
-    "Rollout": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "DaemonSet": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "FleetOfOurs": (f"spec: {{template: {{spec: {SPEC}}}}}", {"spec.template.spec.containers[vllm]": "spec.template.metadata.annotations"}),
     "Pod": (f"spec: {SPEC}", {"spec.containers[vllm]": "metadata.annotations"}),
@@ -150,7 +149,7 @@ def test_another_kind_gets_its_lines_and_is_refused_by_name_after_them(kind, tmp
     found, refusal = linted(f"kind: {kind}\nmetadata: {{name: chat}}\n{spec}", tmp_path)
     assert f"{kind}/chat" in refusal
     assert refusal.endswith(
-        "expected a Deployment, StatefulSet or LeaderWorkerSet (other kinds that own their pods are not managed)"
+        "expected a Deployment, StatefulSet, LeaderWorkerSet or Rollout (other kinds that own their pods are not managed)"
     )
     for one, (path, reached) in zip(found["deployments"], expected.items(), strict=True):
         assert [change["path"] for change in one["opt_in"]["add"]] == [f"{path}.env", f"{path}.args"]
@@ -239,7 +238,7 @@ def test_a_preset_of_kserve_opts_in_by_the_variable_that_it_evaluates(template, 
         shell_script(" ".join(command.words[1:]), {}).commands[0].words[-1]
         == '--speculative-config={"method": "ngram"}'
     )
-    assert "LLMInferenceService/chat; expected a Deployment, StatefulSet or" in refusal
+    assert "LLMInferenceService/chat; expected a Deployment, StatefulSet, " in refusal
     spec = {"model": {"uri": "hf://m"}, "template": {"containers": [{"name": "main", "env": entries}]}}
     mended = {"kind": "LLMInferenceService", "metadata": {"name": "chat"}, "spec": spec}
     assert linted(json.dumps(mended), tmp_path)[0]["deployments"][0]["opt_in"]["ok"]
@@ -297,7 +296,7 @@ def test_a_file_of_objects_that_run_nothing_is_refused_by_their_names(tmp_path):
         "kind: Service\nmetadata: {name: a}\n---\nkind: Secret\nmetadata: {name: b}", tmp_path
     )
     assert (
-        "no Deployment, StatefulSet or LeaderWorkerSet in it, only Service/a, Secret/b; expected one that runs vLLM"
+        "no Deployment, StatefulSet, LeaderWorkerSet or Rollout in it, only Service/a, Secret/b; expected one that runs vLLM"
         in refusal
     )
 
@@ -620,3 +619,20 @@ def test_a_partition_of_groups_and_a_volume_that_a_surge_cannot_mount_are_named(
     document = f"kind: LeaderWorkerSet\nmetadata: {{name: chat}}\nspec: {{{rolling}leaderWorkerTemplate: {{workerTemplate: {{spec: {spec}}}}}}}"
     (one,) = linted(document, tmp_path)[0]["deployments"]
     assert any("under spec.rolloutStrategy.rollingUpdateConfiguration" in line for line in one["notes"])
+
+
+def test_a_rollout_is_one_that_the_operator_rolls_and_its_canary_says_what_a_roll_adds(tmp_path):
+    spec = SPEC.rstrip("}") + ", volumes: [{name: a, persistentVolumeClaim: {claimName: models}}]}"
+    for strategy, adds in (
+        ("canary: {maxSurge: 1}", True),
+        ("canary: {maxSurge: 0, maxUnavailable: 1}", False),
+        ("blueGreen: {}", True),
+    ):
+        document = (
+            "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: chat}\n"
+            f"spec: {{replicas: 2, strategy: {{{strategy}}}, template: {{spec: {spec}}}}}"
+        )
+        found, refusal = linted(document, tmp_path)
+        assert refusal == ""
+        (one,) = found["deployments"]
+        assert any("under spec.strategy.canary" in line for line in one["notes"]) is adds

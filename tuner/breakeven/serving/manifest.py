@@ -29,7 +29,11 @@ POD_SPEC: dict[str, Any] = {
 """The types of a pod spec's parts that are read."""
 ROLLING: dict[str, Any] = {
     "replicas": (int, float),
-    "strategy": {"type": str, "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)}},
+    "strategy": {
+        "type": str,
+        "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+        "canary": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+    },
     "updateStrategy": {"type": str, "rollingUpdate": {"partition": int, "maxUnavailable": (int, str)}},
     "rolloutStrategy": {
         "rollingUpdateConfiguration": {"partition": int, "maxSurge": (int, str), "maxUnavailable": (int, str)}

@@ -1,4 +1,4 @@
-"""Rolls of Deployments, StatefulSets and LeaderWorkerSets: the number of pods beside and instead of the old ones."""
+"""Rolls of the kinds that the operator rolls: the number of pods beside and instead of the old ones."""
 
 from __future__ import annotations
 
@@ -95,6 +95,19 @@ def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
     return math.ceil(share) if round_up else math.floor(share)
 
 
+def stepwise_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of an Argo Rollout's spec. Behind a switch of traffic all new pods stand beside the old ones.
+
+    Raises:
+        ValueError: a number of pods is invalid.
+    """
+    found = spec.get("strategy") or {}
+    canary = found.get("canary") or {}
+    if found.get("blueGreen") is not None or canary.get("trafficRouting"):
+        return Strategy(desired, 0)
+    return strategy({"strategy": {"rollingUpdate": canary}}, desired)
+
+
 def _never_held(_spec: Mapping[str, Any]) -> str | None:
     return None
 
@@ -124,6 +137,7 @@ ROLLED: Final[Mapping[str, RolledKind]] = {
         groups_held_back,
         ("rolloutStrategy", "rollingUpdateConfiguration"),
     ),
+    "Rollout": RolledKind("argoproj.io", stepwise_strategy, _never_held, ("strategy", "canary")),
 }
 """The kinds that the operator rolls, by name."""
 
