@@ -163,6 +163,7 @@ class _RunParts(_Object):
     status: _RunStatus | None = None
 
 
+_LONGEST_WHY = 200
 _SHAPES: Mapping[Resource, type[msgspec.Struct]] = {
     PODS: _Pod,
     NODES: _Pod,
@@ -275,6 +276,14 @@ def _shaped(found: Any, resource: Resource) -> dict[str, Any]:
         msgspec.convert(found, _SHAPES.get(resource, _Whole))
     except msgspec.ValidationError as error:
         return reduced(found, f"it does not have the shape of a {resource.kind}: {error}")
+    kind = KINDS.get(resource)
+    if kind is None:
+        return found
+    try:
+        kind.check(found)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"[:_LONGEST_WHY]
+        return reduced(found, f"a part of it is not what a {resource.kind} has there: {why}")
     return found
 
 

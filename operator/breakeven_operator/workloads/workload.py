@@ -320,7 +320,7 @@ def observe(
         template=template,
         engine=engine,
         generation=int(meta.get("generation", 0)),
-        observed_generation=int((manifest.get("status") or {}).get("observedGeneration", 0)),
+        observed_generation=int((manifest.get("status") or {}).get("observedGeneration") or 0),
         **counts._asdict(),
         held=kind.held(manifest),
         max_surge=surge,

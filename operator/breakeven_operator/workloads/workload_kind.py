@@ -123,6 +123,21 @@ class WorkloadKind(ABC):
         """The pods of a replica beside the one that serves."""
         return ALONE
 
+    def check(self, manifest: Manifest) -> None:
+        """Read everything of an object that is read later; a CRD admits texts where its controller wants numbers.
+
+        Raises:
+            ArithmeticError, AttributeError, LookupError, TypeError, ValueError: a part is not what it should be.
+        """
+        counts = self.counts(manifest)
+        int((manifest.get("status") or {}).get("observedGeneration") or 0)
+        self.strategy(manifest, counts.desired)
+        self.value_of(manifest)
+        if self.borrows(manifest) is None:
+            self.template(manifest)
+        for fact in (self.held, self.waits, self.aborted, self.workers, self.waits_for_ready):
+            fact(manifest)
+
     def owners(self, manifest: Manifest, makers: Iterable[Manifest]) -> frozenset[str]:
         """Uids of what owns its pods: itself, and its makers.
 
