@@ -16,7 +16,7 @@ from rich.console import Console
 
 from demo import installation
 from demo.director import Director, Player
-from demo.past import WINDOW_S, past_of
+from demo.earlier_hours import WINDOW_S, past_of
 from demo.record import Record, ServiceRecord
 from demo.sight import Sight
 from demo.summary import operator_failures

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from localcluster import nodes
+from localcluster import nodes, optional_controllers
 from localcluster.binaries import ensure
 from localcluster.cluster import LocalCluster
 from localcluster.descendants import resident_bytes
@@ -57,8 +57,21 @@ def root() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Rule file or PrometheusRule manifest to load.",
 )
+@click.option(
+    "--controller",
+    "controllers",
+    multiple=True,
+    type=click.Choice(optional_controllers.NAMES),
+    help="Controller of kinds that not every cluster has; it is built at its first use.",
+)
 def up(
-    state_dir: Path, fleet: Sequence[str], rules: Sequence[Path], scrape_interval: float, *, prometheus: bool
+    state_dir: Path,
+    fleet: Sequence[str],
+    rules: Sequence[Path],
+    controllers: Sequence[str],
+    scrape_interval: float,
+    *,
+    prometheus: bool,
 ) -> None:
     """Start a cluster that outlives this command; prints its kubeconfig's path."""
     wanted = [nodes.GpuNode.parse(text) for text in fleet] or list(nodes.DEFAULT)
@@ -70,6 +83,8 @@ def up(
         cluster.start_nodes(wanted)
         if prometheus:
             cluster.start_prometheus(rules, scrape_interval_s=scrape_interval)
+        for name in controllers:
+            cluster.start_controller(name)
         cluster.detach()
     except BaseException:
         cluster.stop()

@@ -7,7 +7,7 @@ The search goes in this order, program by program:
    An older API server under a newer controller manager breaks Kubernetes' own version skew policy.
 3. the cache folder (`cache.py`), into which it is built from pinned source.
 
-`python -m localcluster.binaries` builds all of them, with nothing but Python: `make demo` does so while the packages of
+`python -m localcluster.binaries` builds those that every cluster has, with nothing but Python: `make demo` does so while the packages of
 everything else are still being installed.
 """
 
@@ -27,7 +27,7 @@ from typing import Final
 
 from localcluster.building import build
 from localcluster.cache import cache_folder, exclusive
-from localcluster.catalog import PROGRAMS, Bundle, CataloguedProgram
+from localcluster.catalog import EVERYDAY, PROGRAMS, Bundle, CataloguedProgram
 from localcluster.failure import LocalClusterError
 from localcluster.progress import Say, duration, say
 from localcluster.toolchain import Toolchain, install
@@ -40,7 +40,7 @@ SKEW_CHECKED: Final = ("kube-apiserver", "kube-controller-manager", "kube-schedu
 
 
 def ensure(
-    names: Iterable[str] = tuple(PROGRAMS),
+    names: Iterable[str] = EVERYDAY,
     *,
     environment: Mapping[str, str] | None = None,
     tell: Say = say,
@@ -67,9 +67,17 @@ def ensure(
             missing = {name: entry for name, entry in wanted.items() if name not in found}
             if missing:
                 found |= _build_all(missing, cache, env, tell)
-            if len(_present(PROGRAMS, cache, env)) == len(PROGRAMS):
+            everyday = {name: PROGRAMS[name] for name in EVERYDAY}
+            if len(_present(everyday, cache, env)) == len(everyday):
                 shutil.rmtree(_workshop(cache), ignore_errors=True)
     return MappingProxyType({name: found[name] for name in wanted})
+
+
+def present(names: Iterable[str], environment: Mapping[str, str] | None = None) -> bool:
+    """Whether this machine has the programs, so that `ensure` builds nothing."""
+    env = os.environ if environment is None else environment
+    wanted = {name: PROGRAMS[name] for name in names}
+    return len(_present(wanted, cache_folder(env), env)) == len(wanted)
 
 
 def _workshop(cache: Path) -> Path:

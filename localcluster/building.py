@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster.cache import published
-from localcluster.catalog import Bundle, Program
+from localcluster.catalog import Bundle, Program, manifests_of
 from localcluster.failure import LocalClusterError
 from localcluster.progress import Say, duration
 from localcluster.toolchain import Toolchain
@@ -71,8 +71,29 @@ def build(
                 raise
         if go.returncode != 0:
             raise LocalClusterError(complaint(program.name, said))
+        if bundle.manifests:
+            _keep_manifests(bundle, manifests_of(target), toolchain)
     size_mb = target.stat().st_size / 1e6
     say(f"{label}: built in {duration(time.monotonic() - started)} ({size_mb:.0f} MB)")
+
+
+def _keep_manifests(bundle: Bundle, target: Path, toolchain: Toolchain) -> None:
+    """Copies the bundle's manifests out of its module, which is deleted when everything is built."""
+    asked = subprocess.run(
+        [toolchain.go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", bundle.requires],
+        cwd=bundle.source,
+        env=dict(toolchain.environment),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    module = Path(asked.stdout.strip())
+    with published(target) as unfinished:
+        unfinished.mkdir()
+        for name in bundle.manifests:
+            found = module / name
+            for file in sorted(found.glob("*.yaml")) if found.is_dir() else [found]:
+                (unfinished / file.name).write_bytes(file.read_bytes())
 
 
 def go_build(bundle: Bundle, program: Program, go: Path, output: Path) -> list[str]:

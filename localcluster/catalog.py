@@ -47,6 +47,7 @@ class Bundle:
         requires: module path whose pinned version names the bundle.
         programs: what is built from it.
         tags: Go build tags.
+        manifests: files and folders of the module that are kept beside each program: kinds, rights and webhooks.
         stamps: variables of the linker that carry the version, with the words of `_words` to be filled in; without
             them a program reports itself as a development build, and Helm and kubectl compare that with what they
             support.
@@ -57,6 +58,7 @@ class Bundle:
     programs: tuple[Program, ...]
     tags: tuple[str, ...] = ()
     stamps: tuple[str, ...] = ()
+    manifests: tuple[str, ...] = ()
 
     @property
     def source(self) -> Path:
@@ -83,7 +85,9 @@ class Bundle:
             (self.source / "go.mod").read_bytes(),
             (self.source / "go.sum").read_bytes(),
             TOOLCHAIN_LOCK.read_bytes(),
-            " ".join((*self.tags, self.linker_flags(), sys.platform, platform.machine())).encode(),
+            " ".join(
+                (*self.tags, self.linker_flags(), sys.platform, platform.machine(), *self.manifests)
+            ).encode(),
         ):
             digest.update(hashlib.sha256(part).digest())
         return f"{self.folder}-{self.version()}-{digest.hexdigest()[:12]}"
@@ -94,6 +98,11 @@ class CataloguedProgram(NamedTuple):
 
     bundle: Bundle
     program: Program
+
+
+def manifests_of(program: Path) -> Path:
+    """The folder beside a program that has its bundle's manifests."""
+    return program.with_name(f"{program.name}.manifests")
 
 
 def pinned_version(go_mod: str, module: str) -> str:
@@ -194,8 +203,29 @@ BUNDLES: Final = (
         ),
     ),
 )
+CONTROLLERS: Final = (
+    Bundle(
+        folder="lws",
+        requires="sigs.k8s.io/lws",
+        programs=(Program("lws-controller", "sigs.k8s.io/lws/cmd", 150),),
+        manifests=("config/crd/bases", "config/rbac/role.yaml", "config/webhook/manifests.yaml"),
+    ),
+    Bundle(
+        folder="argo-rollouts",
+        requires="github.com/argoproj/argo-rollouts",
+        # Its own name, because field managers are called by the name of the program.
+        programs=(
+            Program("rollouts-controller", "github.com/argoproj/argo-rollouts/cmd/rollouts-controller", 340),
+        ),
+        manifests=("manifests/crds", "manifests/role/argo-rollouts-clusterrole.yaml"),
+    ),
+)
+"""Controllers of kinds that not every cluster has: built for whoever names them, and for nobody else."""
+EVERYDAY: Final = tuple(program.name for bundle in BUNDLES for program in bundle.programs)
 PROGRAMS: Final = {
-    program.name: CataloguedProgram(bundle, program) for bundle in BUNDLES for program in bundle.programs
+    program.name: CataloguedProgram(bundle, program)
+    for bundle in (*BUNDLES, *CONTROLLERS)
+    for program in bundle.programs
 }
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 MONITORING: Final = ("prometheus", "promtool", "alertmanager")

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import yaml
 
-from localcluster import audit, components, kubeconfig, nodes, pki, prometheus_config
+from localcluster import audit, components, kubeconfig, nodes, optional_controllers, pki, prometheus_config
 from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import CONTROL_PLANE, MONITORING
@@ -23,7 +23,7 @@ from localcluster.control import Control, ProcessSpec, ProcessStatus
 from localcluster.failure import LocalClusterError
 from localcluster.free_ports import free_ports
 from localcluster.launching import Launched, last_line, launch
-from localcluster.plainhttp import Reader
+from localcluster.plainhttp import Reader, listens
 from localcluster.state import ClusterEndpoints, StateFolder
 
 # A machine that is busy with something else takes ten times as long as an idle one; a hanging one takes for ever.
@@ -157,6 +157,7 @@ class LocalCluster:
             "controller-manager": self._state.kubeconfig_of("controller-manager"),
             "scheduler": self._state.kubeconfig_of("scheduler"),
             "prometheus": self._state.kubeconfig_of("prometheus"),
+            **{name: self._state.kubeconfig_of(name) for name in optional_controllers.NAMES},
         }
         for identity, path in kubeconfigs.items():
             kubeconfig.write(path, server=self.api_url, pki=self._state.pki, identity=identity)
@@ -299,6 +300,27 @@ class LocalCluster:
         self.promtool(
             "tsdb", "create-blocks-from", "openmetrics", str(folder / "past.txt"), str(folder / "data")
         )
+
+    def start_controller(self, name: str) -> None:
+        """Starts the controller of kinds that not every cluster has, with their definitions; returns when it takes objects.
+
+        Args:
+            name: one of `optional_controllers.NAMES`.
+        """
+        program = self._have([name])[name]
+        webhook_port, health_port = free_ports(2)
+        starting = optional_controllers.starting(name, program, self._state, webhook_port, health_port)
+        for document in starting.before:
+            self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))
+        for crd in starting.kinds:
+            self.kubectl(
+                "wait", "--for=condition=Established", f"crd/{crd}", f"--timeout={START_TIMEOUT_S:.0f}s"
+            )
+        self._run(name, starting.command, environment={**os.environ, **starting.environment})
+        self._await(name, lambda: Reader(f"http://127.0.0.1:{health_port}").get(starting.ready_path))
+        self._await(f"the port of {name}", lambda: listens(webhook_port))
+        for document in starting.after:
+            self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))
 
     @property
     def _rules_folder(self) -> Path:

@@ -53,6 +53,8 @@ IDENTITIES: Final = (
     CertificateIdentity("controller-manager", "system:kube-controller-manager"),
     CertificateIdentity("scheduler", "system:kube-scheduler"),
     CertificateIdentity("prometheus", "localcluster:prometheus"),
+    CertificateIdentity("lws-controller", "localcluster:lws-controller"),
+    CertificateIdentity("rollouts-controller", "localcluster:rollouts-controller"),
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -43,3 +45,10 @@ class Reader:
         """The decoded body of a 200, or None."""
         body = self.get(path)
         return None if body is None else json.loads(body)
+
+
+def listens(port: int) -> bool:
+    """Whether a server accepts connections at a port of loopback."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S):
+        return True
+    return False

@@ -283,7 +283,7 @@ class _Surveyor:
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
         yield from map(_version, chain((target,) if target is not None else (), sets, pods))
         # A pod does not change while events say why it does not come.
-        awaited = chain((target,) if target is not None else (), pods)
+        awaited = chain((target,) if target is not None else (), sets, pods)
         yield from (world.warnings.get(one["metadata"]["uid"], "") for one in awaited)
         for node in sorted({(pod.get("spec") or {}).get("nodeName") or "" for pod in pods}):
             yield world.node_labels.get(node, {}).get(self._gpu_label, ""), node in world.lost_nodes

@@ -57,8 +57,8 @@ class ClusterReason(StrEnum):
     )
     TARGET_UNREADABLE = (
         "TargetUnreadable",
-        "The API server's object of the target cannot be read; the message names the part. Nothing is changed or started.",
-        "Look at that part with `kubectl get --show-managed-fields --output=json`; `kubectl patch` takes away what is nested too deep.",
+        "The API server's object of the target cannot be read; the message names the part, or says that its kind is not installed or not in the operator's role. Nothing is changed or started.",
+        "Look at that part with `kubectl get --show-managed-fields --output=json`; `kubectl patch` takes away what is nested too deep. A kind that is installed is found within five minutes; the chart has the roles.",
     )
     TARGET_OWNED = (
         "TargetOwned",
@@ -77,7 +77,7 @@ class ClusterReason(StrEnum):
     )
     TARGET_PAUSED = (
         "TargetPaused",
-        "The target keeps its controller from rolling a change: spec.paused, updateStrategy OnDelete or a partition.",
+        "The target keeps its controller from rolling a change: spec.paused, updateStrategy OnDelete, a partition or an aborted update.",
         "Do what the message says: kubectl rollout resume, or RollingUpdate without a partition.",
     )
     CONTAINER_AMBIGUOUS = (
@@ -109,6 +109,11 @@ class ClusterReason(StrEnum):
         "MixedGpuClasses",
         "Pods of the target run on more than one GPU class, for which no single arm is best.",
         "Pin the target to one class with a nodeSelector; use one target and SpeculativeService per class.",
+    )
+    GROUP_NOT_COPIED = (
+        "GroupNotCopied",
+        "A replica of the target is a group of several pods. A calibration copies one pod, which would wait for the others.",
+        "Measure the arms on a group of your own with GuideLLM or `vllm bench serve`, and import the results (importFrom); the target is then decided on and rolled like any other.",
     )
     VOLUME_NOT_SHAREABLE = (
         "VolumeNotShareable",
@@ -491,6 +496,11 @@ class ClusterReason(StrEnum):
         "RollUndone",
         "The previous arm was put back.",
         "Read the reason of the undo in the message.",
+    )
+    ROLL_ABORTED = (
+        "RollAborted",
+        "The target's own controller, or a person, has aborted the update to another arm. Nothing is undone or tried again.",
+        "Retry or undo it at that controller (its retry or undo); then give breakeven.dev/resume a new value.",
     )
     ROLL_DEADLINE_EXCEEDED = (
         "RollDeadlineExceeded",

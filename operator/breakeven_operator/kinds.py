@@ -32,6 +32,11 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def optional(self) -> bool:
+        """Whether a cluster may lack the kind: groups of Kubernetes' own kinds of workloads have no dot."""
+        return "." in self.group
+
+    @property
     def version_path(self) -> str:
         """The URL path that tells which kinds there are in its group and version."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
@@ -51,6 +56,10 @@ PROFILES = Resource(GROUP, VERSION, "speculationprofiles", "SpeculationProfile")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
+ARGO_ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+LEADER_SETS = STATEFULSETS
+"""Makers of the leaders of groups: one has the name of its LeaderWorkerSet."""
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", "Secret")

@@ -249,7 +249,7 @@ class Writer:
         body: dict[str, Any] = {
             # With the uid, a workload of the same name that was made meanwhile is not touched, nor one created.
             "metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
-            **kind.change(action.value),
+            **kind.change(meant or {}, action.value),
         }
         await self._cluster.apply(kind.resource, body, force=action.force)
         # An admission webhook or another writer may have changed it on its way: what stands there is what counts.

@@ -12,6 +12,7 @@ Fixtures (session unless said otherwise):
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections import defaultdict
@@ -23,9 +24,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
-from localcluster import LocalCluster
+from localcluster import LocalCluster, optional_controllers
 from localcluster.account import account
 from localcluster.binaries import ensure
+from localcluster.catalog import EVERYDAY
 from operatorcluster.administrator import Administrator
 from operatorcluster.fixtures import place, stage  # noqa: F401 - fixtures of the operator's tests
 from operatorcluster.stage import HOME, Place, Stage
@@ -53,6 +55,8 @@ SECONDS: Mapping[str, int] = {
     "test_operator_autoscaled": 200,
     "test_operator_calibration": 240,
     "test_operator_confirms": 250,
+    "test_operator_lws": 300,
+    "test_operator_rollouts": 200,
     "test_operator_metrics": 300,
 }
 
@@ -90,10 +94,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return GroupScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+# Controllers of kinds that not every cluster has; their tests are skipped if nobody asks for them and they were not built.
+CONTROLLERS = optional_controllers.NAMES if os.environ.get("BREAKEVEN_CONTROLLERS") == "build" else ()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # Of several processes the first: it runs no test, and what the others print while they build is seen by nobody.
     if config.getoption("numprocesses", None) and not config.option.collectonly:
-        ensure()
+        ensure((*EVERYDAY, *CONTROLLERS))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -102,7 +110,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if wanted and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
-            ensure()
+            ensure((*EVERYDAY, *CONTROLLERS))
 
 
 @pytest.hookimpl(wrapper=True)

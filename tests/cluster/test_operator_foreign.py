@@ -11,11 +11,11 @@ from operatorcluster.stage import Place
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
-    "metadata": {"name": "rollouts.argoproj.io"},
+    "metadata": {"name": "clonesets.apps.kruise.io"},
     "spec": {
-        "group": "argoproj.io",
+        "group": "apps.kruise.io",
         "scope": "Namespaced",
-        "names": {"kind": "Rollout", "plural": "rollouts", "singular": "rollout"},
+        "names": {"kind": "CloneSet", "plural": "clonesets", "singular": "cloneset"},
         "versions": [
             {
                 "name": "v1alpha1",
@@ -28,13 +28,17 @@ CRD = {
         ],
     },
 }
-ROLLOUT = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": manifests.TARGET}}
+CLONE_SET = {
+    "apiVersion": "apps.kruise.io/v1alpha1",
+    "kind": "CloneSet",
+    "metadata": {"name": manifests.TARGET},
+}
 
 
 def replica_set(owner: dict[str, Any]) -> dict[str, Any]:
-    """A ReplicaSet such as the Rollout's own controller makes; its pods are made by Kubernetes'."""
+    """A ReplicaSet such as a CloneSet's own controller could make; its pods are made by Kubernetes'."""
     target = manifests.target()
-    labels = {"app": manifests.TARGET, "rollouts-pod-template-hash": "5b7d9c6f4"}
+    labels = {"app": manifests.TARGET, "clone-set-hash": "5b7d9c6f4"}
     template = target["spec"]["template"]
     template["metadata"]["labels"] = labels
     reference = {
@@ -54,17 +58,17 @@ def replica_set(owner: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_rollout_is_calibrated_and_recommended_for_and_its_pods_stay(place: Place) -> None:
+def test_a_clone_set_is_calibrated_and_recommended_for_and_its_pods_stay(place: Place) -> None:
     place.apply(CRD)
-    place.kubectl("wait", "--for=condition=Established", "crd/rollouts.argoproj.io", "--timeout=60s")
-    place.apply(ROLLOUT)
-    owner = place.kubectl("get", "rollouts.argoproj.io", manifests.TARGET, "--output=json")
+    place.kubectl("wait", "--for=condition=Established", "crd/clonesets.apps.kruise.io", "--timeout=60s")
+    place.apply(CLONE_SET)
+    owner = place.kubectl("get", "clonesets.apps.kruise.io", manifests.TARGET, "--output=json")
     place.apply(replica_set(json.loads(owner)))
-    reference = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": manifests.TARGET}
+    reference = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": manifests.TARGET}
     place.apply(manifests.service(targetRef=reference, updatePolicy={"pinnedArm": "eagle/3"}))
     place.until_calibrated()
     made = place.until_decided("KindNotRolled")
     assert made["arm"] == "eagle/3"
     assert place.writes() == []
-    (pod,) = (one for one in place.all("pod") if "rollouts-pod-template-hash" in one["metadata"]["labels"])
+    (pod,) = (one for one in place.all("pod") if "clone-set-hash" in one["metadata"]["labels"])
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0

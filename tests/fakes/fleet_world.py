@@ -19,7 +19,16 @@ from breakeven_operator.adapters.observer import Observer, QueryLimits
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
-from breakeven_operator.kinds import CLAIMS, DEPLOYMENTS, EVENTS, NODES, PROFILES, SERVICES, STATEFULSETS
+from breakeven_operator.kinds import (
+    CLAIMS,
+    DEPLOYMENTS,
+    EVENTS,
+    LEADER_WORKER_SETS,
+    NODES,
+    PROFILES,
+    SERVICES,
+    STATEFULSETS,
+)
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.workloads.known import KINDS
@@ -87,6 +96,25 @@ def as_stateful_set(deployment: dict[str, Any]) -> dict[str, Any]:
     return {**copy.deepcopy(deployment), "kind": "StatefulSet", "spec": copy.deepcopy(spec)}
 
 
+def as_leader_worker_set(deployment: dict[str, Any]) -> dict[str, Any]:
+    """The same pods as groups of one, with what the API server fills in."""
+    spec = {
+        "replicas": deployment["spec"]["replicas"],
+        "leaderWorkerTemplate": {"size": 1, "workerTemplate": deployment["spec"]["template"]},
+        "rolloutStrategy": {
+            "rollingUpdateConfiguration": {"partition": 0, "maxSurge": 0, "maxUnavailable": 1}
+        },
+    }
+    return copy.deepcopy(
+        {
+            **deployment,
+            "apiVersion": LEADER_WORKER_SETS.api_version,
+            "kind": LEADER_WORKER_SETS.kind,
+            "spec": spec,
+        }
+    )
+
+
 class RecordedFits:
     """The `Fitter` port: returns the fits that a test gave it."""
 
@@ -122,7 +150,7 @@ class FleetWorld:
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
         max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
-        kind: of the target.
+        kind: of the target: a Deployment, `stateful` or `grouped`.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
     """
 
@@ -136,8 +164,9 @@ class FleetWorld:
         max_parallel_rolls: int = 3,
         max_parallel_calibrations: int = 1,
         stateful: bool = False,
+        grouped: bool = False,
     ) -> None:
-        self.kind = STATEFULSETS if stateful else DEPLOYMENTS
+        self.kind = LEADER_WORKER_SETS if grouped else STATEFULSETS if stateful else DEPLOYMENTS
         self.max_parallel_rolls = max_parallel_rolls
         self.max_parallel_calibrations = max_parallel_calibrations
         self.clock = FakeClock()
@@ -156,9 +185,11 @@ class FleetWorld:
         self.pods_per_query = pods_per_query
         self.watched = False
         self.add_node("a100-0")
-        deployment = as_stateful_set(TARGET) if stateful else copy.deepcopy(TARGET)
+        deployment = copy.deepcopy(TARGET)
+        if stateful or grouped:
+            deployment = as_leader_worker_set(TARGET) if grouped else as_stateful_set(TARGET)
         target(deployment)
-        for name in claims_of(deployment["spec"]["template"]["spec"]):
+        for name in claims_of(KINDS[self.kind].template(deployment)["spec"]):
             # The access mode of most storage classes.
             claim = {
                 "metadata": {"name": name, "namespace": "llm"},
@@ -169,7 +200,7 @@ class FleetWorld:
         self.kubelet.settle()
         self.clock.advance(1000.0)
         service = copy.deepcopy(SERVICE)
-        service["spec"]["targetRef"]["kind"] = self.kind.kind
+        service["spec"]["targetRef"] |= {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
         edit(service["spec"])
         self.cluster.put(SERVICES, service)
         self.restart()
@@ -333,12 +364,13 @@ class FleetWorld:
         """The target as the operator sees it."""
         from breakeven_operator.kinds import PODS, REPLICASETS
 
+        makers = [*self.cluster.of(REPLICASETS), *self.cluster.of(STATEFULSETS)]
         deployment = self.cluster.shown((self.kind.plural, "llm", "chat-vllm"))
         return observe(
             KINDS[self.kind],
             deployment,
             NearbyObjects(
-                self.cluster.of(REPLICASETS),
+                makers,
                 self.cluster.of(PODS),
                 {"a100-0": {"nvidia.com/gpu.product": GPU}},
                 [node["metadata"]["name"] for node in self.cluster.of(NODES) if node_is_lost(node)],
@@ -374,11 +406,7 @@ class FleetWorld:
 
     @property
     def value(self) -> str | None:
-        template = self.cluster.objects[self.kind.plural, "llm", "chat-vllm"]["spec"]["template"]
-        found: str | None = (
-            template["metadata"].get("annotations", {}).get("breakeven.dev/speculative-config")
-        )
-        return found
+        return KINDS[self.kind].value_of(self.cluster.objects[self.kind.plural, "llm", "chat-vllm"])
 
     @property
     def rolls(self) -> list[tuple[str, str, str]]:

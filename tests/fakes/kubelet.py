@@ -18,6 +18,7 @@ from breakeven_operator.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     EVENTS,
+    LEADER_WORKER_SETS,
     NODES,
     PODS,
     REPLICASETS,
@@ -27,6 +28,7 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.workloads.presence import is_finished
 from fakes.api_server import FakeCluster
+from fakes.leader_worker_sets import LeaderWorkerSetController
 from fakes.manual_clock import FakeClock
 from fakes.scheduling import claims_of, place, refused_by_quota
 from fakes.stateful_sets import StatefulSetController
@@ -38,7 +40,7 @@ _TOLERATED_S = 300.0
 
 
 class FakeKubelet:
-    """Moves every Deployment and StatefulSet one step towards its template at each `step`.
+    """Moves every Deployment, StatefulSet and LeaderWorkerSet one step towards its template at each `step`.
 
     Attributes:
         startup_s: from scheduled to Ready.
@@ -61,12 +63,15 @@ class FakeKubelet:
         self.missing_images: set[str] = set()
         self.silent: dict[str, float] = {}
         self._serial = 0
+        self._groups = LeaderWorkerSetController(cluster)
         self._stateful_sets = StatefulSetController(cluster, clock, self._admit, self._stop_pod)
 
     def step(self) -> None:
         self._watch_nodes()
         for deployment in self._cluster.of(DEPLOYMENTS):
             self._roll(deployment)
+        for target in self._cluster.of(LEADER_WORKER_SETS):
+            self._groups.step(target)
         for stateful_set in self._cluster.of(STATEFULSETS):
             self._run_pods({stateful_set["metadata"]["uid"]})
             self._stateful_sets.step(stateful_set)

@@ -50,13 +50,14 @@ class WatchedServer:
         labels: dict[str, str] | None = None,
         generation: int = 1,
         annotations: dict[str, str] | None = None,
+        owner: tuple[str, str] | None = None,
         **content: Any,
     ) -> None:
         """Create an object, or change it."""
         old = self.objects.get(f"{namespace}/{name}")
         uid = old["metadata"]["uid"] if old else f"{name}-{self._version + 1}"
         kind = EventKind.MODIFIED if old else EventKind.ADDED
-        meta = {
+        meta: dict[str, Any] = {
             "name": name,
             "namespace": namespace,
             "uid": uid,
@@ -64,6 +65,8 @@ class WatchedServer:
             "generation": generation,
             "annotations": annotations or {},
         }
+        if owner is not None:
+            meta["ownerReferences"] = [{"kind": owner[0], "name": owner[1], "uid": "u", "controller": True}]
         self._happens(kind, {"metadata": meta, **content})
 
     def delete(self, name: str, *, namespace: str = "llm") -> None:

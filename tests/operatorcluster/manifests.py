@@ -99,6 +99,62 @@ def stateful_service(**changes: Any) -> Manifest:
     return manifest
 
 
+def stepwise_target(replicas: int, *steps: Manifest) -> Manifest:
+    """The same pods as an Argo Rollout, whose canary has these steps."""
+    manifest = target()
+    manifest |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    canary = {"maxSurge": 1, "maxUnavailable": 0, "steps": list(steps)}
+    manifest["spec"] |= {"replicas": replicas, "strategy": {"canary": canary}}
+    return manifest
+
+
+def stepwise_service(**changes: Any) -> Manifest:
+    """A SpeculativeService on it; changes as those of `service`."""
+    manifest = service(**changes)
+    manifest["spec"]["targetRef"] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    return manifest
+
+
+def grouped_target(replicas: int, size: int = 1, *, leaders_apart: bool = False) -> Manifest:
+    """The same pods as leaders of a LeaderWorkerSet's groups; workers beside them hold a GPU and wait.
+
+    Args:
+        replicas: groups.
+        size: pods of each.
+        leaders_apart: leaders and workers have templates of their own.
+    """
+    deployment = target()
+    template = deployment["spec"]["template"]
+    groups: Manifest = {"size": size, "workerTemplate": template}
+    if leaders_apart:
+        worker = copy.deepcopy(template)
+        worker["metadata"] = {"labels": {"app": "chat-worker"}}
+        (container,) = worker["spec"]["containers"]
+        worker["spec"]["containers"] = [
+            {
+                "name": "worker",
+                "image": "busybox",
+                "command": ["sleep", "100000"],
+                "env": container["env"],
+                "resources": container["resources"],
+            }
+        ]
+        groups |= {"leaderTemplate": template, "workerTemplate": worker}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": deployment["metadata"],
+        "spec": {"replicas": replicas, "leaderWorkerTemplate": groups},
+    }
+
+
+def grouped_service(**changes: Any) -> Manifest:
+    """A SpeculativeService on it; changes as those of `service`."""
+    manifest = service(**changes)
+    manifest["spec"]["targetRef"] |= {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    return manifest
+
+
 def engine(manifest: Manifest) -> Manifest:
     """The engine's container of a target."""
     container: Manifest = manifest["spec"]["template"]["spec"]["containers"][0]

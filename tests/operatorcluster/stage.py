@@ -38,6 +38,8 @@ _PATHS = {
     "specprof": f"{_OURS}/{{}}/speculationprofiles",
     "deployment": "apis/apps/v1/{}/deployments",
     "statefulset": "apis/apps/v1/{}/statefulsets",
+    "leaderworkerset": "apis/leaderworkerset.x-k8s.io/v1/{}/leaderworkersets",
+    "rollout": "apis/argoproj.io/v1alpha1/{}/rollouts",
     "replicaset": "apis/apps/v1/{}/replicasets",
     "pod": "api/v1/{}/pods",
     "job": "apis/batch/v1/{}/jobs",

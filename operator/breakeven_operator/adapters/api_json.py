@@ -123,11 +123,25 @@ class _Template(msgspec.Struct):
 
 def _of_kind(kind: WorkloadKind) -> type[msgspec.Struct]:
     """The shape of a kind of workloads, with the template at its place in that kind."""
-    outer, *inner = kind.template_at
-    part: type = _Template
-    for name in reversed(inner):
-        part = msgspec.defstruct("_TemplatePart", [(name, part)])
-    return msgspec.defstruct("_Target", [(outer, part)], bases=(_Object,), kw_only=True)
+    beside = dict.fromkeys(kind.beside_at, _Template | None)
+    template = _Template | None if kind.may_borrow else _Template
+    return _struct("_Target", {**beside, kind.template_at: template}, bases=(_Object,))
+
+
+def _struct(
+    name: str, leaves: Mapping[tuple[str, ...], Any], *, bases: tuple[type[msgspec.Struct], ...] = ()
+) -> type[msgspec.Struct]:
+    """A struct with fields at these paths; a field that may be None may be left out."""
+    inner: dict[str, dict[tuple[str, ...], Any]] = {}
+    for (first, *rest), leaf in leaves.items():
+        inner.setdefault(first, {})[tuple(rest)] = leaf
+    fields = [
+        (first, below[()]) if () in below else (first, _struct("_TemplatePart", below))
+        for first, below in inner.items()
+    ]
+    optional = [(field, kind, None) for field, kind in fields if kind == _Template | None]
+    needed = [(field, kind) for field, kind in fields if kind != _Template | None]
+    return msgspec.defstruct(name, [*needed, *optional], bases=bases or None, kw_only=True)
 
 
 class _ServiceRef(msgspec.Struct):
@@ -149,6 +163,7 @@ class _RunParts(_Object):
     status: _RunStatus | None = None
 
 
+_LONGEST_WHY = 200
 _SHAPES: Mapping[Resource, type[msgspec.Struct]] = {
     PODS: _Pod,
     NODES: _Pod,
@@ -208,7 +223,8 @@ def read_event(line: bytes, resource: Resource) -> WatchEvent | Mapping[str, Any
         if word == "ERROR":
             status: Mapping[str, Any] = manifest
             return status
-        manifest = _shaped(manifest, resource)
+        # The bookmark of a CRD's kind has metadata alone.
+        manifest = _shaped(manifest, resource) if word != "BOOKMARK" else manifest
     except ValueError:
         members = _members(line)
         word = str(pydantic_core.from_json(members.get("type", b"")))
@@ -260,6 +276,14 @@ def _shaped(found: Any, resource: Resource) -> dict[str, Any]:
         msgspec.convert(found, _SHAPES.get(resource, _Whole))
     except msgspec.ValidationError as error:
         return reduced(found, f"it does not have the shape of a {resource.kind}: {error}")
+    kind = KINDS.get(resource)
+    if kind is None:
+        return found
+    try:
+        kind.check(found)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"[:_LONGEST_WHY]
+        return reduced(found, f"a part of it is not what a {resource.kind} has there: {why}")
     return found
 
 

@@ -10,6 +10,7 @@ from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.object_facts import owner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,18 @@ class Interest:
     targets: frozenset[Ref]
 
     def covers(self, resource: Resource, manifest: Manifest) -> bool:
-        """Whether an object belongs to a service: of the kinds of workloads only the targets do."""
+        """Whether an object belongs to a service: of the kinds of workloads only the targets do, and what targets own."""
         meta = manifest["metadata"]
-        if resource in KINDS:
-            return Ref(resource, meta["namespace"], meta["name"]) in self.targets
-        return meta["namespace"] in self.namespaces
+        if resource not in KINDS:
+            return meta["namespace"] in self.namespaces
+        if Ref(resource, meta["namespace"], meta["name"]) in self.targets:
+            return True
+        owner = owner_of(manifest)
+        return any(
+            Ref(kind.resource, meta["namespace"], str(owner["name"])) in self.targets
+            for kind in KINDS.values()
+            if resource in kind.makers and kind.resource.kind == owner.get("kind")
+        )
 
     def within(self, namespace: str) -> Interest:
         """The part of it that lies in one namespace."""

@@ -10,14 +10,24 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.kinds import PODS, Ref
 from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.workloads.known import kind_of, target_of
+from breakeven_operator.workloads.known import kind_at, kind_of, target_of
 from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
 
 _LOG = logging.getLogger(__name__)
 _AT_A_TIME = 8
+
+
+def _is_incomplete(ref: Ref, manifest: Manifest) -> bool:
+    """Whether a target that could be read has its pod template in another object."""
+    return problem_of(manifest) is None and kind_at(ref.resource).borrows(manifest) is not None
+
+
+def _with_template(target: Manifest, assembled: Manifest) -> Manifest:
+    return {**target, "spec": {**target["spec"], "template": assembled["spec"]["template"]}}
 
 
 class ForeignTargets:
@@ -32,21 +42,31 @@ class ForeignTargets:
         self._shown: dict[Ref, Manifest] = {}
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
-    async def read(
-        self, services: Iterable[SpeculativeService], pods: Sequence[Manifest], makers: Sequence[Manifest]
-    ) -> Mapping[Ref, Manifest]:
-        """The targets that have pods; one whose pod cannot be read keeps the template that it had.
+    async def completed(
+        self,
+        services: Iterable[SpeculativeService],
+        pods: Sequence[Manifest],
+        makers: Sequence[Manifest],
+        known: Mapping[Ref, Manifest],
+    ) -> dict[Ref, Manifest]:
+        """All targets: those that were read, and those that pods show; one whose pod cannot be read keeps its former template.
 
         Args:
             services: all of them.
+            known: targets that were read; one without a template has that of its newest pod, and without a pod is none.
             pods: of their namespaces, trimmed.
             makers: objects between workloads and pods.
         """
         wanted = {target_of(one) for one in services if not kind_of(one.spec.target_ref).rolled}
+        wanted |= {ref for ref, one in known.items() if _is_incomplete(ref, one)}
         owned = owned_pods(wanted, pods, makers)
         shown = await asyncio.gather(*(self._shows(ref, one) for ref, one in owned.items()))
         self._shown = {ref: pod for ref, pod in zip(owned, shown, strict=True) if pod is not None}
-        return {ref: manifest_of(ref, owned[ref], pod) for ref, pod in self._shown.items()}
+        assembled = {ref: manifest_of(ref, owned[ref], pod) for ref, pod in self._shown.items()}
+        whole = {ref: one for ref, one in known.items() if not _is_incomplete(ref, one)}
+        return whole | {
+            ref: _with_template(known[ref], one) if ref in known else one for ref, one in assembled.items()
+        }
 
     async def _shows(self, ref: Ref, owned: OwnedPods) -> Manifest | None:
         """The newest pod with all its fields; the one before while it cannot be read."""

@@ -7,7 +7,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import NamedTuple
 
 from breakeven.errors import InputError
@@ -65,7 +64,7 @@ from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationspec import PastUse
-from breakeven_operator.workloads.known import KINDS, MAKERS, kind_at, target_name, target_of
+from breakeven_operator.workloads.known import KINDS, kind_at, target_name, target_of
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
 
@@ -76,6 +75,18 @@ _ABSENT = frozenset({403, 404})
 _SOON_S = 10.0
 SOURCES_PER_NAMESPACE = 4
 _SELECTING = (CORE_SERVICES, BUDGETS, POD_MONITORS)
+
+
+class _Targets(NamedTuple):
+    """The targets.
+
+    Attributes:
+        found: those that exist. makers: of their pods. unread: those of kinds that cannot be read, and why.
+    """
+
+    found: dict[Ref, Manifest]
+    makers: list[Manifest]
+    unread: dict[Ref, str]
 
 
 class _Heard(NamedTuple):
@@ -208,9 +219,9 @@ class Observer:
             await self._ask_nothing()
             return _nothing()
         interest = _interest(manifests, services)
-        targets, (*made, pods), (jobs, crons, runs), nodes, profiles = await asyncio.gather(
+        (targets, makers, unread), pods, (jobs, crons, runs), nodes, profiles = await asyncio.gather(
             self._targets(interest),
-            asyncio.gather(*(self._objects.read(kind, interest) for kind in (*MAKERS, PODS))),
+            self._objects.read(PODS, interest),
             asyncio.gather(*(self._objects.read(kind) for kind in (JOBS, CRONJOBS, RUNS))),
             self._nodes(),
             self._objects.profiles(),
@@ -218,11 +229,11 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        makers = list(chain.from_iterable(made))
-        targets |= await self._foreign.read(services, pods, makers)
+        targets = await self._foreign.completed(services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
         ours = _uids_of_owners(readable.values(), makers, jobs)
+        awaited = (pod for pod in living if owner_uid(pod) in ours)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
             asyncio.gather(
@@ -231,14 +242,14 @@ class Observer:
                 self._events(busy),
                 self._volume_claims({*busy, *_mounting(readable)}),
             ),
-            self._warnings.read((pod for pod in living if owner_uid(pod) in ours), _lacking(readable)),
+            self._warnings.read(awaited, _lacking(readable, makers)),
         )
         return Snapshot(
             services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
             targets=readable,
-            unreadable_targets=_problems(targets),
+            unreadable_targets={**unread, **_problems(targets)},
             makers=_by_owner(makers),
             pods=(pods_by_namespace := _by_namespace(pods)),
             pods_of=_by_owner(living),
@@ -360,16 +371,30 @@ class Observer:
         self._services = parsed
         return tuple(parsed.values()), tuple(invalid)
 
-    async def _targets(self, interest: Interest) -> dict[Ref, Manifest]:
+    async def _targets(self, interest: Interest) -> _Targets:
         # A kind at which no service points needs no right to be read.
         pointed_at = {target.resource for target in interest.targets}
-        kinds = [kind for kind in KINDS if kind in pointed_at]
-        lists = await asyncio.gather(*(self._objects.read(kind, interest) for kind in kinds))
-        return {
-            Ref(kind, *NamespacedName.of(one)): one
-            for kind, found in zip(kinds, lists, strict=True)
-            for one in found
-        }
+        makers = {maker for kind in pointed_at for maker in kind_at(kind).makers}
+        kinds = [kind for kind in {*KINDS, *makers} if kind in pointed_at | makers]
+        lists = await asyncio.gather(*(self._if_installed(kind, interest) for kind in kinds))
+        found = dict(zip(kinds, lists, strict=True))
+        unread = {ref: why for ref in interest.targets if isinstance(why := found.get(ref.resource), str)}
+        read = {kind: objects for kind, objects in found.items() if not isinstance(objects, str)}
+        objects = {Ref(kind, *NamespacedName.of(one)): one for kind, many in read.items() for one in many}
+        return _Targets(
+            {ref: one for ref, one in objects.items() if ref in interest.targets},
+            [one for kind in makers for one in read.get(kind, ())],
+            unread,
+        )
+
+    async def _if_installed(self, kind: Resource, interest: Interest) -> Sequence[Manifest] | str:
+        """The objects of a kind, or why there are none: one that a cluster may lack holds up no other kind's services."""
+        try:
+            return await self._objects.read(kind, interest)
+        except ClusterError as error:
+            if not kind.optional or error.status not in _ABSENT:
+                raise
+            return f"the API server gives no {kind.kind}s: {error}"
 
     async def _nodes(self) -> Sequence[Manifest]:
         # With a Role instead of a ClusterRole nodes cannot be read: only the pod template's nodeSelector can name the GPU class.
@@ -547,13 +572,14 @@ class Observer:
             return []
 
 
-def _lacking(targets: Mapping[Ref, Manifest]) -> Iterator[Manifest]:
-    """The targets with fewer pods than they want, if only events say why."""
+def _lacking(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Iterator[Manifest]:
+    """The makers of pods of targets with fewer than they want, if only events say why."""
     for ref, target in targets.items():
         kind = kind_at(ref.resource)
         counts = kind.counts(target)
         if kind.refusals_in_events and counts.total < counts.desired:
-            yield target
+            owners = kind.owners(target, makers)
+            yield from (one for one in (target, *makers) if one["metadata"]["uid"] in owners)
 
 
 def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:

@@ -40,7 +40,7 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest | None:
         return manifest if resource in _NAMED else None
     if resource in KINDS:
         # The fields whose writers nobody asks about are most of their list.
-        asked = KINDS[resource].written_fields
+        asked = KINDS[resource].written_fields(manifest)
         writers = [_slim_writer(entry, asked) for entry in manifest["metadata"].get("managedFields") or []]
         return {**manifest, "metadata": {**manifest["metadata"], "managedFields": writers}}
     if resource == PODS:

@@ -13,7 +13,7 @@ from breakeven_operator.adapters.profile_entries import FiledProfile, file_profi
 from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, RUNS, SERVICES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
-from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.known import KINDS, kind_at
 
 # Up to so many namespaces are watched one by one; services in more are found among all objects of the cluster. Each watch
 # is a connection, and each object of others on it is parsed and dropped.
@@ -219,9 +219,11 @@ class WatchedObjects:
             async with gate:
                 return await self._cluster.list_all(resource, namespace)
 
+        new = now.targets - before.targets
         if resource in KINDS:
-            new = [ref for ref in now.targets - before.targets if ref.resource == resource]
-            asked = [target(ref) for ref in sorted(new, key=str)]
+            asked = [target(ref) for ref in sorted(new, key=str) if ref.resource == resource]
+            made = {ref.namespace for ref in new if resource in kind_at(ref.resource).makers}
+            asked += map(members, sorted(made))
         else:
             asked = [members(name) for name in sorted(now.namespaces - before.namespaces)]
         return [manifest for answer in await asyncio.gather(*asked) for manifest in answer]

@@ -22,6 +22,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import SERVICE_LABEL
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.served_engine import ServedEngine
+from breakeven_operator.workloads.workload import Workload
 
 ENGINE = "engine"
 DEFAULT_PORT = 8000
@@ -97,6 +98,21 @@ class EngineAddress:
     port: int
     key_variable: Mapping[str, Any] | None
     certificate: str | None
+
+
+def check_alone(workload: Workload) -> None:
+    """Refuse a replica of several pods: a copy of one of them would wait for the others.
+
+    Raises:
+        NotCopyableError: its replicas are groups.
+    """
+    number = workload.workers.number
+    if number:
+        raise NotCopyableError(
+            ClusterReason.GROUP_NOT_COPIED,
+            f"each replica of {workload.title} is a group of {number + 1} pods, and a calibration copies one: measure the arms on a"
+            " group of your own, and give the results to a CalibrationRun by importFrom",
+        )
 
 
 def engine_of(engine: ServedEngine | None) -> ServedEngine:

@@ -36,6 +36,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     engine, identity = podcopy.engine_of(view.target.engine), view.identity
     podcopy.engine_address(engine)
     if not run.spec.import_from:
+        podcopy.check_alone(view.target)
         podcopy.check_copyable(engine.pod_spec, view.claims)
     if identity is None or identity.gpu_product is None:
         raise podcopy.NotCopyableError(

@@ -112,8 +112,8 @@ def _live(
         pods = {pod.name for pod in watched.serving}
         arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures.latency_s)
         live = replace(live, figures=replace(figures, arrivals=arrivals))
-    # Series have the workload that the grammar of their pod's name says; of an unknown kind it may be that of another one.
-    grammar = "" if workload.kind.rolled else workload_of(next((pod.name for pod in watched.serving), ""))
+    # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is that of its makers.
+    grammar = "" if workload.kind.pod_name else workload_of(next((pod.name for pod in watched.serving), ""))
     key = LoadOwner(namespace, grammar or workload.title, model_name)
     past = past_of(observation.past, key, service.spec.update_policy)
     if past.awaited and live.usable:

@@ -29,7 +29,7 @@ from breakeven.serving.engine_series import (
 from breakeven.serving.growths import NEEDED_COUNTERS
 from breakeven.serving.plausibility import ENGINES
 from breakeven.serving.promql import Matcher, any_of
-from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.known import NAMING
 
 STAT = STATISTIC
 # Prometheus' own series of every target: 1 after a scrape that succeeded.
@@ -173,7 +173,7 @@ def series_name(stat: str) -> str:
 
 def siblings_of(pod_name: str) -> str:
     """Common beginning of the names of a pod and its siblings, by the grammar of its kind; empty if it is of no kind."""
-    found = (re.fullmatch(kind.siblings, pod_name) for kind in KINDS.values())
+    found = (re.fullmatch(kind.siblings, pod_name) for kind in NAMING)
     return next((match[1] for match in reversed([*found]) if match is not None), "")
 
 
@@ -182,7 +182,7 @@ def workload_of(pod_name: str) -> str:
 
     The same as the label that `past_query` gives to its series.
     """
-    found = ((kind, re.fullmatch(kind.pod_name, pod_name)) for kind in KINDS.values())
+    found = ((kind, re.fullmatch(kind.pod_name, pod_name)) for kind in NAMING)
     named = [
         f"{kind.resource.kind} {''.join(filter(None, match.groups()))}" for kind, match in found if match
     ]
@@ -191,7 +191,7 @@ def workload_of(pod_name: str) -> str:
 
 def with_siblings(expression: str) -> str:
     """The same series, with `siblings_of` their pods' names as the label `siblings`."""
-    for kind in KINDS.values():
+    for kind in NAMING:
         expression = f'label_replace({expression},"{SIBLINGS}","$1","pod","{kind.siblings}")'
     return expression
 
@@ -404,7 +404,7 @@ def arrivals_query(
 
 
 def _of_workload(expression: str) -> str:
-    for kind in KINDS.values():
+    for kind in NAMING:
         named = f"{kind.resource.kind} $1$2"
         expression = f'label_replace({expression}, "{WORKLOAD}", "{named}", "pod", "{kind.pod_name}")'
     return expression

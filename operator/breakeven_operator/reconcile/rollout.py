@@ -238,9 +238,13 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     workload, now = context.workload, context.now
     newest = workload.newest_revision
     known = begun.to_replica_set or (newest if newest != begun.from_replica_set else None)
-    rollout = _waiting_for_a_place(context, begun.replace(to_replica_set=known))
+    rollout = _waiting_for_its_user(
+        context, _waiting_for_a_place(context, begun.replace(to_replica_set=known))
+    )
     if not same_value(workload.value, rollout.value) or workload.value is None:
         return foreign(context)
+    if workload.aborted is not None:
+        return _aborted(context, rollout, workload.aborted)
     late = _past(rollout.deadline_time, now)
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
     if workload.settled or (late and workload.rolled_out):
@@ -273,7 +277,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
             + workload.lost_words
             + workload.blocked_words(),
         )
-    said = f"; {trouble.message}" if trouble is not None else ""
+    said = "".join(f"; {one}" for one in (workload.waits, trouble and trouble.message) if one)
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.progress}{said}{workload.lost_words}"
     message += workload.blocked_words()
     return RolloutStep(
@@ -307,6 +311,28 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
     return rollout.replace(
         unschedulable_since_time=began,
         deadline_time=deadline + timedelta(seconds=left_s) if moves and deadline else deadline,
+    )
+
+
+def _waiting_for_its_user(context: RolloutContext, rollout: Rollout) -> Rollout:
+    """The roll with half of its time left at least, while a pause or an analysis of the target's user holds it."""
+    whole = timedelta(seconds=deadline_s(context))
+    if context.workload.waits is None or not _past(rollout.deadline_time, context.now + whole / 2):
+        return rollout
+    return rollout.replace(deadline_time=context.now + whole)
+
+
+def _aborted(context: RolloutContext, rollout: Rollout, how: str) -> RolloutStep:
+    """The target's controller has given the change up: it stays as it is, because going on or back is its user's choice."""
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {context.workload.title} {how}; nothing is undone or tried again"
+    return RolloutStep(
+        rollout=None,
+        memory=context.memory.replace(last_switch_time=context.now),
+        ended=(ended(context, HistoryResult.SUPERSEDED, message),),
+        events=(Event(ClusterReason.ROLL_ABORTED, message, warning=True),),
+        reason=ClusterReason.ROLL_ABORTED,
+        message=message,
+        busy=True,
     )
 
 

@@ -105,6 +105,13 @@ def refuse_rolls(
             ClusterReason.KIND_NOT_ROLLED,
             f"{workload.title} is of a kind that the operator does not change: use mode Recommend, and set the arm there",
         )
+    borrowed = workload.kind.borrows(workload.manifest)
+    if borrowed is not None:
+        return Refusal(
+            ClusterReason.KIND_NOT_ROLLED,
+            f"{workload.title} takes its pod template from {borrowed} (workloadRef), which the operator does not write: use mode "
+            "Recommend, and set the arm there",
+        )
     if workload.owner is not None:
         return Refusal(
             ClusterReason.TARGET_OWNED,
@@ -120,23 +127,9 @@ def refuse_rolls(
             f"{workload.title} has --kv-transfer-config: prefill and decode must speculate with the same drafter, and a roll "
             f"changes one of them alone; keep to ngram or suffix (candidates: {', '.join(drafters)})",
         )
-    lines = engine.opt_in
-    if not lines.ok and not engine.start.certain:
-        return _unreadable(engine)
-    if not lines.ok:
-        edits = [
-            f"{verb} under {change.path}: {' '.join(line.strip() for line in change.lines)}"
-            for verb, changes in (("add", lines.add), ("remove", lines.remove))
-            for change in changes
-        ]
-        # The opt-in is there, and something beside it wins or makes vLLM refuse to start.
-        static = bool(lines.remove) and not lines.add
-        return Refusal(
-            ClusterReason.STATIC_CONFIG if static else ClusterReason.NOT_OPTED_IN,
-            lines.refusal
-            or f"{workload.title} does not let the annotation choose the arm; in its manifest, "
-            + "; ".join(edits),
-        )
+    unchosen = next(filter(None, (_not_opted_in(workload, one) for one in workload.engines)), None)
+    if unchosen is not None:
+        return unchosen
     # Without surge a pod is gone before the next one comes, and leaves it what only one may have.
     alone = unshareable(engine.pod_spec, claims) if workload.max_surge > 0 else None
     if alone is not None:
@@ -152,6 +145,28 @@ def refuse_rolls(
             + "; or accept that with updatePolicy.drain AcceptLoss",
         )
     return None
+
+
+def _not_opted_in(workload: Workload, engine: ServedEngine) -> Refusal | None:
+    """Why the annotation does not choose an engine's arm; None if it does."""
+    lines = engine.opt_in
+    if lines.ok:
+        return None
+    if not engine.start.certain:
+        return _unreadable(engine)
+    edits = [
+        f"{verb} under {change.path}: {' '.join(line.strip() for line in change.lines)}"
+        for verb, changes in (("add", lines.add), ("remove", lines.remove))
+        for change in changes
+    ]
+    # The opt-in is there, and something beside it wins or makes vLLM refuse to start.
+    static = bool(lines.remove) and not lines.add
+    return Refusal(
+        ClusterReason.STATIC_CONFIG if static else ClusterReason.NOT_OPTED_IN,
+        lines.refusal
+        or f"{workload.title} does not let the annotation choose the arm; in its manifest, "
+        + "; ".join(edits),
+    )
 
 
 def _unreadable(engine: ServedEngine) -> Refusal:

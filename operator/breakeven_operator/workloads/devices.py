@@ -56,6 +56,11 @@ class Devices:
         return known + len(self.claims)
 
 
+def devices_of_pod(spec: Mapping[str, Any]) -> int:
+    """Devices that the containers of a pod ask for together."""
+    return sum(devices_of(container, spec).count for container in spec.get("containers") or [])
+
+
 def devices_of(container: Mapping[str, Any], pod_spec: Mapping[str, Any] | None = None) -> Devices:
     """The extended resources and the claims that a container asks for.
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from breakeven.serving.command_line import GivenFlag
 from breakeven.serving.opt_in import VARIABLE
+from breakeven_operator.workloads.devices import devices_of_pod
 from breakeven_operator.workloads.served_engine import ServedEngine
+from breakeven_operator.workloads.workload_kind import ALONE, Workers
 
 # These flags set where the server listens and what it prints, not its speed; a port change needs no calibration.
 _HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-level", "--shutdown-timeout")
@@ -30,7 +32,7 @@ class Identity:
         model: as the command line names it. served_model: vLLM's `model_name` label.
         image: digest where known, else the tag of the manifest.
         gpu_product: GPU class; None if unknown.
-        gpus: devices per pod, slices and claims among them.
+        gpus: devices per replica, slices and claims among them.
         registry_digest: the image's digest in its registry; None while no pod tells one.
     """
 
@@ -43,7 +45,9 @@ class Identity:
     registry_digest: str | None = None
 
 
-def identify(engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | None) -> Identity:
+def identify(
+    engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | None, workers: Workers = ALONE
+) -> Identity:
     """The identity of an engine.
 
     Args:
@@ -51,6 +55,7 @@ def identify(engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | 
         image_ids: of its image, as nodes of Ready pods resolved it. Without any the manifest's image stands in, and the
             fingerprint changes once when the digest becomes known.
         gpu_product: GPU class; None if unknown.
+        workers: of each replica.
     """
     known = list(image_ids)
     image = max(map(digest, known), default=str(engine.container.get("image", "")))
@@ -67,6 +72,7 @@ def identify(engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | 
         "gpus": engine.devices.whole,
         **engine.devices.identity,
         **({"beside": engine.start.beside} if engine.start.beside else {}),
+        **({"workers": _workers(workers)} if workers.number else {}),
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return Identity(
@@ -75,7 +81,7 @@ def identify(engine: ServedEngine, image_ids: Iterable[str], gpu_product: str | 
         served_model=engine.flag("--served-model-name") or engine.model,
         image=image,
         gpu_product=gpu_product,
-        gpus=engine.devices.count,
+        gpus=engine.devices.count + workers.number * devices_of_pod(workers.pod_spec),
         registry_digest=max(filter(None, map(registry_digest, known)), default=None),
     )
 
@@ -91,6 +97,13 @@ def registry_digest(image_id: str) -> str | None:
     Only these can be compared between nodes: an image that was loaded by hand has another name on each runtime.
     """
     return digest(image_id) if "@" in image_id else None
+
+
+def _workers(workers: Workers) -> list[Any]:
+    """The number of pods that compute with the engine, and what they run."""
+    containers = workers.pod_spec.get("containers") or []
+    fields = ("image", "command", "args", "resources")
+    return [workers.number, [[one.get(field) for field in fields] for one in containers]]
 
 
 def _arguments(flags: Iterable[GivenFlag]) -> list[str]:

@@ -9,14 +9,18 @@ from typing import Final
 from breakeven_operator.kinds import NamespacedName, Ref, Resource
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
+from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
 from breakeven_operator.workloads.deployment import DEPLOYMENT
+from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
 from breakeven_operator.workloads.other_kinds import ForeignKind
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 
-KINDS: Final[Mapping[Resource, WorkloadKind]] = {kind.resource: kind for kind in (DEPLOYMENT, STATEFUL_SET)}
-MAKERS: Final = frozenset(maker for kind in KINDS.values() for maker in kind.makers)
-"""Kinds of the objects between workloads and their pods."""
+KINDS: Final[Mapping[Resource, WorkloadKind]] = {
+    kind.resource: kind for kind in (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET, ARGO_ROLLOUT)
+}
+NAMING: Final = tuple(kind for kind in KINDS.values() if kind.pod_name)
+"""The kinds whose pods' names say what they are of."""
 POD_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.pod_labels)
 _BY_WORDS: Final = {(kind.resource.api_version, kind.resource.kind): kind for kind in KINDS.values()}
 

@@ -1,6 +1,6 @@
 """Workloads of kinds that the operator does not know: put together from their pods, looked at and never rolled.
 
-Argo Rollouts, CloneSets, Models of KubeAI and the like own their pods directly or by ReplicaSets. Their objects need not be read: pods
+CloneSets, Models of KubeAI and the like own their pods directly or by ReplicaSets. Their objects need not be read: pods
 name their owner, and a running pod shows its template.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from breakeven.serving.rolling import Strategy
-from breakeven_operator.kinds import Ref, Resource
+from breakeven_operator.kinds import REPLICASETS, Ref, Resource
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.object_facts import owner_of, owner_uid, true_since
 from breakeven_operator.workloads.presence import deletion, is_finished
@@ -38,8 +38,7 @@ class ForeignKind(WorkloadKind):
     """
 
     rolled = False
-    # Names of its pods follow the grammar of whatever made them, or none.
-    pod_name, siblings = "(.+)", "(.+)"
+    makers = (REPLICASETS,)
     without_loss = "ask for that at its own controller"
 
     def __init__(self, resource: Resource) -> None:

@@ -17,7 +17,7 @@ from breakeven.serving.command_line import (
     speculation,
 )
 from breakeven.serving.drain import Drain, drain
-from breakeven.serving.engine_start import EngineStart, engine_start
+from breakeven.serving.engine_start import EngineStart, engine_start, says_vllm
 from breakeven.serving.opt_in import OptIn, engine_container
 from breakeven.serving.script_opt_in import opt_in_of
 from breakeven_operator.ports import Manifest
@@ -82,6 +82,13 @@ class ServedEngine:
             devices=devices_of(container, spec),
             model=model_of(words),
         )
+
+    @classmethod
+    def of_workers(cls, spec: Mapping[str, Any]) -> Self | None:
+        """The engine that workers of a group start themselves; None if something else starts it in them, such as Ray."""
+        containers = [one for one in spec.get("containers") or [] if says_vllm(one)]
+        found = cls.of({"spec": {**spec, "containers": containers}}, None)
+        return found if found is not None and found.model is not None else None
 
     @property
     def name(self) -> str:

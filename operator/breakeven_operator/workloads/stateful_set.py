@@ -8,7 +8,7 @@ from typing import Any
 from breakeven.serving.rolling import Strategy, held_back, ordinal_strategy
 from breakeven_operator.kinds import STATEFULSETS
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
+from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind, with_own_claims
 
 _REVISION = "controller-revision-hash"
 # Of more digits it could be the five letters at the end of another kind's pod.
@@ -29,18 +29,8 @@ class StatefulSetKind(WorkloadKind):
     without_loss = "give the target a replica more, because a StatefulSet has no surge"
 
     def template(self, manifest: Manifest) -> Manifest:
-        """The pod template, each claim template as a volume that every pod has for itself.
-
-        The controller puts a claim of the pod's own in its place. A copy of the template gets a new, empty one, which goes
-        with the copy.
-        """
-        template = super().template(manifest)
-        claims = manifest["spec"].get("volumeClaimTemplates") or []
-        if not claims:
-            return template
-        own = {str(claim["metadata"]["name"]): _volume(claim) for claim in claims}
-        others = [one for one in template["spec"].get("volumes") or [] if one["name"] not in own]
-        return {**template, "spec": {**template["spec"], "volumes": [*others, *own.values()]}}
+        """The pod template, each claim template as a volume that every pod has for itself."""
+        return with_own_claims(super().template(manifest), manifest["spec"].get("volumeClaimTemplates") or [])
 
     def newest_revision(
         self,
@@ -85,10 +75,3 @@ def _updated(status: Mapping[str, Any]) -> int:
     ended = status.get("currentRevision") == status.get("updateRevision")
     known = (current, updated) if ended else (updated,)
     return int(next((number for number in known if number is not None), 0))
-
-
-def _volume(claim: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": claim["metadata"]["name"],
-        "ephemeral": {"volumeClaimTemplate": {"spec": claim["spec"]}},
-    }

@@ -18,7 +18,7 @@ from breakeven_operator.workloads.podstatus import container as container_status
 from breakeven_operator.workloads.presence import is_finished, is_lost
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
-from breakeven_operator.workloads.workload_kind import WorkloadKind
+from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind
 
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
 
@@ -86,6 +86,7 @@ class Workload:
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
         last_write_time: when that was, by the API server's clock; None if managedFields names nobody else.
+        workers: of each replica, beside the pod that serves. All counts are of replicas, and `pods` are those that serve.
         scaled_by: field manager of the autoscaler that last set the number of replicas; None if none has.
         owner: kind and name of a controller that owns it; None if nobody does.
         pods: those that exist; one that has ended is none, nor is one of a lost node.
@@ -121,6 +122,7 @@ class Workload:
     gpu_hint: str | None
     lost: tuple[PodState, ...] = ()
     refusal: str = ""
+    workers: Workers = ALONE
 
     @property
     def title(self) -> str:
@@ -133,7 +135,15 @@ class Workload:
         if self.engine is None:
             return None
         product = self.gpu_products[0] if len(self.gpu_products) == 1 else self.gpu_hint
-        return identify(self.engine, [pod.image_id for pod in self.serving if pod.image_id], product)
+        return identify(
+            self.engine, [pod.image_id for pod in self.serving if pod.image_id], product, self.workers
+        )
+
+    @cached_property
+    def engines(self) -> tuple[ServedEngine, ...]:
+        """The engines of a replica that take their arm from the annotation: the one that serves, and that of its workers."""
+        beside = ServedEngine.of_workers(self.workers.pod_spec) if self.workers.number else None
+        return tuple(one for one in (self.engine, beside) if one is not None)
 
     @property
     def proven_identity(self) -> Identity | None:
@@ -152,6 +162,16 @@ class Workload:
             self.observed_generation >= self.generation
             and self.updated == self.desired == self.available == self.total
         )
+
+    @property
+    def waits(self) -> str | None:
+        """The part of its user's strategy that holds a roll under way, as a clause; None if its controller goes on by itself."""
+        return self.kind.waits(self.manifest)
+
+    @property
+    def aborted(self) -> str | None:
+        """A sign that its controller has given a roll up, as a clause; None if it has not."""
+        return self.kind.aborted(self.manifest)
 
     @property
     def settled(self) -> bool:
@@ -285,11 +305,11 @@ def observe(
     meta = manifest["metadata"]
     template, makers = kind.template(manifest), tuple(around.makers)
     engine = ServedEngine.of(template, container_name)
-    newest = kind.newest_revision(manifest, makers)
-    pods, lost = _pods(kind, kind.owners(manifest, makers), newest, engine, around, now)
+    newest, owners = kind.newest_revision(manifest, makers), kind.owners(manifest, makers)
+    pods, lost = _pods(kind, owners, newest, engine, around, now)
     counts = kind.counts(manifest)
     surge, unavailable = kind.strategy(manifest, counts.desired)
-    written, writer = _last_write(meta)
+    written, writer = _last_write(meta, kind.own_writers)
     nodes = [pod.node for pod in pods if pod.node and not pod.terminating]
     products = {around.node_labels.get(node, {}).get(gpu_label, "") for node in nodes}
     owner = owner_of(manifest)
@@ -300,13 +320,13 @@ def observe(
         template=template,
         engine=engine,
         generation=int(meta.get("generation", 0)),
-        observed_generation=int((manifest.get("status") or {}).get("observedGeneration", 0)),
+        observed_generation=int((manifest.get("status") or {}).get("observedGeneration") or 0),
         **counts._asdict(),
         held=kind.held(manifest),
         max_surge=surge,
         max_unavailable=unavailable,
         value=kind.value_of(manifest),
-        value_managers=_managers_of_value(meta, kind.value_field),
+        value_managers=_managers_of_value(meta, kind.value_fields(manifest)),
         last_writer=writer,
         last_write_time=parse_time(written),
         scaled_by=_autoscaler(meta),
@@ -315,7 +335,8 @@ def observe(
         gpu_products=tuple(sorted(product for product in products if product)),
         gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
         lost=lost,
-        refusal=around.warnings.get(meta["uid"], ""),
+        refusal=next((around.warnings[uid] for uid in (meta["uid"], *owners) if uid in around.warnings), ""),
+        workers=kind.workers(manifest),
     )
 
 
@@ -346,17 +367,21 @@ def _pods(
     return tuple(states), tuple(lost)
 
 
-def _managers_of_value(meta: Mapping[str, Any], path: Iterable[str]) -> tuple[str, ...]:
-    found = []
-    for entry in meta.get("managedFields") or []:
-        fields: Any = entry.get("fieldsV1") or {}
-        for step in path:
-            fields = fields.get(step) if isinstance(fields, Mapping) else None
-            if fields is None:
-                break
-        else:
-            found.append(str(entry.get("manager", "")))
-    return tuple(found)
+def _managers_of_value(meta: Mapping[str, Any], paths: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    entries = meta.get("managedFields") or []
+    return tuple(
+        str(entry.get("manager", "")) for entry in entries if any(_names(entry, path) for path in paths)
+    )
+
+
+def _names(entry: Mapping[str, Any], path: Iterable[str]) -> bool:
+    """Whether an entry of managedFields has the field at a path."""
+    fields: Any = entry.get("fieldsV1") or {}
+    for step in path:
+        fields = fields.get(step) if isinstance(fields, Mapping) else None
+        if fields is None:
+            return False
+    return True
 
 
 def _autoscaler(meta: Mapping[str, Any]) -> str | None:
@@ -377,12 +402,12 @@ def _autoscaler(meta: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _last_write(meta: Mapping[str, Any]) -> _Write:
-    """The newest entry of another writer; a writer that only took fields away has none."""
+def _last_write(meta: Mapping[str, Any], own: Collection[str]) -> _Write:
+    """The newest entry of a writer who is neither this one nor the controller; one that only took fields away has none."""
     entries = [
         _Write(str(entry.get("time", "")), str(entry.get("manager", "")))
         for entry in meta.get("managedFields") or []
-        if not entry.get("subresource") and entry.get("manager") != FIELD_MANAGER
+        if not entry.get("subresource") and entry.get("manager") not in {FIELD_MANAGER, *own}
     ]
     return max(entries, default=_Write("", ""))
 

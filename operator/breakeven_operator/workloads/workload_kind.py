@@ -33,6 +33,21 @@ class PodCounts(NamedTuple):
     available: int
 
 
+class Workers(NamedTuple):
+    """Pods that belong to one replica beside the pod that serves, and start and end with that one.
+
+    Attributes:
+        number: of each replica. pod_spec: theirs.
+    """
+
+    number: int
+    pod_spec: Manifest
+
+
+ALONE = Workers(0, {})
+"""Of a replica that is one pod."""
+
+
 class WorkloadKind(ABC):
     """A kind of the API whose objects own vLLM's pods.
 
@@ -41,55 +56,87 @@ class WorkloadKind(ABC):
         rolled: whether the operator rolls it; it looks at every kind.
         makers: kinds of the objects between a workload and its pods; none if it makes them itself.
         pod_labels: labels of pods that tell their revision.
-        pod_name: regular expression of its pods' names, whose groups joined are the workload's name.
-        siblings: regular expression of its pods' names, whose group is what the pods of one template have in common.
+        pod_name: regular expression of its pods' names, whose groups joined are the workload's name; empty if its makers are
+            of a kind that names pods.
+        siblings: regular expression of its pods' names, whose group is what the pods of one template have in common; empty
+            in the same case.
         keeps_names: whether the pod that replaces another one has the name of that one.
-        refusals_in_events: whether its status does not say that the API server refuses a pod, and its events do.
+        refusals_in_events: whether its status does not say that the API server refuses a pod, and its events, or those of
+            its makers, do.
+        own_writers: field managers of its controller, which writes it outside of its status too.
         without_loss: how it is rolled with all of its replicas serving, as a clause.
+        may_borrow: whether its pod template may stand in another object.
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
+        beside_at: where further templates may stand whose pods need the same annotation.
     """
 
     resource: Resource
     rolled: ClassVar[bool] = True
     makers: ClassVar[tuple[Resource, ...]] = ()
     pod_labels: ClassVar[tuple[str, ...]] = ()
-    pod_name: ClassVar[str]
-    siblings: ClassVar[str]
+    pod_name: ClassVar[str] = ""
+    siblings: ClassVar[str] = ""
     keeps_names: ClassVar[bool] = False
     refusals_in_events: ClassVar[bool] = False
+    own_writers: ClassVar[frozenset[str]] = frozenset()
     without_loss: ClassVar[str]
+    may_borrow: ClassVar[bool] = False
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
+    beside_at: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     def template(self, manifest: Manifest) -> Manifest:
-        """The pod template."""
+        """The pod template of the engine."""
         found: Manifest = reduce(lambda part, name: part[name], self.template_at, manifest)
         return found
 
-    def change(self, value: str | None) -> dict[str, Any]:
-        """The part of a server-side apply that sets the annotation; None gives the key up, which undoes a first write."""
-        return _nested((*self._annotations_at, ANNOTATION), value) if value is not None else {}
+    def change(self, manifest: Manifest, value: str | None) -> dict[str, Any]:
+        """The part of a server-side apply that sets the annotation; None gives the key up, which undoes a first write.
+
+        Args:
+            manifest: the workload, which shows the templates that there are.
+            value: of the annotation.
+        """
+        if value is None:
+            return {}
+        return _nested({(*path, ANNOTATION): value for path in self._annotations_at(manifest)})
 
     def value_of(self, manifest: Manifest) -> str | None:
-        """The arm's annotation; None if absent."""
-        annotations = reduce(lambda part, name: part.get(name) or {}, self._annotations_at, manifest)
-        value: str | None = annotations.get(ANNOTATION)
-        return value
+        """The arm's annotation; None if absent, or if it is not the same in all templates."""
+        values = {_at(manifest, path).get(ANNOTATION) for path in self._annotations_at(manifest)}
+        return values.pop() if len(values) == 1 else None
 
-    @property
-    def value_field(self) -> tuple[str, ...]:
-        """The annotation's place in `fieldsV1` of managedFields."""
-        return tuple(f"f:{name}" for name in (*self._annotations_at, ANNOTATION))
+    def value_fields(self, manifest: Manifest) -> tuple[tuple[str, ...], ...]:
+        """The annotation's places in `fieldsV1` of managedFields."""
+        return tuple(
+            tuple(f"f:{name}" for name in (*path, ANNOTATION)) for path in self._annotations_at(manifest)
+        )
 
-    @property
-    def written_fields(self) -> Mapping[str, Any]:
+    def written_fields(self, manifest: Manifest) -> Mapping[str, Any]:
         """The fields whose writers are asked about: the annotation, and the number of replicas."""
-        fields = _nested(self.value_field, {})
-        fields.setdefault("f:spec", {})["f:replicas"] = {}
-        return fields
+        return _nested({path: {} for path in (*self.value_fields(manifest), ("f:spec", "f:replicas"))})
 
-    @property
-    def _annotations_at(self) -> tuple[str, ...]:
-        return (*self.template_at, "metadata", "annotations")
+    def _annotations_at(self, manifest: Manifest) -> list[tuple[str, ...]]:
+        there = (self.template_at, *(path for path in self.beside_at if _at(manifest, path)))
+        return [(*path, "metadata", "annotations") for path in there]
+
+    def workers(self, manifest: Manifest) -> Workers:  # noqa: ARG002 - a replica is a pod
+        """The pods of a replica beside the one that serves."""
+        return ALONE
+
+    def check(self, manifest: Manifest) -> None:
+        """Read everything of an object that is read later; a CRD admits texts where its controller wants numbers.
+
+        Raises:
+            ArithmeticError, AttributeError, LookupError, TypeError, ValueError: a part is not what it should be.
+        """
+        counts = self.counts(manifest)
+        int((manifest.get("status") or {}).get("observedGeneration") or 0)
+        self.strategy(manifest, counts.desired)
+        self.value_of(manifest)
+        if self.borrows(manifest) is None:
+            self.template(manifest)
+        for fact in (self.held, self.waits, self.aborted, self.workers, self.waits_for_ready):
+            fact(manifest)
 
     def owners(self, manifest: Manifest, makers: Iterable[Manifest]) -> frozenset[str]:
         """Uids of what owns its pods: itself, and its makers.
@@ -122,6 +169,18 @@ class WorkloadKind(ABC):
             "has spec.paused set: kubectl rollout resume it first" if manifest["spec"].get("paused") else None
         )
 
+    def waits(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - its controller goes on by itself
+        """The part of its user's strategy that holds a roll under way, as a clause; None if it goes on by itself."""
+        return None
+
+    def aborted(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - its controller aborts nothing
+        """A sign that its controller has given a roll up, as a clause; None if it has not."""
+        return None
+
+    def borrows(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - it has a template
+        """Kind and name of the object that has its pod template; None if it has the template itself."""
+        return None
+
     def waits_for_ready(self, manifest: Manifest) -> bool:
         """Whether a pod that is not Ready keeps its controller from replacing any pod, that one too."""
         return bool(manifest["spec"].get("podManagementPolicy") == "OrderedReady")
@@ -141,8 +200,33 @@ class WorkloadKind(ABC):
         return refused_pod(said)
 
 
-def _nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    found = value
-    for name in reversed(path):
-        found = {name: found}
-    return dict(found)
+def with_own_claims(template: Manifest, claims: Iterable[Mapping[str, Any]]) -> Manifest:
+    """A pod template with each claim template as a volume that every pod has for itself.
+
+    The controller puts a claim of the pod's own in its place. A copy of the template gets a new, empty one, which goes
+    with the copy.
+    """
+    own = {str(claim["metadata"]["name"]): _volume(claim) for claim in claims}
+    if not own:
+        return template
+    others = [one for one in template["spec"].get("volumes") or [] if one["name"] not in own]
+    return {**template, "spec": {**template["spec"], "volumes": [*others, *own.values()]}}
+
+
+def _volume(claim: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": claim["metadata"]["name"],
+        "ephemeral": {"volumeClaimTemplate": {"spec": claim["spec"]}},
+    }
+
+
+def _at(manifest: Manifest, path: Iterable[str]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = reduce(lambda part, name: part.get(name) or {}, path, manifest)
+    return found
+
+
+def _nested(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (*outer, last), value in leaves.items():
+        reduce(lambda part, name: part.setdefault(name, {}), outer, found)[last] = value
+    return found

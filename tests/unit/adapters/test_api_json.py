@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import Any
 
 import pytest
 
 from breakeven_operator.adapters.api_json import MOST_WORDS, problem_of, read_event, read_object, read_page
 from breakeven_operator.adapters.unreadable import UnreadableObjects
-from breakeven_operator.kinds import DEPLOYMENTS, PODS, RUNS, SERVICES
+from breakeven_operator.kinds import ARGO_ROLLOUTS, DEPLOYMENTS, LEADER_WORKER_SETS, PODS, RUNS, SERVICES
 from breakeven_operator.ports import EventKind, WatchEvent
 from fakes.manual_clock import FakeClock
 
@@ -147,3 +148,59 @@ def test_each_version_is_said_once_and_a_flood_is_only_counted(caplog):
         clock.advance(61.0)
         come("2", "1")
         assert len(caplog.records) == 21
+
+
+def test_a_bookmark_of_a_kind_from_a_crd_has_metadata_alone_and_still_ends_the_first_list():
+    """The API server fills in an empty spec for its own kinds, and nothing for those of CRDs."""
+    meta = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+    line = json.dumps({"type": "BOOKMARK", "object": {"metadata": meta}}).encode()
+    event = read_event(line, LEADER_WORKER_SETS)
+    assert (event.kind, problem_of(event.manifest)) == (EventKind.SYNCED, None)
+
+
+GROUPS: dict[str, Any] = {"leaderWorkerTemplate": {"workerTemplate": {"spec": {"containers": []}}}}
+STEPS: dict[str, Any] = {"template": {"spec": {"containers": []}}}
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec", "status"),
+    [
+        (LEADER_WORKER_SETS, {**GROUPS, "replicas": "two"}, {}),
+        (LEADER_WORKER_SETS, {"leaderWorkerTemplate": {**GROUPS["leaderWorkerTemplate"], "size": "x"}}, {}),
+        (
+            LEADER_WORKER_SETS,
+            {**GROUPS, "rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": "a%"}}},
+            {},
+        ),
+        (
+            LEADER_WORKER_SETS,
+            {**GROUPS, "rolloutStrategy": {"rollingUpdateConfiguration": {"partition": "x"}}},
+            {},
+        ),
+        (LEADER_WORKER_SETS, {**GROUPS, "rolloutStrategy": "all"}, {}),
+        (LEADER_WORKER_SETS, GROUPS, {"readyReplicas": "all"}),
+        (ARGO_ROLLOUTS, {**STEPS, "strategy": {"canary": {"maxSurge": "many" * 1000}}}, {}),
+        (ARGO_ROLLOUTS, {**STEPS, "strategy": {"canary": {"maxUnavailable": "1" * 5000}}}, {}),
+        # Neither a template nor a word where it stands.
+        (ARGO_ROLLOUTS, {}, {}),
+        (ARGO_ROLLOUTS, {"workloadRef": "a text"}, {}),
+        (ARGO_ROLLOUTS, STEPS, {"observedGeneration": "5b7d9c6f4"}),
+        (ARGO_ROLLOUTS, STEPS, {"canary": {"currentStepAnalysisRunStatus": "Running"}}),
+    ],
+)
+def test_a_target_that_its_crd_admits_and_its_controller_would_not_is_its_own_problem(resource, spec, status):
+    """Anybody in a namespace may make one; read in the middle of a cycle it would hold up every service."""
+
+    def problem(spec, status):
+        body = {
+            "metadata": {"name": "odd", "namespace": "tenant", "uid": "u2"},
+            "spec": spec,
+            "status": status,
+        }
+        return problem_of(read_object(json.dumps(body).encode(), resource))
+
+    good = GROUPS if resource == LEADER_WORKER_SETS else STEPS
+    assert problem(good, {}) is None
+    said = problem(spec, status)
+    assert said is not None
+    assert len(said) < 400

@@ -11,7 +11,17 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.kinds import DEPLOYMENTS, NODES, PODS, RUNS, SERVICES, NamespacedName, Ref
+from breakeven_operator.kinds import (
+    DEPLOYMENTS,
+    LEADER_SETS,
+    LEADER_WORKER_SETS,
+    NODES,
+    PODS,
+    RUNS,
+    SERVICES,
+    NamespacedName,
+    Ref,
+)
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
 from fakes.virtual_time import in_virtual_time
@@ -317,3 +327,19 @@ async def test_watched_and_listed_objects_are_the_same():
                 assert by_name(await objects.read(resource, wanted)) == by_name(
                     await listed.read(resource, wanted)
                 )
+
+
+@in_virtual_time
+async def test_what_makes_a_target_s_pods_is_kept_too_and_fetched_when_the_target_joins():
+    server = WatchedServer()
+    server.put("chat", namespace="a", owner=("LeaderWorkerSet", "chat"))
+    server.put("other", namespace="a", owner=("LeaderWorkerSet", "other"))
+    server.put("same-words", namespace="a", owner=("Database", "chat"))
+    server.put("chat-0", namespace="a", owner=("Pod", "chat-0"))
+    none = Interest(frozenset("a"), frozenset())
+    one = Interest(frozenset("a"), frozenset({Ref(LEADER_WORKER_SETS, "a", "chat")}))
+    elsewhere = Interest(frozenset("ab"), frozenset({Ref(LEADER_WORKER_SETS, "b", "chat")}))
+    async with watching(server) as objects:
+        assert await names(objects, LEADER_SETS, none) == []
+        assert await names(objects, LEADER_SETS, one) == ["chat"]
+        assert await names(objects, LEADER_SETS, elsewhere) == []

@@ -125,17 +125,11 @@ def test_the_pod_template_is_found_and_its_lines_are_named_in_the_files_own_term
     assert (engines, refusal) == (expected, "")
 
 
-LEADER = "spec.leaderWorkerTemplate.leaderTemplate"
 WORKER = "spec.leaderWorkerTemplate.workerTemplate"
 UNMANAGED = {
-    "Rollout": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "DaemonSet": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "FleetOfOurs": (f"spec: {{template: {{spec: {SPEC}}}}}", {"spec.template.spec.containers[vllm]": "spec.template.metadata.annotations"}),
     "Pod": (f"spec: {SPEC}", {"spec.containers[vllm]": "metadata.annotations"}),
-    "LeaderWorkerSet": (
-        f"spec: {{leaderWorkerTemplate: {{leaderTemplate: {{spec: {SPEC}}}, workerTemplate: {{spec: {SPEC}}}}}}}",
-        {f"{LEADER}.spec.containers[vllm]": f"{LEADER}.metadata.annotations", f"{WORKER}.spec.containers[vllm]": f"{WORKER}.metadata.annotations"},
-    ),
     "DisaggregatedSet": (
         f"spec: {{roles: [{{name: decode, spec: {{leaderWorkerTemplate: {{workerTemplate: {{spec: {SPEC}}}}}}}}}]}}",
         {f"spec.roles[decode].{WORKER}.spec.containers[vllm]": f"spec.roles[decode].{WORKER}.metadata.annotations"},
@@ -155,7 +149,7 @@ def test_another_kind_gets_its_lines_and_is_refused_by_name_after_them(kind, tmp
     found, refusal = linted(f"kind: {kind}\nmetadata: {{name: chat}}\n{spec}", tmp_path)
     assert f"{kind}/chat" in refusal
     assert refusal.endswith(
-        "expected an apps/v1 Deployment or StatefulSet (other kinds that own their pods are not managed)"
+        "expected a Deployment, StatefulSet, LeaderWorkerSet or Rollout (other kinds that own their pods are not managed)"
     )
     for one, (path, reached) in zip(found["deployments"], expected.items(), strict=True):
         assert [change["path"] for change in one["opt_in"]["add"]] == [f"{path}.env", f"{path}.args"]
@@ -244,7 +238,7 @@ def test_a_preset_of_kserve_opts_in_by_the_variable_that_it_evaluates(template, 
         shell_script(" ".join(command.words[1:]), {}).commands[0].words[-1]
         == '--speculative-config={"method": "ngram"}'
     )
-    assert "LLMInferenceService/chat; expected an apps/v1 Deployment" in refusal
+    assert "LLMInferenceService/chat; expected a Deployment, StatefulSet, " in refusal
     spec = {"model": {"uri": "hf://m"}, "template": {"containers": [{"name": "main", "env": entries}]}}
     mended = {"kind": "LLMInferenceService", "metadata": {"name": "chat"}, "spec": spec}
     assert linted(json.dumps(mended), tmp_path)[0]["deployments"][0]["opt_in"]["ok"]
@@ -301,7 +295,10 @@ def test_a_file_of_objects_that_run_nothing_is_refused_by_their_names(tmp_path):
     _, refusal = linted(
         "kind: Service\nmetadata: {name: a}\n---\nkind: Secret\nmetadata: {name: b}", tmp_path
     )
-    assert "no Deployment or StatefulSet in it, only Service/a, Secret/b; expected one of apps/v1" in refusal
+    assert (
+        "no Deployment, StatefulSet, LeaderWorkerSet or Rollout in it, only Service/a, Secret/b; expected one that runs vLLM"
+        in refusal
+    )
 
 
 def test_a_named_container_is_linted_where_it_is_and_the_rest_passed_over(tmp_path):
@@ -588,3 +585,54 @@ def test_a_file_of_flags_is_read_where_the_manifest_has_it(volume, mount, path, 
     assert found["drain"]["shutdown_timeout_s"] == (60 if seen else 0)
     assert any("disable-log-stats" in line for line in found["warnings"]) == seen
     assert any("is not seen here" in note for note in found["notes"]) != seen
+
+
+def of_groups(tmp_path, text="", version="leaderworkerset.x-k8s.io/v1", groups=""):
+    document = (
+        f"apiVersion: {version}\nkind: LeaderWorkerSet\nmetadata: {{name: chat}}\n"
+        f"spec: {{{text}leaderWorkerTemplate: {{{groups}leaderTemplate: {{spec: {SPEC}}}, workerTemplate: {{spec: {SPEC}}}}}}}"
+    )
+    found, refusal = linted(document, tmp_path)
+    return found["deployments"], refusal
+
+
+def test_groups_are_rolled_and_every_template_that_starts_vllm_gets_its_lines(tmp_path):
+    found, refusal = of_groups(tmp_path)
+    assert refusal == ""
+    paths = [[change["path"] for change in one["opt_in"]["add"]] for one in found]
+    inside = [
+        f"spec.leaderWorkerTemplate.{name}.spec.containers[vllm]"
+        for name in ("leaderTemplate", "workerTemplate")
+    ]
+    assert paths == [[f"{path}.env", f"{path}.args"] for path in inside]
+    assert not any("does not manage" in line for one in found for line in one["warnings"])
+    _, refusal = of_groups(tmp_path, version="example.org/v1")
+    assert "LeaderWorkerSet/chat" in refusal
+
+
+def test_a_partition_of_groups_and_a_volume_that_a_surge_cannot_mount_are_named(tmp_path):
+    rolling = "rolloutStrategy: {rollingUpdateConfiguration: {partition: 2, maxSurge: 1}}, "
+    found, _ = of_groups(tmp_path, rolling, groups="volumeClaimTemplates: [{metadata: {name: cache}}], ")
+    assert any("LeaderWorkerSet/chat has partition 2" in line for line in found[0]["warnings"])
+    assert any("volumeClaimTemplate cache" in line for line in found[0]["notes"])
+    spec = SPEC.rstrip("}") + ", volumes: [{name: a, persistentVolumeClaim: {claimName: models}}]}"
+    document = f"kind: LeaderWorkerSet\nmetadata: {{name: chat}}\nspec: {{{rolling}leaderWorkerTemplate: {{workerTemplate: {{spec: {spec}}}}}}}"
+    (one,) = linted(document, tmp_path)[0]["deployments"]
+    assert any("under spec.rolloutStrategy.rollingUpdateConfiguration" in line for line in one["notes"])
+
+
+def test_a_rollout_is_one_that_the_operator_rolls_and_its_canary_says_what_a_roll_adds(tmp_path):
+    spec = SPEC.rstrip("}") + ", volumes: [{name: a, persistentVolumeClaim: {claimName: models}}]}"
+    for strategy, adds in (
+        ("canary: {maxSurge: 1}", True),
+        ("canary: {maxSurge: 0, maxUnavailable: 1}", False),
+        ("blueGreen: {}", True),
+    ):
+        document = (
+            "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: chat}\n"
+            f"spec: {{replicas: 2, strategy: {{{strategy}}}, template: {{spec: {spec}}}}}"
+        )
+        found, refusal = linted(document, tmp_path)
+        assert refusal == ""
+        (one,) = found["deployments"]
+        assert any("under spec.strategy.canary" in line for line in one["notes"]) is adds

@@ -30,6 +30,8 @@ def files_with(pattern: str) -> set[str]:
     [
         ("Deployment|DEPLOYMENT", "workloads/deployment.py"),
         ("StatefulSet|STATEFUL_?SET", "workloads/stateful_set.py"),
+        ("LeaderWorkerSet|LEADER_", "workloads/leader_worker_set.py"),
+        ("Argo R|Argo's|ARGO_|argoproj", "workloads/argo_rollout.py"),
     ],
 )
 def test_files_that_name_a_kind(words, file):
@@ -38,7 +40,10 @@ def test_files_that_name_a_kind(words, file):
 
 def test_files_that_import_a_kind():
     assert (
-        files_with(r"from breakeven_operator\.workloads\.(deployment|stateful_set) import") <= KNOWS_THE_KIND
+        files_with(
+            r"from breakeven_operator\.workloads\.(deployment|stateful_set|leader_worker_set|argo_rollout) import"
+        )
+        <= KNOWS_THE_KIND
     )
 
 

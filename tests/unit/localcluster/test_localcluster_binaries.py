@@ -14,7 +14,7 @@ import pytest
 from localcluster import binaries, cache, toolchain
 from localcluster.binaries import ensure, same_minor
 from localcluster.building import complaint, go_build
-from localcluster.catalog import BUNDLES, PROGRAMS
+from localcluster.catalog import BUNDLES, EVERYDAY, PROGRAMS
 from localcluster.failure import LocalClusterError
 from localcluster.progress import duration
 
@@ -71,7 +71,7 @@ def test_two_bundles_are_built_side_by_side_and_each_in_its_order(world, monkeyp
 
     monkeypatch.setattr(binaries, "build", build)
     ensure(environment=env, tell=quiet)
-    assert len(order) == len(PROGRAMS)
+    assert len(order) == len(EVERYDAY)
     for bundle in BUNDLES:
         assert [name for folder, name in order if folder == bundle.folder] == [
             p.name for p in bundle.programs
@@ -283,7 +283,7 @@ def test_durations_read_well():
 
 
 def test_programs_are_found_and_built_by_a_python_without_packages(tmp_path):
-    for name in PROGRAMS:
+    for name in EVERYDAY:
         program(tmp_path / name)
     # Without site-packages, as `make demo` does while these are being installed.
     done = subprocess.run(

@@ -19,7 +19,7 @@ from breakeven_operator.reconcile.fleet_query import (
     sums_query,
 )
 from breakeven_operator.reconcile.latency_metrics import latency_query
-from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.known import NAMING
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')
 
@@ -78,7 +78,7 @@ def test_one_query_holds_every_statistic_and_only_whole_seconds():
     query = fleet_query(["b", "a"], [], 300, 120)
     named = re.findall(r'"stat","(\w+)","",""', query)
     # One more for each kind puts the siblings' label on.
-    assert len(named) == len(set(named)) == query.count("label_replace(") - len(KINDS) == 25
+    assert len(named) == len(set(named)) == query.count("label_replace(") - len(NAMING) == 25
     assert 'namespace=~"a|b"' in query
     assert "[300s]" in query
     assert query.isascii()

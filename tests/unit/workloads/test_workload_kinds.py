@@ -11,22 +11,17 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, siblings_of, with_siblings, workload_of
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
-from breakeven_operator.workloads.deployment import DEPLOYMENT, DeploymentKind
+from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.known import KINDS, kind_of, target_of
+from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
+from breakeven_operator.workloads.workload_kind import WorkloadKind
 from fakes.fleet_world import SERVICE
 from fakes.held_series import SeriesStore
 from fakes.promql_evaluation import evaluate
 
-
-class Deeper(DeploymentKind):
-    """A kind whose template stands where LeaderWorkerSets have theirs."""
-
-    template_at = ("spec", "leaderWorkerTemplate", "workerTemplate")
-
-
 KINDS_AND_PATHS = [
     (DEPLOYMENT, ["spec", "template", "metadata", "annotations"]),
-    (Deeper(), ["spec", "leaderWorkerTemplate", "workerTemplate", "metadata", "annotations"]),
+    (LEADER_WORKER_SET, ["spec", "leaderWorkerTemplate", "workerTemplate", "metadata", "annotations"]),
 ]
 
 
@@ -35,19 +30,19 @@ def nested(path: list[str], value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "path"), KINDS_AND_PATHS)
-def test_the_annotation_is_written_where_it_is_read(kind: DeploymentKind, path: list[str]) -> None:
-    change = kind.change("null")
+def test_the_annotation_is_written_where_it_is_read(kind: WorkloadKind, path: list[str]) -> None:
+    change = kind.change({}, "null")
     assert change == nested(path, {ANNOTATION: "null"})
     assert kind.value_of(change) == "null"
-    assert kind.template(change) == {"metadata": {"annotations": {ANNOTATION: "null"}}}
 
 
 @pytest.mark.parametrize(("kind", "path"), KINDS_AND_PATHS)
-def test_its_writers_are_looked_up_at_the_same_place(kind: DeploymentKind, path: list[str]) -> None:
-    assert kind.value_field == tuple(f"f:{name}" for name in [*path, ANNOTATION])
-    kept = kind.written_fields
+def test_its_writers_are_looked_up_at_the_same_place(kind: WorkloadKind, path: list[str]) -> None:
+    field = [f"f:{name}" for name in [*path, ANNOTATION]]
+    assert kind.value_fields({}) == (tuple(field),)
+    kept = kind.written_fields({})
     assert kept["f:spec"].pop("f:replicas") == {}
-    assert kept == nested(list(kind.value_field), {})
+    assert kept == nested(field, {})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +53,7 @@ def test_an_absent_annotation_has_no_value(manifest: dict[str, Any]) -> None:
 
 
 def test_giving_the_key_up_names_no_field() -> None:
-    assert DEPLOYMENT.change(None) == {}
+    assert DEPLOYMENT.change({}, None) == {}
 
 
 def test_the_word_of_the_crd_leads_to_the_kind() -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _MOST_CHARACTERS = 4 << 20
 _MOST_NAMED = 12
-_EXPECTED = "an apps/v1 Deployment or StatefulSet (other kinds that own their pods are not managed)"
 
 
 @click.command("lint", short_help="Lines a manifest needs for opt-in and draining.")
@@ -42,8 +41,8 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     over by name.
 
     A script in `command` or `args` is read and never run. The file of `--config` and a mounted script are read if their
-    ConfigMap is in the same file. The operator rolls Deployments and StatefulSets: for a file without one the lines are
-    printed, and then the file is refused.
+    ConfigMap is in the same file. The operator rolls Deployments, StatefulSets, LeaderWorkerSets and Argo Rollouts: for a
+    file without one the lines are printed, and then the file is refused.
 
     \b
     Example:
@@ -69,11 +68,7 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
             click.echo(f"- {reason}")
     if not any(one.template.managed for one in found):
         titles = dict.fromkeys([one.template.title for one in found] + [one.title for one in passed])
-        raise InputError(
-            str(manifest),
-            _named([*titles]),
-            _EXPECTED,
-        )
+        raise InputError(str(manifest), _named([*titles]), _expected())
     if check and not all(finding.ok for finding in findings):
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
 
@@ -106,27 +101,30 @@ def _examined(manifest: Path, container: str | None) -> tuple[list[Examination],
 
 def _nothing(manifest: Path, passed: list[PassedOver]) -> InputError:
     """The refusal of a file without an engine: everything in it by name, with the reason."""
-    if not passed:
-        return InputError(str(manifest), "no Deployment or StatefulSet in it", "at least one of apps/v1")
-    from breakeven.serving.rolling import STRATEGIES
+    from breakeven.serving.rolling import ROLLED, rolled_kinds
 
+    none = f"no {rolled_kinds('or')} in it"
+    if not passed:
+        return InputError(str(manifest), none, "at least one")
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
     titles = [one.title for one in passed]
-    managed = all(title.partition("/")[0] in STRATEGIES for title in titles)
+    managed = all(title.partition("/")[0] in ROLLED for title in titles)
     if (reasons and managed) or len(reasons) == len(titles) == 1:
         return InputError(str(manifest), _named(reasons), "a container that runs vLLM (or --container NAME)")
     if not reasons:
         return InputError(
             str(manifest),
-            f"no Deployment or StatefulSet in it, only {_named(titles)}",
-            "one of apps/v1 that runs vLLM",
+            f"{none}, only {_named(titles)}",
+            "one that runs vLLM",
         )
     others = [f"{one.title} ({one.why})" if one.why else one.title for one in passed]
-    return InputError(
-        str(manifest),
-        _named(others),
-        _EXPECTED,
-    )
+    return InputError(str(manifest), _named(others), _expected())
+
+
+def _expected() -> str:
+    from breakeven.serving.rolling import rolled_kinds
+
+    return f"a {rolled_kinds('or')} (other kinds that own their pods are not managed)"
 
 
 def _named(items: list[str]) -> str:

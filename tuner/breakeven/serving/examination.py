@@ -29,7 +29,7 @@ from breakeven.serving.pod_templates import (
     Neighbours,
     is_helm_template,
 )
-from breakeven.serving.rolling import STRATEGIES, held_back
+from breakeven.serving.rolling import ROLLED, rolled_kinds
 from breakeven.serving.script_opt_in import opt_in_of
 from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
 from breakeven.serving.template import PassedOver, PodTemplate
@@ -199,20 +199,22 @@ def _warnings(template: PodTemplate, container: Mapping[str, Any], start: Engine
     yield from _ignored_files(container, named)
     yield from _flags_with_spaces(container, named, start)
     yield from _scraped(template, start)
-    if not image and not _is_preset(template, container) and template.kind in STRATEGIES:
+    if not image and not _is_preset(template, container) and template.kind in ROLLED:
         yield f"{template.title}: no image: {PATCH}, because the rest of it is not seen here"
-    if (held := held_back(template.rolling)) is not None:
+    rolled = ROLLED.get(template.kind)
+    if rolled is not None and (held := rolled.held(template.rolling)) is not None:
         yield f"{template.title} {held}"
     if not template.managed:
         yield (
-            f"{template.title}: the operator rolls apps/v1 Deployments and StatefulSets and does not manage this kind; the annotation would go "
+            f"{template.title}: the operator rolls {rolled_kinds('and', 's')} and does not manage this kind; the annotation would go "
             f"to {template.annotations_path or 'no place that reaches its pods'}"
         )
 
 
 def _copied(template: PodTemplate) -> Iterator[str]:
     """The volumes that a calibration's pod cannot share with the pods that it is a copy of."""
-    claims = template.rolling.get("volumeClaimTemplates") or []
+    spec = template.rolling
+    claims = (spec.get("leaderWorkerTemplate") or spec).get("volumeClaimTemplates") or []
     names = ", ".join(str((claim.get("metadata") or {}).get("name", "?")) for claim in claims[:8])
     if names:
         yield (
@@ -282,21 +284,22 @@ def _volumes(
 ) -> tuple[Sequence[str], Sequence[str]]:
     """The claims that a pod which a roll adds would wait for in vain; where they are not known, the claims to look at."""
     spec, pod_spec = template.rolling, template.pod_spec
-    if not template.managed or template.kind not in STRATEGIES:
+    if not template.managed or template.kind not in ROLLED:
         return (), ()
+    kind = ROLLED[template.kind]
     try:
         desired = int(spec.get("replicas", 1))
     except (ValueError, OverflowError):
         raise InputError(
             f"{template.where}: spec.replicas", str(spec["replicas"]), "a number of pods"
         ) from None
-    field = "updateStrategy" if "updateStrategy" in spec else "strategy"
+    outer, inner = kind.rolls_at
     try:
-        surge = STRATEGIES[template.kind](spec, desired).max_surge
+        surge = kind.strategy(spec, desired).max_surge
     except (ValueError, OverflowError):
         raise InputError(
-            f"{template.where}: spec.{field}.rollingUpdate",
-            str(spec[field]["rollingUpdate"]),
+            f"{template.where}: spec.{outer}.{inner}",
+            str(spec[outer][inner]),
             "numbers of pods or percentages",
         ) from None
     if surge == 0:
@@ -306,11 +309,12 @@ def _volumes(
     alone = unshareable(pod_spec, known_claims)
     unknown = sorted(mounted_claims(pod_spec) - {claim["metadata"]["name"] for claim in known_claims})
     pods = f"{surge} pod{'s' if surge > 1 else ''}"
+    without_surge = f"{WITHOUT_SURGE} under spec.{outer}.{inner}"
     return (
-        [f"a roll adds {pods}: {alone}; or write {WITHOUT_SURGE}"] if alone else [],
+        [f"a roll adds {pods}: {alone}; or write {without_surge}"] if alone else [],
         [
             f"the pod mounts PersistentVolumeClaim {claim}, which is not in this file: if its accessModes are ReadWriteOnce, a "
-            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there, or {WITHOUT_SURGE} here"
+            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there, or {without_surge} here"
             for claim in unknown
         ],
     )

@@ -29,11 +29,19 @@ POD_SPEC: dict[str, Any] = {
 """The types of a pod spec's parts that are read."""
 ROLLING: dict[str, Any] = {
     "replicas": (int, float),
-    "strategy": {"type": str, "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)}},
+    "strategy": {
+        "type": str,
+        "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+        "canary": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+    },
     "updateStrategy": {"type": str, "rollingUpdate": {"partition": int, "maxUnavailable": (int, str)}},
+    "rolloutStrategy": {
+        "rollingUpdateConfiguration": {"partition": int, "maxSurge": (int, str), "maxUnavailable": (int, str)}
+    },
     "volumeClaimTemplates": [{"metadata": {"name": str}}],
+    "leaderWorkerTemplate": {"volumeClaimTemplates": [{"metadata": {"name": str}}]},
 }
-"""The types of what the spec of a Deployment or a StatefulSet says about rolls."""
+"""The types of what the spec of a kind that is rolled says about rolls."""
 _CLAIM = {"metadata": {"name": str, "namespace": str}, "spec": {"accessModes": _WORDS}}
 
 

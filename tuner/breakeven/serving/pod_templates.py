@@ -15,7 +15,7 @@ from breakeven.errors import InputError
 from breakeven.serving.chart_values import CHARTS
 from breakeven.serving.manifest import CONTAINER, POD_SPEC, ROLLING, checked, checked_claim
 from breakeven.serving.opt_in import Places
-from breakeven.serving.rolling import STRATEGIES
+from breakeven.serving.rolling import ROLLED
 from breakeven.serving.template import MOST_OBJECTS, PassedOver, Path, PodTemplate, at
 
 _UNKNOWN = "not read: a kind that is not known; lint the object that its controller makes"
@@ -238,7 +238,10 @@ def _template(
     if not spec.get("containers"):
         return None
     # Another group's kind of that name is another kind; a part of a manifest may leave its group out.
-    managed = kind in STRATEGIES and str(item.get("apiVersion") or "apps/v1").startswith("apps/")
+    rolled = ROLLED.get(kind)
+    managed = rolled is not None and str(item.get("apiVersion") or f"{rolled.group}/").startswith(
+        f"{rolled.group}/"
+    )
     own = kind in {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout"}
     return PodTemplate(
         kind, name, where, annotations, ".".join(annotations_path), spec,

@@ -1,4 +1,4 @@
-"""Rolls of Deployments and StatefulSets: the number of pods beside and instead of the old ones."""
+"""Rolls of the kinds that the operator rolls: the number of pods beside and instead of the old ones."""
 
 from __future__ import annotations
 
@@ -42,11 +42,16 @@ def ordinal_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     return Strategy(0, max(1, unavailable))
 
 
-STRATEGIES: Final[Mapping[str, Callable[[Mapping[str, Any], int], Strategy]]] = {
-    "Deployment": strategy,
-    "StatefulSet": ordinal_strategy,
-}
-"""The kinds of the group apps that the operator rolls, with the strategy that a spec of each states."""
+def group_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of a LeaderWorkerSet's spec, in groups: one at a time unless it says otherwise, and no surge above its size.
+
+    Raises:
+        ValueError: a number of groups is invalid.
+    """
+    rolling = _of_groups(spec)
+    surge = min(desired, _pods_of(rolling.get("maxSurge", 0), desired, round_up=True))
+    unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
+    return Strategy(surge, unavailable or int(surge == 0))
 
 
 def held_back(spec: Mapping[str, Any]) -> str | None:
@@ -66,9 +71,83 @@ def held_back(spec: Mapping[str, Any]) -> str | None:
     return None
 
 
+def groups_held_back(spec: Mapping[str, Any]) -> str | None:
+    """The same of a LeaderWorkerSet and its groups."""
+    partition = int(_of_groups(spec).get("partition") or 0)
+    if partition > 0:
+        return (
+            f"has partition {partition}, below which groups stay on the template before: set "
+            "spec.rolloutStrategy.rollingUpdateConfiguration.partition to 0"
+        )
+    return None
+
+
+def _of_groups(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (spec.get("rolloutStrategy") or {}).get("rollingUpdateConfiguration") or {}
+    return found
+
+
 def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
     text = str(value)
     if not text.endswith("%"):
         return int(text)
     share = int(text.removesuffix("%")) * desired / 100
     return math.ceil(share) if round_up else math.floor(share)
+
+
+def stepwise_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of an Argo Rollout's spec. Behind a switch of traffic all new pods stand beside the old ones.
+
+    Raises:
+        ValueError: a number of pods is invalid.
+    """
+    found = spec.get("strategy") or {}
+    canary = found.get("canary") or {}
+    if found.get("blueGreen") is not None or canary.get("trafficRouting"):
+        return Strategy(desired, 0)
+    return strategy({"strategy": {"rollingUpdate": canary}}, desired)
+
+
+def _never_held(_spec: Mapping[str, Any]) -> str | None:
+    return None
+
+
+class RolledKind(NamedTuple):
+    """A kind that the operator rolls, with what a spec of it says.
+
+    Attributes:
+        group: of the API.
+        strategy: of a spec, for so many replicas.
+        held: why its controller would leave pods on an older template, as a clause with the way out; None if it would not.
+        rolls_at: where a spec has the numbers of pods of a roll.
+    """
+
+    group: str
+    strategy: Callable[[Mapping[str, Any], int], Strategy]
+    held: Callable[[Mapping[str, Any]], str | None]
+    rolls_at: tuple[str, str]
+
+
+ROLLED: Final[Mapping[str, RolledKind]] = {
+    "Deployment": RolledKind("apps", strategy, _never_held, ("strategy", "rollingUpdate")),
+    "StatefulSet": RolledKind("apps", ordinal_strategy, held_back, ("updateStrategy", "rollingUpdate")),
+    "LeaderWorkerSet": RolledKind(
+        "leaderworkerset.x-k8s.io",
+        group_strategy,
+        groups_held_back,
+        ("rolloutStrategy", "rollingUpdateConfiguration"),
+    ),
+    "Rollout": RolledKind("argoproj.io", stepwise_strategy, _never_held, ("strategy", "canary")),
+}
+"""The kinds that the operator rolls, by name."""
+
+
+def rolled_kinds(word: str, plural: str = "") -> str:
+    """Their names in a sentence: `Deployment, StatefulSet or LeaderWorkerSet`.
+
+    Args:
+        word: before the last one.
+        plural: ending of each.
+    """
+    *first, last = (f"{name}{plural}" for name in ROLLED)
+    return f"{', '.join(first)} {word} {last}"

@@ -8,7 +8,7 @@ from typing import Any
 _MANY = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 
 
-WITHOUT_SURGE = "maxSurge: 0 and maxUnavailable: 1 under spec.strategy.rollingUpdate"
+WITHOUT_SURGE = "maxSurge: 0 and maxUnavailable: 1"
 """The lines with which a pod is gone before the next one comes."""
 
 

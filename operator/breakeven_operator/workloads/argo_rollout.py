@@ -1,0 +1,97 @@
+"""Argo Rollouts: a ReplicaSet per template, and a roll whose steps, pauses and analyses are its user's.
+
+Facts of its controller, version 1.10: `status.currentPodHash` is the label of the ReplicaSet of the template that is asked for,
+`status.abort` stays until somebody retries or changes the template, and a template that comes back skips the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from breakeven.serving.rolling import Strategy, stepwise_strategy
+from breakeven_operator.kinds import ARGO_ROLLOUTS, REPLICASETS
+from breakeven_operator.ports import Manifest
+from breakeven_operator.workloads.object_facts import owner_of, owner_uid
+from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
+
+_HASH = "rollouts-pod-template-hash"
+_UNDECIDED = frozenset({"", "Pending", "Running"})
+
+
+class ArgoRolloutKind(WorkloadKind):
+    """See WorkloadKind."""
+
+    resource = ARGO_ROLLOUTS
+    makers = (REPLICASETS,)
+    may_borrow = True
+    own_writers = frozenset({"rollouts-controller"})
+    without_loss = "set maxUnavailable: 0 and maxSurge: 1 in its strategy.canary"
+
+    def newest_revision(self, manifest: Manifest, makers: Iterable[Manifest]) -> str:
+        """Name of the ReplicaSet of the template that its controller saw last."""
+        newest = (manifest.get("status") or {}).get("currentPodHash")
+        own = (one for one in makers if owner_uid(one) == manifest["metadata"]["uid"])
+        found = (str(one["metadata"]["name"]) for one in own if newest and _hash(one) == newest)
+        return next(found, "")
+
+    def revision_of(self, pod: Manifest) -> str:
+        """Name of its ReplicaSet."""
+        return str(owner_of(pod).get("name", ""))
+
+    def counts(self, manifest: Manifest) -> PodCounts:
+        """See WorkloadKind.counts."""
+        status = manifest.get("status") or {}
+        return PodCounts(
+            desired=int(manifest["spec"].get("replicas", 1)),
+            total=int(status.get("replicas", 0)),
+            updated=int(status.get("updatedReplicas", 0)),
+            ready=int(status.get("readyReplicas", 0)),
+            available=int(status.get("availableReplicas", 0)),
+        )
+
+    def held(self, manifest: Manifest) -> str | None:
+        """See WorkloadKind.held."""
+        if manifest["spec"].get("paused"):
+            return "has spec.paused set: kubectl argo rollouts resume it first"
+        aborted = self.aborted(manifest)
+        return f"{aborted}: kubectl argo rollouts retry or undo it first" if aborted is not None else None
+
+    def waits(self, manifest: Manifest) -> str | None:
+        """See WorkloadKind.waits."""
+        status = manifest.get("status") or {}
+        canary, blue_green = status.get("canary") or {}, status.get("blueGreen") or {}
+        if manifest["spec"].get("paused") or status.get("pauseConditions"):
+            return "its pause holds it"
+        if canary.get("currentExperiment"):
+            return "its experiment holds it"
+        analyses = (
+            canary.get("currentStepAnalysisRunStatus"),
+            blue_green.get("prePromotionAnalysisRunStatus"),
+            blue_green.get("postPromotionAnalysisRunStatus"),
+        )
+        return "its analysis holds it" if any(map(_is_undecided, analyses)) else None
+
+    def aborted(self, manifest: Manifest) -> str | None:
+        """See WorkloadKind.aborted."""
+        return "has aborted its update" if (manifest.get("status") or {}).get("abort") else None
+
+    def borrows(self, manifest: Manifest) -> str | None:
+        """See WorkloadKind.borrows."""
+        reference = manifest["spec"].get("workloadRef")
+        return f"{reference.get('kind')} {reference.get('name')}" if reference else None
+
+    def strategy(self, manifest: Manifest, desired: int) -> Strategy:
+        """See WorkloadKind.strategy."""
+        return stepwise_strategy(manifest["spec"], desired)
+
+
+ARGO_ROLLOUT = ArgoRolloutKind()
+
+
+def _hash(replica_set: Manifest) -> str:
+    return str((replica_set["metadata"].get("labels") or {}).get(_HASH, ""))
+
+
+def _is_undecided(analysis: Mapping[str, Any] | None) -> bool:
+    return analysis is not None and analysis.get("status", "") in _UNDECIDED

@@ -1,0 +1,231 @@
+"""LeaderWorkerSets as targets on their real controller: found when the kind comes, measured, rolled there and back, undone.
+
+The controller is an optional program. Where it is missing, these tests are skipped; BREAKEVEN_CONTROLLERS=build builds it.
+"""
+
+import json
+import os
+
+import pytest
+
+from localcluster import GpuNode
+from localcluster.binaries import present
+from operatorcluster import manifests
+from operatorcluster.stage import OPERATOR, condition
+from operatorcluster.target_engine import A100, COSTS
+from operatorcluster.users import users
+from operatorcluster.waiting import until
+
+CONTROLLER = "lws-controller"
+TROUBLED = GpuNode("a100-grouped", A100, 4)
+GROUPS = 2
+SURGE = {"rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": 1}}
+pytestmark = pytest.mark.skipif(
+    os.environ.get("BREAKEVEN_CONTROLLERS") != "build" and not present([CONTROLLER]),
+    reason=f"{CONTROLLER} was not built yet, which takes two minutes: BREAKEVEN_CONTROLLERS=build builds it",
+)
+
+
+@pytest.fixture(scope="module")
+def controller(stage):
+    stage.cluster.start_controller(CONTROLLER)
+
+
+@pytest.fixture
+def grouped(place, controller):
+    return place
+
+
+def pin(place, arm):
+    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
+
+
+def until_runs(place, arm, groups=GROUPS):
+    return place.until_service(
+        f"{groups} groups run {arm} and no roll is under way",
+        lambda status: (
+            (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": groups}]
+            and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
+            and status["target"]["readyReplicas"] == groups
+        ),
+    )
+
+
+def pods(place):
+    """Uids by name."""
+    return {
+        pod["metadata"]["name"]: pod["metadata"]["uid"]
+        for pod in place.all("pod")
+        if pod["metadata"]["name"].startswith(f"{manifests.TARGET}-")
+        and "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def annotations(place):
+    """The arm in each template."""
+    templates = place.get("leaderworkerset", manifests.TARGET)["spec"]["leaderWorkerTemplate"]
+    return {
+        name: (part["metadata"].get("annotations") or {}).get(manifests.ANNOTATION)
+        for name, part in templates.items()
+        if name.endswith("Template")
+    }
+
+
+def test_a_cluster_without_the_kind_holds_up_nobody_and_the_target_is_found_when_it_comes(place, request):
+    place.apply(
+        manifests.target("other"),
+        manifests.service("other", "other", updatePolicy={"mode": "Disabled"}),
+        manifests.grouped_service(updatePolicy={"mode": "Recommend"}),
+    )
+    said = place.until_decided("TargetUnreadable")["message"]
+    assert "LeaderWorkerSet chat-vllm cannot be read: the API server gives no LeaderWorkerSets" in said
+    place.until_service(
+        "the other's target serves", lambda status: status["target"]["readyReplicas"] == 1, "other"
+    )
+    request.getfixturevalue("controller")
+    place.apply(manifests.grouped_target(1))
+    place.until_service("its group serves", lambda status: status.get("target", {}).get("readyReplicas") == 1)
+
+
+def test_a_group_of_one_is_measured_and_rolled_there_and_back_and_no_request_is_lost(grouped):
+    target = manifests.grouped_target(1)
+    target["spec"]["rolloutStrategy"] = SURGE
+    grouped.apply(target, manifests.grouped_service(updatePolicy={"pinnedArm": "none"}))
+    grouped.until_calibrated()
+    until_runs(grouped, "none", 1)
+    first = pods(grouped)
+    assert set(first) == {f"{manifests.TARGET}-0"}
+    with users(grouped, 2.0) as outcomes:
+        until("users are served", lambda: len(outcomes) > 5)
+        pin(grouped, "eagle/3")
+        until_runs(grouped, "eagle/3", 1)
+        there = pods(grouped)
+        seen = len(outcomes)
+        until("the new pod serves users", lambda: len(outcomes) > seen + 5)
+        pin(grouped, "none")
+        until_runs(grouped, "none", 1)
+    assert set(pods(grouped)) == set(there) == set(first)
+    assert len({*first.values(), *there.values(), *pods(grouped).values()}) == 3
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    assert len(grouped.writes("leaderworkersets")) == 2
+    assert grouped.writes("statefulsets") == []
+
+
+def test_a_group_of_two_is_not_copied_and_is_rolled_as_one_by_what_somebody_else_measured(grouped):
+    grouped.apply(
+        manifests.grouped_target(GROUPS, 2, leaders_apart=True),
+        manifests.grouped_service(updatePolicy={"mode": "Recommend"}),
+    )
+    found = grouped.until_service(
+        "no calibration copies a group",
+        lambda status: condition({"status": status}, "Calibrated").get("reason") == "GroupNotCopied",
+    )
+    assert "a group of 2 pods" in condition(found, "Calibrated")["message"]
+    assert all(pod["metadata"]["name"] in pods(grouped) for pod in grouped.all("pod"))
+    grouped.apply(manifests.profile(found["status"]["target"]["fingerprint"]))
+    grouped.patch(
+        "specsvc", "chat", {"spec": {"updatePolicy": {"mode": "RollingUpdate", "pinnedArm": "none"}}}
+    )
+    until_runs(grouped, "none")
+    before = pods(grouped)
+    assert len(before) == 2 * GROUPS
+    with users(grouped, 2.0) as outcomes:
+        until("users are served", lambda: len(outcomes) > 5)
+        pin(grouped, "eagle/3")
+        until_runs(grouped, "eagle/3")
+        values = annotations(grouped)
+        assert set(values) == {"leaderTemplate", "workerTemplate"}
+        assert len(set(values.values())) == 1
+        assert "eagle" in values["workerTemplate"]
+        until("every group has both of its pods again", lambda: pods(grouped).keys() == before.keys())
+        assert not set(before.values()) & set(pods(grouped).values())
+        pin(grouped, "none")
+        until_runs(grouped, "none")
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    assert len(grouped.writes("leaderworkersets")) == 2
+
+
+@pytest.fixture(scope="module")
+def troubled(stage):
+    """A node whose engines cannot serve the arm: they end as vLLM does on such a configuration."""
+    costs = {"BREAKEVEN_SIM_COSTS": json.dumps({**COSTS, "methods": {}})}
+    stage.cluster.start_nodes([TROUBLED], agent=TROUBLED.name, environment=costs)
+    stage.cluster.kubectl("taint", "node", TROUBLED.name, "breakeven.dev/troubled=grouped:NoSchedule")
+    return TROUBLED.name
+
+
+def test_a_group_that_does_not_come_is_undone(grouped, troubled):
+    target = manifests.grouped_target(GROUPS)
+    pod = target["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+    pod["nodeSelector"]["kubernetes.io/hostname"] = troubled
+    pod["tolerations"] = [{"key": "breakeven.dev/troubled", "value": "grouped", "effect": "NoSchedule"}]
+    grouped.apply(
+        manifests.profile(grouped.stage.fingerprint),
+        target,
+        manifests.grouped_service(updatePolicy={"pinnedArm": "none"}),
+    )
+    until_runs(grouped, "none")
+    untouched = pods(grouped)[f"{manifests.TARGET}-0"]
+    with users(grouped, 2.0) as outcomes:
+        until("users are served", lambda: len(outcomes) > 5)
+        pin(grouped, "eagle/3")
+        assert grouped.until_event("RolledBack")
+        until_runs(grouped, "none")
+    assert pods(grouped)[f"{manifests.TARGET}-0"] == untouched
+    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    assert grouped.writes("pods") == []
+
+
+def test_a_partition_that_leaves_groups_on_the_old_template_is_refused_with_the_way_out(grouped):
+    target = manifests.grouped_target(1)
+    target["spec"]["rolloutStrategy"] = {"rollingUpdateConfiguration": {"partition": 1}}
+    grouped.apply(
+        manifests.profile(grouped.stage.fingerprint),
+        target,
+        manifests.grouped_service(updatePolicy={"pinnedArm": "eagle/3"}),
+    )
+    said = grouped.until_decided("TargetPaused")["message"]
+    assert "set spec.rolloutStrategy.rollingUpdateConfiguration.partition to 0" in said
+    assert grouped.writes("leaderworkersets") == []
+
+
+def patched(place, patch):
+    """The API server's words to the operator's account; empty where it may do that."""
+    done = place.stage.cluster.kubectl(
+        "patch", "leaderworkerset", manifests.TARGET, f"--namespace={place.name}", f"--as={OPERATOR}",
+        "--type=merge", f"--patch={json.dumps(patch)}", "--dry-run=server", check=False,
+    )  # fmt: skip
+    return done.stderr if done.returncode else ""
+
+
+def in_template(name, part):
+    return {"spec": {"leaderWorkerTemplate": {name: part}}}
+
+
+OURS = {"metadata": {"annotations": {manifests.ANNOTATION: "null"}}}
+
+
+def test_the_operator_may_write_its_annotation_into_both_templates_and_change_nothing_else(grouped):
+    grouped.apply(manifests.grouped_target(1, 2, leaders_apart=True))
+    assert patched(grouped, in_template("leaderTemplate", OURS)) == ""
+    assert patched(grouped, in_template("workerTemplate", OURS)) == ""
+    for change, said in (
+        (
+            in_template("workerTemplate", {"metadata": {"annotations": {"x": "y"}}}),
+            "no pod-template annotation but",
+        ),
+        (in_template("leaderTemplate", {"metadata": {"labels": {"x": "y"}}}), "nothing of the pods"),
+        (in_template("workerTemplate", {"spec": {"nodeSelector": None}}), "nothing of the pods"),
+        (in_template("leaderTemplate", None), "nothing of a workload but"),
+        (in_template("size", 3), "nothing of a workload but"),
+        ({"spec": {"replicas": 3}}, "nothing of a workload but"),
+        ({"spec": {"rolloutStrategy": SURGE}}, "nothing of a workload but"),
+        ({"metadata": {"finalizers": ["x.io/y"]}}, "no metadata of a workload"),
+    ):
+        assert f"Breakeven may change {said}" in patched(grouped, change), change
+
+
+def test_no_template_may_be_added(grouped):
+    grouped.apply(manifests.grouped_target(1))
+    template = manifests.grouped_target(1)["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    assert "nothing of a workload but" in patched(grouped, in_template("leaderTemplate", template))
