@@ -212,6 +212,11 @@ class ClusterReason(StrEnum):
 
     # Profile.
     NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
+    NO_POD_SERVES = (
+        "NoPodServes",
+        "No pod of the target serves now. Only a serving pod tells which profile counts.",
+        "Wait until one is Ready; the message says what keeps it, where that is known.",
+    )
     FROM_PAST = (
         "FromPast",
         "Nothing has been measured for this target yet: the figures are of its own past, and no roll rests on them.",
@@ -304,7 +309,7 @@ class ClusterReason(StrEnum):
         "The SpeculativeService of a CalibrationRun is not there, or was deleted; the run has ended.",
         "Make a new CalibrationRun when the service is there.",
     )
-    CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "Another run of the same service does the same."
+    CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "Another run measures the same service already."
     TARGET_CHANGED = (
         "TargetChanged",
         "The target's pod template or image changed during the run, so its arms could not be compared.",

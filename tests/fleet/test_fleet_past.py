@@ -82,7 +82,7 @@ async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_
     await world.until(lambda: world.phase is None)
     entry = world.status["history"][0]
     assert (entry["reason"], entry["result"]) == ("PeakAhead", "Unmeasured")
-    assert "the gain that was is one of other loads" in entry["message"]
+    assert "the loads for which one was promised have not come" in entry["message"]
     assert float(entry["measuredSpeedupUpper"]) < 1
     assert (world.events.count("RollStarted"), world.events.count("RollUnmeasured")) == (2, 1)
     for _ in range(100):

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, RUNS, SERVICES
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -40,6 +40,9 @@ async def test_conditions_say_what_decided_and_how_the_last_roll_ended():
     assert profitable["status"] == "True"
     assert matches(rf"eagle/3 is {SPEEDUP}; {BREAK_EVEN}", profitable["message"])
     await world.until(lambda: world.phase == "Confirming")
+    await world.cycle()
+    assert world.condition("Progressing")["reason"] == "RollFinished"
+    assert world.condition("Progressing")["message"] == f"{CHANGE}: all pods run it, and it is being measured"
     world.load(3.0)
     await world.until(lambda: world.phase is None)
     last = world.condition("Progressing")["message"]
@@ -60,6 +63,33 @@ async def test_an_idle_service_still_shows_until_which_load_its_arm_pays():
     assert (shown["pays"], shown["speedup"]) == ("?", "-")
     assert matches(r"9(\.\d+)? rps", shown["breakEven"])
     assert world.condition("Ready")["message"].endswith("no usable metrics now (TooFewRequests)")
+
+
+async def test_a_service_of_which_no_pod_serves_for_a_while_is_not_said_to_be_unmeasured():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    await world.cycle()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", lambda one: one["spec"].update(replicas=0))
+    await world.until(lambda: world.condition("Calibrated")["status"] == "Unknown")
+    assert world.condition("Calibrated")["reason"] == "NoPodServes"
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", lambda one: one["spec"].update(replicas=2))
+    await world.until(lambda: world.condition("Calibrated")["status"] == "True")
+
+
+async def test_a_run_is_told_that_its_service_does_not_exist_where_there_is_none_at_all():
+    world = FleetWorld()
+    world.cluster.remove(SERVICES, "llm", "chat")
+    body = {
+        "metadata": {"name": "by-hand", "namespace": "llm"},
+        "spec": {"serviceRef": {"name": "chat"}, "arms": []},
+    }
+    world.cluster.put(RUNS, body)
+    for _ in range(8):
+        await world.cycle(60.0)
+    (run,) = world.cluster.of(RUNS)
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Superseded", "ServiceNotFound")
+    assert "there is no SpeculativeService chat" in run["status"]["message"]
 
 
 async def test_a_recommendation_says_how_to_follow_it():

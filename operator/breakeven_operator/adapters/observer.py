@@ -215,7 +215,8 @@ class Observer:
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
         services, invalid = self._parsed(manifests)
-        if not manifests:
+        # Where there is no service at all, a run that names one must hear of it.
+        if not manifests and not await self._objects.read(RUNS):
             await self._ask_nothing()
             return _nothing()
         interest = _interest(manifests, services)

@@ -60,7 +60,9 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
     )
     if view.duplicate_of is not None:
         return transition.finish(
-            RunPhase.SUPERSEDED, ClusterReason.CALIBRATION_SUPERSEDED, f"{view.duplicate_of} does the same"
+            RunPhase.SUPERSEDED,
+            ClusterReason.CALIBRATION_SUPERSEDED,
+            f"run {view.duplicate_of} measures this service already",
         )
     if run.status.plan is None:
         return _admit(transition, service)

@@ -289,7 +289,7 @@ def _in_force(
         message = "no calibration has succeeded yet" if failures else "the arms were never measured"
         return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
     if identity is None:
-        return InForce(None, ClusterReason.NO_PROFILE, "no serving pod tells which profile counts", None)
+        return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
     own = [entry for entry in newest if entry.fingerprint == identity.fingerprint]
     if not own:
         return InForce(

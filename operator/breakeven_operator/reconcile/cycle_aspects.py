@@ -27,13 +27,12 @@ from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis
-from breakeven_operator.resources.rolloutstatus import HistoryEntry
+from breakeven_operator.resources.rolloutstatus import HistoryEntry, RolloutPhase
 
 
 def aspects_of(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspect, ...]:
     """The aspects of all conditions, in the order in which the status lists them."""
     calibrated, live = cycle.calibrated, cycle.live
-    entry = calibrated.entry
     kept = objectives_aspect(
         cycle.objectives,
         status.objectives,
@@ -44,7 +43,7 @@ def aspects_of(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Asp
         metrics_aspect(live)
         if live is not None
         else Aspect(METRICS, None, str(cycle.verdict.reason), cycle.verdict.message),
-        Aspect(CALIBRATED, entry is not None, str(calibrated.reason), _calibrated_message(cycle, status)),
+        Aspect(CALIBRATED, _is_calibrated(cycle), str(calibrated.reason), _calibrated_message(cycle, status)),
         _profitable(cycle),
         _progressing(cycle, status),
         *doubt_aspects(cycle),
@@ -69,6 +68,13 @@ def metrics_aspect(live: Live) -> Aspect:
     gone = live.usable and live.figures is not None and live.figures.given_up > 0.0
     reason = ClusterReason.CLIENTS_GIVE_UP if gone else live.reason
     return Aspect(METRICS, live.usable, str(reason), _metrics_message(live))
+
+
+def _is_calibrated(cycle: CycleFacts) -> bool | None:
+    """Whether a profile is in force; unknown while no pod serves: the next one may have what was measured, or not."""
+    if cycle.calibrated.reason is ClusterReason.NO_POD_SERVES:
+        return None
+    return cycle.calibrated.entry is not None
 
 
 def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> str:
@@ -156,6 +162,14 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
         return Aspect(PROGRESSING, False, str(step.reason), step.message)
     if step.rollout is not None and step.busy:
         return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
+    if step.rollout is not None and step.rollout.phase is RolloutPhase.CONFIRMING:
+        change = f"{step.rollout.from_arm} -> {step.rollout.to_arm}"
+        return Aspect(
+            PROGRESSING,
+            False,
+            str(ClusterReason.ROLL_FINISHED),
+            f"{change}: all pods run it, and it is being measured",
+        )
     tail = _last_roll(status.history[0]) if status.history else "no roll so far"
     if verdict.action == RECOMMEND:
         return Aspect(

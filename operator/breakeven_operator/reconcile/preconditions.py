@@ -99,8 +99,8 @@ def refuse_now(
     if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
         return Refusal(
             ClusterReason.AUTOSCALING,
-            f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; after {quiet_s} s without a "
-            "change (updatePolicy.replicasQuietSeconds) the autoscaler is taken to be done",
+            f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; a roll waits until it has stood still "
+            f"for {quiet_s} s (updatePolicy.replicasQuietSeconds)",
         )
     if workload.desired == 0:
         return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")

@@ -59,7 +59,7 @@ def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Out
     if bounds.upper < bar:
         return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
     if bounds.upper < 1.0:
-        remark = "; no more was promised for this load, and the gain that was is one of other loads"
+        remark = "; no gain was promised at this load, and the loads for which one was promised have not come"
         return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
     if bounds.lower >= 1.0 - _NO_LOSS:
         return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)
