@@ -28,6 +28,7 @@ from breakeven_operator.resources.calibrationrun import (
     PlannedArm,
     RunPhase,
 )
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished
 
@@ -48,12 +49,14 @@ class Trials:
     Attributes:
         transition: the cycle.
         plan: what is measured.
+        candidates: what the service asks for by now.
         fitted: a fit from which a schedule is to be made; None without one.
         arms: how each arm goes, in the plan's order, as it is about to be written.
     """
 
     transition: Transition
     plan: CalibrationPlan
+    candidates: Candidates
     fitted: DoneFit | None = None
     arms: list[ArmStatus] = field(init=False)
 
@@ -67,6 +70,10 @@ class Trials:
         """Follow the present arm, or start the next one, or fit."""
         for index, planned in enumerate(self.plan.arms):
             if _is_over(self.arms[index]):
+                continue
+            if not self._is_asked_for(planned):
+                message = "the service no longer names it: what was measured of it is left out"
+                self._skip(index, ClusterReason.CANDIDATES_CHANGED, message)
                 continue
             table = self.arms[index].schedule
             if planned.scheduled and table is None:
@@ -143,9 +150,17 @@ class Trials:
         )
 
     def _skip(self, index: int, reason: ClusterReason, message: str) -> None:
-        """There is no schedule to measure; the other arms stand."""
+        """Measure nothing, or nothing more, of an arm; the other arms stand."""
         now = self.transition.now
         self.arms[index] = _over(self.arms[index], ArmPhase.SKIPPED, reason, message, now)
+
+    def _is_asked_for(self, planned: PlannedArm) -> bool:
+        """Whether an arm is still a candidate: somebody may have taken it out since the plan was made, to spare its GPU time."""
+        if planned.k == 0:
+            return True
+        family = planned.candidate or planned.method
+        method = next((one for one in self.candidates.methods if one.name == family), None)
+        return method is not None and (planned.scheduled or planned.k in method.draft_lengths)
 
     def _fit(self, arms: Container[str] | None = None, schedule_of: str = "") -> Fit:
         return Fit(

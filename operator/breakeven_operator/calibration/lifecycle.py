@@ -70,7 +70,7 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
     if change is not None:
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
-    return Trials(transition, run.status.plan, fitted).go()
+    return Trials(transition, run.status.plan, service.spec.candidates, fitted).go()
 
 
 def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, ...]:

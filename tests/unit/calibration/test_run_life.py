@@ -68,6 +68,29 @@ def test_arms_are_measured_one_after_the_other_and_fitted(world):
     assert fit.arguments == ("--confidence", "0.9")
 
 
+def test_an_arm_that_somebody_takes_out_is_measured_no_further(world):
+    world.turn()
+    world.turn()
+    assert world.measure_arm() == "none"
+    world.turn()
+    assert len(world.jobs) == 1
+    world.service["spec"]["candidates"]["methods"][0]["draftLengths"] = [7]
+    status = world.turn()
+    assert (arm(status, "eagle/2")["phase"], arm(status, "eagle/2")["reason"]) == (
+        "Skipped",
+        "CandidatesChanged",
+    )
+    world.turn()
+    assert world.measure_arm() == "eagle/7"
+    status = world.turn()
+    assert status["phase"] == "Fitting"
+    (fit,) = world.fits
+    assert {(row["method"], row["k"]) for row in csv.DictReader(io.StringIO(fit.points_csv))} == {
+        ("none", "0"),
+        ("eagle3", "7"),
+    }
+
+
 def test_the_next_engine_waits_until_the_last_one_has_left_its_gpus(world):
     world.turn()
     world.turn()
