@@ -77,6 +77,21 @@ async def test_a_service_of_which_no_pod_serves_for_a_while_is_not_said_to_be_un
     await world.until(lambda: world.condition("Calibrated")["status"] == "True")
 
 
+async def test_the_column_arm_names_no_arm_that_no_pod_runs():
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.schedulable = False
+    await world.until(lambda: world.phase == "Rolling")
+    shown = []
+    for pods_come in (False, True):
+        world.kubelet.schedulable = pods_come
+        for _ in range(5):
+            await world.cycle(60.0)
+            shown.append(world.status["workings"]["display"]["arm"])
+    assert list(dict.fromkeys(shown)) == ["none -> eagle/3", "eagle/3"]
+
+
 async def test_a_run_is_told_that_its_service_does_not_exist_where_there_is_none_at_all():
     world = FleetWorld()
     world.cluster.remove(SERVICES, "llm", "chat")

@@ -165,6 +165,20 @@ def _calibrated(cycle: CycleFacts) -> Comparison | None:
         return None
 
 
+def _running_arm(cycle: CycleFacts, current: Current | None) -> str:
+    """The column ARM: what serves, and what the target is on its way to while no pod of that serves yet."""
+    if current is None or current.arm is None:
+        return "?"
+    pods = cycle.workload.pods if cycle.workload is not None else ()
+    # Of an older template too: those are what serves until the first new one is Ready.
+    ready = [pod for pod in pods if pod.ready and not pod.terminating]
+    if current.source is ArmSource.COMMAND_LINE:
+        return current.arm
+    arms = {arm_of_value(pod.value, cycle.service.spec.candidates).arm for pod in ready}
+    there = sorted(str(arm) for arm in arms if arm is not None)
+    return current.arm if current.arm in there or not there else f"{', '.join(there)} -> {current.arm}"[:128]
+
+
 def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     target, verdict = cycle.service.spec.target_ref, cycle.verdict
     comparison = cycle.choice.against_none
@@ -181,7 +195,7 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         reason += f" {progress}" if measuring else f"; calibrating {progress}"
     return ServiceDisplay(
         target=f"{target.kind}/{target.name}"[:128],
-        arm=(current.arm if current is not None else None) or "?",
+        arm=_running_arm(cycle, current),
         pays={True: "Yes", False: "No", None: "?"}[pays_now(cycle.choice)] + marked,
         speedup=speedup(comparison),
         break_even=break_even(comparison or _calibrated(cycle)),
