@@ -197,7 +197,7 @@ def everything_known() -> SpeculativeService:
     decision |= {
         **dict.fromkeys(("c1Ratio", "inflight", "utilization", "tokensPerStep", "loadRps", "expectedPeakRps"), "1"),
         "observedLatencySeconds": "1", "predictedLatencySeconds": "1", "evidenceTime": now, "time": now,
-        "action": "Stay", "reason": "BelowBreakEven", "arm": "eagle/3", "comparedArm": "eagle/3",
+        "action": "Stay", "reason": "BelowBreakEven", "arm": "eagle/3", "comparedArm": "eagle/3", "profile": "chat-p1",
     }  # fmt: skip
     ratios = ("latencyRatio", "measuredSpeedup")
     survival = [{"position": 1, "liveAccept": "0.8", "calibratedAccept": "0.9"}]
