@@ -1,16 +1,17 @@
 """The operator's actions, as data: a decision ends in an ActionPlan, which can be printed, compared and tested.
 
 The list of actions is the list of the operator's powers. `WriteAnnotation` is the only one that touches an object of
-the user's; `Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names.
+the user's; `Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names. A service that
+it made is a person's to change: of these there is no `Apply`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from breakeven_operator.kinds import FIELD_MANAGER, OWNED, Ref, Resource
+from breakeven_operator.kinds import FIELD_MANAGER, MADE, OWNED, Ref, Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Create:
     known_profiles: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        _require_owned(self.resource)
+        _require_among(MADE, self.resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +88,22 @@ class Apply:
     body: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        _require_owned(self.resource)
+        _require_among(OWNED, self.resource)
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete one object of an owned kind with its dependents; one that is gone already counts as done."""
+    """Delete one object of an owned kind with its dependents; one that is gone already counts as done.
+
+    Attributes:
+        resource_version: when given, an object that has changed since it was read stays.
+    """
 
     ref: Ref
+    resource_version: str | None = None
 
     def __post_init__(self) -> None:
-        _require_owned(self.ref.resource)
+        _require_among(MADE, self.ref.resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,6 @@ class ActionPlan:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _require_owned(resource: Resource) -> None:
-    if resource not in OWNED:
+def _require_among(kinds: Collection[Resource], resource: Resource) -> None:
+    if resource not in kinds:
         raise ValueError(f"the operator does not own objects of kind {resource.kind}")

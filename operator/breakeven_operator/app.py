@@ -21,7 +21,7 @@ from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.observer import Observer, QueryLimits
+from breakeven_operator.adapters.observer import Observer, QueryLimits, Scope
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.adapters.unreadable import UnreadableObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
@@ -33,6 +33,7 @@ from breakeven_operator.serve import web
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
+from breakeven_operator.watching import WatchSettings
 from breakeven_operator.writer import Writer
 
 _LOG = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ async def _parts(
         fitter=None if once else fitter,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
         limits=QueryLimits(settle_s),
-        drafters=settings.allowed_drafters,
+        scope=Scope(settings.allowed_drafters, settings.watch_annotated == "true"),
     )
     identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
     lease = Lease(
@@ -194,7 +195,18 @@ def _cycle_settings(settings: Settings, *, once: bool) -> CycleSettings:
         status_refresh_s=settings.status_refresh_s,
         max_parallel_rolls=settings.max_parallel_rolls,
         max_parallel_calibrations=settings.max_parallel_calibrations,
+        watching=_watch_settings(settings),
         **({"deciding_s": math.inf} if once else {}),
+    )
+
+
+def _watch_settings(settings: Settings) -> WatchSettings | None:
+    """Settings of services that are made for annotated workloads; None if none are."""
+    candidates = settings.default_candidates
+    if settings.watch_annotated == "false" or candidates is None:
+        return None
+    return WatchSettings(
+        candidates.to_json_object(), settings.most_watched, settings.most_watched_per_namespace
     )
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven_operator import calibration, housekeeping
+from breakeven_operator import calibration, housekeeping, watching
 from breakeven_operator.actions import (
     Action,
     ActionPlan,
@@ -75,6 +75,7 @@ class CycleSettings:
 
     Attributes:
         deciding_s: longest time of deciding in one cycle; the services left wait for the next cycle, which begins at once.
+        watching: settings of the services that are made for annotated workloads; None: none are.
     """
 
     trial: TrialSettings
@@ -83,6 +84,7 @@ class CycleSettings:
     max_parallel_rolls: int
     max_parallel_calibrations: int
     deciding_s: float = 1.0
+    watching: watching.WatchSettings | None = None
 
 
 @dataclass(slots=True)
@@ -136,6 +138,8 @@ class Reconciler:
         self._unwritten: dict[str, UnwrittenMemory] = {}
         self._verdicts: dict[str, tuple[str, ...]] = {}
         self._warned: dict[str, str] = {}
+        # Whether annotated workloads found no room in the last cycle.
+        self._room_missed = False
         # Generation and resume token: if a person changes them, refused writes are tried again at once.
         self._asked: dict[str, tuple[int, str]] = {}
 
@@ -171,6 +175,8 @@ class Reconciler:
         await self._handle_all(world, outcomes, failures, now, report)
         passed(CycleStage.WRITING)
         await self._say_unhandled(world, failures, now, report)
+        if self._settings.watching is not None:
+            await self._serve_annotated(world, self._settings.watching, report)
         passed(CycleStage.REPORTING)
         self._fits_left = _FITS_PER_CYCLE
         self._bytes_left = _FILES_PER_CYCLE
@@ -225,6 +231,23 @@ class Reconciler:
         names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
         for action in housekeeping.abandoned(world.profiles, names, now):
             self._note(await self._writer.carry_out(ActionPlan(action.ref, (action,))), report)
+
+    async def _serve_annotated(
+        self, world: Snapshot, settings: watching.WatchSettings, report: CycleReport
+    ) -> None:
+        """Make services for annotated workloads, and take back those that nobody wants any more."""
+        try:
+            asked = watching.watched(world, settings)
+        except Exception:  # noqa: BLE001 - reported in full, and the services that there are go on
+            _LOG.exception("deciding about annotated workloads failed")
+            self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+            return
+        for plan in asked.plans:
+            self._note(await self._writer.carry_out(plan), report)
+        self._telemetry.watched_left.set(len(asked.left))
+        if asked.left and not self._room_missed:
+            _LOG.warning("%s", asked.sentence(settings))
+        self._room_missed = bool(asked.left)
 
     def _due(self, world: Snapshot, now: datetime) -> tuple[list[SpeculativeService], Mapping[str, Grounds]]:
         """The services to decide about, those first that have waited longest, and what decisions would rest on, by uid."""

@@ -79,6 +79,8 @@ POD_MONITORS = Resource("monitoring.coreos.com", "v1", "podmonitors", "PodMonito
 
 OWNED = frozenset({RUNS, PROFILES, JOBS, CRONJOBS, SERVICE_ACCOUNTS, ROLE_BINDINGS})
 """Kinds of which the operator creates objects; it changes and deletes only objects it created."""
+MADE = OWNED | {SERVICES}
+"""Kinds of which it creates and deletes objects: a service that it made is changed by people alone."""
 
 
 class NamespacedName(NamedTuple):

@@ -13,6 +13,9 @@ ARM_LABEL = "breakeven.dev/arm"
 FINISHED_LABEL = "breakeven.dev/finished"
 """On runs that are accounted for; the others are the cycle's list."""
 
+WATCHED_LABEL = "breakeven.dev/watched"
+"""On services that were made for a workload's annotation; whoever takes it off keeps the service."""
+
 MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
 MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 

@@ -172,8 +172,12 @@ class Cluster(ClusterReader, Protocol):
         """PUT; the body's resourceVersion must be current, or StaleObjectError."""
         ...
 
-    async def delete(self, ref: Ref) -> Manifest | None:
+    async def delete(self, ref: Ref, resource_version: str | None = None) -> Manifest | None:
         """Delete with dependents in the background; an absent object is fine.
+
+        Args:
+            ref: the object.
+            resource_version: when given, an object that has changed since stays (StaleObjectError).
 
         Returns:
             The object, if finalizers still hold it; None if it is gone.

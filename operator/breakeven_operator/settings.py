@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from breakeven import __version__
@@ -15,6 +24,7 @@ from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
 from breakeven_operator.ports import TrialSettings
+from breakeven_operator.resources.candidates import Candidates
 
 # Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
@@ -33,6 +43,18 @@ def _checked(good: Callable[[str], object], problem: str, expected: str) -> Afte
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
+
+
+def _candidates(text: str) -> Candidates:
+    """Candidates that are written as JSON: as a service has them."""
+    try:
+        return Candidates.read(json.loads(text), "")
+    except InputError as error:
+        problem = ": ".join(filter(None, (error.where, error.problem)))
+        wanted = error.expected
+    except (ValueError, RecursionError) as error:
+        problem, wanted = f"is no JSON ({error})", "candidates as a SpeculativeService has them"
+    raise PydanticCustomError("rule", "{problem}", {"problem": problem, "wanted": wanted})
 
 
 _Label = Annotated[
@@ -72,6 +94,9 @@ class Settings(BaseModel):
         trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, trial_longest_s, gpu_label: see `trial`.
         trial_cluster_role: the ClusterRole with the drivers' rights.
         allowed_drafters: how the drafters begin that services may name; empty: all.
+        watch_annotated: make services for workloads whose annotation asks for one.
+        default_candidates: of such services, as JSON; None: there are none.
+        most_watched, most_watched_per_namespace: such services, at most.
         max_parallel_rolls: over all services.
         max_parallel_calibrations: over all services.
         bind_address, port: of /metrics, /healthz and /readyz.
@@ -109,6 +134,10 @@ class Settings(BaseModel):
     gpu_label: str = "nvidia.com/gpu.product"
     trial_cluster_role: str = "breakeven-trial"
     allowed_drafters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    watch_annotated: Literal["true", "false"] = "false"
+    default_candidates: Annotated[Candidates | None, BeforeValidator(_candidates)] = None
+    most_watched: int = Field(default=50, ge=1, le=1000)
+    most_watched_per_namespace: int = Field(default=10, ge=1, le=1000)
     max_parallel_rolls: int = Field(default=3, ge=1, le=1000)
     max_parallel_calibrations: int = Field(default=1, ge=1, le=100)
     bind_address: str = "0.0.0.0"  # noqa: S104 - in a pod, the kubelet and Prometheus ask
@@ -116,6 +145,26 @@ class Settings(BaseModel):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
     dry_run: Literal["true", "false"] = "false"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Services that are made must have candidates that the installation allows."""
+        methods = self.default_candidates.methods if self.default_candidates is not None else ()
+        problem = None if methods or self.watch_annotated == "false" else "is missing"
+        strays = (one.strays_from(self.allowed_drafters) for one in methods)
+        problem = next(filter(None, (problem, *strays)), None)
+        if problem is not None:
+            given, _, wanted = problem.partition("; expected ")
+            raise PydanticCustomError(
+                "rule",
+                "{problem}",
+                {
+                    "problem": given,
+                    "wanted": wanted or "candidates for the services of annotated workloads",
+                    "field": "BREAKEVEN_DEFAULT_CANDIDATES",
+                },
+            )
+        return self
 
     @property
     def trial(self) -> TrialSettings:

@@ -183,8 +183,8 @@ class Writer:
                 await self._create(action)
             case Apply(resource, body):
                 self._objects.adopt(resource, await self._cluster.apply(resource, body, force=True))
-            case Delete(ref):
-                await self._delete(ref)
+            case Delete():
+                await self._delete(action)
             case Fit():
                 outcome = await self._fitter.fit(action.points_csv, action.arguments)
                 result.fits.append(DoneFit(action, outcome))
@@ -229,8 +229,9 @@ class Writer:
                     f"{run['metadata']['name']} was decided upon"
                 )
 
-    async def _delete(self, ref: Ref) -> None:
-        left = await self._cluster.delete(ref)
+    async def _delete(self, action: Delete) -> None:
+        ref = action.ref
+        left = await self._cluster.delete(ref, action.resource_version)
         if left is None:
             self._objects.forget(ref)
         else:

@@ -1,5 +1,6 @@
 """The chart under Helm, and on a real API server the rights it gives: enough, and nothing more."""
 
+import copy
 import json
 import re
 import ssl
@@ -15,12 +16,16 @@ from breakeven import __version__
 from breakeven_operator.calibration import schedule_job, trial_access
 from breakeven_operator.calibration.jobs import TrialLimits, build_job
 from breakeven_operator.calibration.run_plan import make_plan
+from breakeven_operator.kinds import DEPLOYMENTS, Ref
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.request import requested_run
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
+from breakeven_operator.settings import read_settings
+from breakeven_operator.watching import WatchSettings, watched
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from fakes.calibration_world import World
+from fakes.empty_snapshot import NOTHING
 from localcluster import LocalCluster, LocalClusterError
 from operatorcluster.waiting import until
 
@@ -39,8 +44,9 @@ def cluster():
 @pytest.fixture(scope="module")
 def release(cluster):
     cluster.helm(
-        "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace", "--set=replicas=0"
-    )
+        "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace", "--set=replicas=0",
+        "--set=operator.watchAnnotated=true",
+    )  # fmt: skip
     cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
     return "breakeven"
 
@@ -946,10 +952,75 @@ def test_the_policies_compile_against_the_real_types(cluster, release):
     policies = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", "--output=json").stdout)[
         "items"
     ]
-    assert len(policies) == 9
+    assert len(policies) == 10
     for policy in policies:
         warnings = policy["status"].get("typeChecking", {}).get("expressionWarnings", [])
         assert warnings == [], policy["metadata"]["name"]
+
+
+def service_rules(documents):
+    (role,) = [one for one in only(documents, "ClusterRole") if one["metadata"]["name"] == "breakeven"]
+    return sorted(
+        verb
+        for rule in role["rules"]
+        if rule["resources"] == ["speculativeservices"]
+        for verb in rule["verbs"]
+    )
+
+
+def test_services_are_made_only_where_the_value_is_set(cluster):
+    def names(documents):
+        (operator,) = only(documents, "Deployment")
+        (container,) = operator["spec"]["template"]["spec"]["containers"]
+        policies = {one["metadata"]["name"] for one in only(documents, "ValidatingAdmissionPolicy")}
+        return {one["name"]: one.get("value") for one in container["env"]}, policies
+
+    off, on = render(cluster), render(cluster, "--set=operator.watchAnnotated=true")
+    assert service_rules(off) == ["list", "watch"]
+    assert service_rules(on) == ["create", "delete", "list", "watch"]
+    (settings, without), (watching, policies) = names(off), names(on)
+    assert policies - without == {"breakeven-services"}
+    added = {name: watching[name] for name in watching.keys() - settings.keys()}
+    read = read_settings(added)
+    assert (read.watch_annotated, read.most_watched, read.most_watched_per_namespace) == ("true", 50, 10)
+    assert [one.method for one in read.default_candidates.methods] == ["ngram"]
+
+
+RESUMED = {
+    "unpaused": lambda made: made["spec"].update(paused=False),
+    "rolling": lambda made: made["spec"].update(updatePolicy={"mode": "RollingUpdate"}),
+    "elsewhere": lambda made: made["spec"].update(metricsSource={"prometheus": {"address": "http://x"}}),
+    "held": lambda made: made["metadata"].update(finalizers=["example.com/wait"]),
+    "unlabelled": lambda made: made["metadata"].update(labels={}),
+}
+
+
+def test_a_service_that_it_makes_looks_and_it_deletes_no_other(cluster, target):
+    ref = Ref(DEPLOYMENTS, target, "chat-vllm")
+    found = json.loads(
+        cluster.kubectl("get", "deployment", "chat-vllm", f"--namespace={target}", "--output=json").stdout
+    )
+    settings = WatchSettings({"methods": [{"name": "ngram", "method": "ngram"}]}, 1, 1)
+    world = replace(NOTHING, annotated={ref: found})
+    ((plan,), _) = watched(world, settings)
+    (action,) = plan.actions
+    made = action.body
+    assert denied(cluster, target, [made]) == {}
+    for change in RESUMED.values():
+        wrong = copy.deepcopy(made)
+        change(wrong)
+        assert denied(cluster, target, [wrong]).keys() == {made["metadata"]["name"]}
+    done = as_operator(cluster, "create", f"--namespace={target}", "--filename=-", stdin=yaml.safe_dump(made))
+    assert done.returncode == 0
+    theirs = copy.deepcopy(made)
+    theirs["metadata"] |= {"name": "theirs", "labels": {}}
+    cluster.kubectl("create", f"--namespace={target}", "--filename=-", stdin=yaml.safe_dump(theirs))
+
+    def delete(name):
+        return as_operator(cluster, "delete", "--wait=false", "specsvc", name, f"--namespace={target}").stderr
+
+    assert "changes none" in delete("theirs")
+    assert delete(made["metadata"]["name"]) == ""
 
 
 def test_people_with_edit_may_make_services(cluster, release, namespace):

@@ -190,11 +190,13 @@ class FakeCluster:
         self.put(resource, body, manager="replacer")
         return self.shown(key)
 
-    async def delete(self, ref: Ref) -> None:
+    async def delete(self, ref: Ref, resource_version: str | None = None) -> None:
         self._asked("delete", ref.resource, ref.name)
         key = (ref.resource.plural, ref.namespace, ref.name)
         self._authorise("delete", ref.resource, key)
         if key in self.objects and ref.uid in {"", self.objects[key]["metadata"]["uid"]}:
+            if resource_version not in {None, self.objects[key]["metadata"]["resourceVersion"]}:
+                raise StaleObjectError(f"{key} has changed")
             self._admit("delete", ref.resource.plural, None, self.objects[key])
             self._note("delete", key)
             self.remove(ref.resource, ref.namespace, ref.name)

@@ -15,7 +15,7 @@ from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.observer import Observer, QueryLimits
+from breakeven_operator.adapters.observer import Observer, QueryLimits, Scope
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
@@ -31,6 +31,7 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS
 from breakeven_operator.workloads.presence import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
@@ -152,6 +153,7 @@ class FleetWorld:
         max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
         kind: of the target: a Deployment, `stateful` or `grouped`.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
+        watching: settings of services that are made for annotated workloads, from the next `restart` on; None: none are.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class FleetWorld:
         self.dry_run = dry_run
         self.pods_per_query = pods_per_query
         self.watched = False
+        self.watching: WatchSettings | None = None
         self.add_node("a100-0")
         deployment = copy.deepcopy(TARGET)
         if stateful or grouped:
@@ -227,6 +230,7 @@ class FleetWorld:
             objects,
             default_source=PrometheusAccess("http://prometheus:9090"),
             limits=QueryLimits(pods_per_query=self.pods_per_query),
+            scope=Scope(annotated=self.watching is not None),
         )
         writer = Writer(
             self.cluster,
@@ -249,6 +253,7 @@ class FleetWorld:
                 60.0,
                 self.max_parallel_rolls,
                 self.max_parallel_calibrations,
+                watching=self.watching,
             ),
         )
 

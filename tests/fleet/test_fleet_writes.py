@@ -77,7 +77,7 @@ async def test_what_is_gone_is_forgotten_and_what_finalizers_hold_is_not(world, 
     held = {"metadata": {"name": "run", "finalizers": ["example.com/wait"]}}
     answers = [None, held]
 
-    async def delete(_ref):
+    async def delete(_ref, _version):
         return answers.pop(0)
 
     monkeypatch.setattr(world.cluster, "delete", delete)

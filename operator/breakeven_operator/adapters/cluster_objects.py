@@ -9,7 +9,7 @@ from typing import Protocol
 from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.known import KINDS, WATCHABLE, asks_to_be_watched
 from breakeven_operator.workloads.object_facts import owner_of
 
 
@@ -20,10 +20,12 @@ class Interest:
     Attributes:
         namespaces: of the services.
         targets: the objects that they point at, without uids.
+        annotated: whether workloads that ask for a service by their annotation are kept too, wherever they are.
     """
 
     namespaces: frozenset[str]
     targets: frozenset[Ref]
+    annotated: bool = False
 
     def covers(self, resource: Resource, manifest: Manifest) -> bool:
         """Whether an object belongs to a service: of the kinds of workloads only the targets do, and what targets own."""
@@ -32,12 +34,18 @@ class Interest:
             return meta["namespace"] in self.namespaces
         if Ref(resource, meta["namespace"], meta["name"]) in self.targets:
             return True
+        if self.everywhere(resource) and asks_to_be_watched(manifest):
+            return True
         owner = owner_of(manifest)
         return any(
             Ref(kind.resource, meta["namespace"], str(owner["name"])) in self.targets
             for kind in KINDS.values()
             if resource in kind.makers and kind.resource.kind == owner.get("kind")
         )
+
+    def everywhere(self, resource: Resource) -> bool:
+        """Whether objects of a kind are looked for outside of the services' namespaces too."""
+        return self.annotated and resource in WATCHABLE
 
     def within(self, namespace: str) -> Interest:
         """The part of it that lies in one namespace."""

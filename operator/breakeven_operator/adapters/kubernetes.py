@@ -287,11 +287,12 @@ class KubernetesCluster:
         path = resource.path(meta.get("namespace"), meta["name"])
         return await self._object("PUT", resource, path, body=body)
 
-    async def delete(self, ref: Ref) -> Manifest | None:
+    async def delete(self, ref: Ref, resource_version: str | None = None) -> Manifest | None:
         """See `Cluster.delete`."""
         body: dict[str, Any] = {"propagationPolicy": "Background"}
-        if ref.uid:
-            body["preconditions"] = {"uid": ref.uid}
+        held = {"uid": ref.uid or None, "resourceVersion": resource_version}
+        if conditions := {name: value for name, value in held.items() if value is not None}:
+            body["preconditions"] = conditions
         try:
             path = ref.resource.path(ref.namespace, ref.name)
             text = await self._request("DELETE", path, body=body)

@@ -34,7 +34,7 @@ class ListedObjects:
         scope: Sequence[str | None] = self._namespaces or (None,)
         if not resource.namespaced:
             scope = (None,)
-        elif interest is not None and len(interest.namespaces) == 1:
+        elif interest is not None and len(interest.namespaces) == 1 and not interest.everywhere(resource):
             scope = tuple(interest.namespaces)
         lists = await asyncio.gather(
             *(self._cluster.list_all(resource, name, LABELS.get(resource, ""), trim) for name in scope)

@@ -64,7 +64,7 @@ from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationspec import PastUse
-from breakeven_operator.workloads.known import KINDS, kind_at, target_name, target_of
+from breakeven_operator.workloads.known import KINDS, asks_to_be_watched, kind_at, target_name, target_of
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
 
@@ -82,11 +82,13 @@ class _Targets(NamedTuple):
 
     Attributes:
         found: those that exist. makers: of their pods. unread: those of kinds that cannot be read, and why.
+        annotated: workloads whose annotation asks for a service.
     """
 
     found: dict[Ref, Manifest]
     makers: list[Manifest]
     unread: dict[Ref, str]
+    annotated: dict[Ref, Manifest]
 
 
 class _Heard(NamedTuple):
@@ -123,6 +125,18 @@ class QueryLimits(NamedTuple):
     pods_per_query: int = PODS_PER_QUERY
 
 
+class Scope(NamedTuple):
+    """Services that an installation takes on.
+
+    Attributes:
+        drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
+        annotated: whether workloads that ask for a service by their annotation are read.
+    """
+
+    drafters: tuple[str, ...] = ()
+    annotated: bool = False
+
+
 class Observer:
     """Reads the world.
 
@@ -132,7 +146,7 @@ class Observer:
         fitter: of the rows of pasts; None: no past of a service without a profile is read.
         counted: is called with the outcome of every query: ok, empty or error.
         limits: of its queries.
-        drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
+        scope: what the installation takes on.
     """
 
     def __init__(
@@ -146,9 +160,9 @@ class Observer:
         fitter: Fitter | None = None,
         counted: Callable[[str], None] | None = None,
         limits: QueryLimits = QueryLimits(),  # noqa: B008 - it is frozen
-        drafters: Sequence[str] = (),
+        scope: Scope = Scope(),  # noqa: B008 - it is frozen
     ) -> None:
-        self._drafters = tuple(drafters)
+        self._scope = scope
         self._pods_per_query, settle_s = limits.pods_per_query, limits.settle_s
         self._cluster = cluster
         self._objects = objects
@@ -218,9 +232,15 @@ class Observer:
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._ask_nothing()
-            return _nothing()
-        interest = _interest(manifests, services)
-        (targets, makers, unread), pods, (jobs, crons, runs), nodes, profiles = await asyncio.gather(
+            return replace(_nothing(), annotated=(await self._targets(self._interest((), ()))).annotated)
+        interest = self._interest(manifests, services)
+        (
+            (targets, makers, unread, annotated),
+            pods,
+            (jobs, crons, runs),
+            nodes,
+            profiles,
+        ) = await asyncio.gather(
             self._targets(interest),
             self._objects.read(PODS, interest),
             asyncio.gather(*(self._objects.read(kind) for kind in (JOBS, CRONJOBS, RUNS))),
@@ -251,6 +271,7 @@ class Observer:
             invalid=invalid,
             targets=readable,
             unreadable_targets={**unread, **_problems(targets)},
+            annotated=annotated,
             makers=_by_owner(makers),
             pods=(pods_by_namespace := _by_namespace(pods)),
             pods_of=_by_owner(living),
@@ -363,7 +384,7 @@ class Observer:
             except InputError as error:
                 invalid.append(InvalidService(manifest, str(error)))
                 continue
-            strays = [(m.name, m.strays_from(self._drafters)) for m in service.spec.candidates.methods]
+            strays = [(m.name, m.strays_from(self._scope.drafters)) for m in service.spec.candidates.methods]
             problems = [f"spec.candidates.methods {name}: {problem}" for name, problem in strays if problem]
             if problems:
                 invalid.append(InvalidService(manifest, problems[0]))
@@ -372,11 +393,19 @@ class Observer:
         self._services = parsed
         return tuple(parsed.values()), tuple(invalid)
 
+    def _interest(self, manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
+        return Interest(
+            frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
+            frozenset(map(target_of, services)),
+            self._scope.annotated,
+        )
+
     async def _targets(self, interest: Interest) -> _Targets:
         # A kind at which no service points needs no right to be read.
         pointed_at = {target.resource for target in interest.targets}
         makers = {maker for kind in pointed_at for maker in kind_at(kind).makers}
-        kinds = [kind for kind in {*KINDS, *makers} if kind in pointed_at | makers]
+        searched = {kind for kind in KINDS if interest.everywhere(kind)}
+        kinds = [kind for kind in {*KINDS, *makers} if kind in pointed_at | makers | searched]
         lists = await asyncio.gather(*(self._if_installed(kind, interest) for kind in kinds))
         found = dict(zip(kinds, lists, strict=True))
         unread = {ref: why for ref in interest.targets if isinstance(why := found.get(ref.resource), str)}
@@ -386,6 +415,11 @@ class Observer:
             {ref: one for ref, one in objects.items() if ref in interest.targets},
             [one for kind in makers for one in read.get(kind, ())],
             unread,
+            {
+                ref: one
+                for ref, one in objects.items()
+                if interest.everywhere(ref.resource) and asks_to_be_watched(one)
+            },
         )
 
     async def _if_installed(self, kind: Resource, interest: Interest) -> Sequence[Manifest] | str:
@@ -603,13 +637,6 @@ def _selector(manifest: Manifest) -> Manifest | None:
     if not selector:
         return None
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
-
-
-def _interest(manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
-    return Interest(
-        frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
-        frozenset(map(target_of, services)),
-    )
 
 
 def _by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[ProfileEntry]]:

@@ -56,6 +56,7 @@ class Snapshot:
         warnings: words of events about pods that do not come, by uid.
         volume_claims: of those namespaces, and of namespaces in which a target mounts any.
         unreadable_targets: targets that exist and could not be read, and why.
+        annotated: workloads whose annotation asks for a service; none where the installation makes no services.
     """
 
     services: tuple[SpeculativeService, ...]
@@ -87,6 +88,7 @@ class Snapshot:
     volume_claims: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     lost_nodes: frozenset[str] = frozenset()
     unreadable_targets: Mapping[Ref, str] = field(default_factory=dict)
+    annotated: Mapping[Ref, Manifest] = field(default_factory=dict)
 
     def target_of(self, service: SpeculativeService) -> Manifest | None:
         """The object that a service names; None: there is none."""

@@ -182,7 +182,7 @@ class WatchedObjects:
             return (None,)
         if self._namespaces:
             return self._namespaces
-        if interest is None:
+        if interest is None or interest.everywhere(resource):
             return (None,)
         # The switch is never undone: a namespace that comes and goes would have everything read again each time.
         self._everywhere = self._everywhere or len(interest.namespaces) > _NAMESPACES_APART

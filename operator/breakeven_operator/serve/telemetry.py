@@ -260,6 +260,11 @@ class Telemetry:
             "SpeculativeServices that the last pass left to the next one for lack of time.",
             registry=registry,
         )
+        self.watched_left = Gauge(
+            "breakeven_watched_left",
+            "Workloads whose annotation asks for a SpeculativeService and that have none, because as many are made as may be.",
+            registry=registry,
+        )
         self.cycle_duration = Histogram(
             "breakeven_cycle_duration_seconds",
             "Time of one pass: reading, deciding for a second at most, writing.",

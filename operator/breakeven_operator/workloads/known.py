@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from breakeven_operator.kinds import NamespacedName, Ref, Resource
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
@@ -21,8 +22,16 @@ KINDS: Final[Mapping[Resource, WorkloadKind]] = {
 }
 NAMING: Final = tuple(kind for kind in KINDS.values() if kind.pod_name)
 """The kinds whose pods' names say what they are of."""
+WATCHABLE: Final = tuple(resource for resource in KINDS if not resource.optional)
+"""The kinds whose annotation may ask for a service: those that every cluster has."""
+WATCH_ANNOTATION: Final = "breakeven.dev/watch"
 POD_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.pod_labels)
 _BY_WORDS: Final = {(kind.resource.api_version, kind.resource.kind): kind for kind in KINDS.values()}
+
+
+def asks_to_be_watched(workload: Manifest) -> bool:
+    """Whether a workload's annotation asks for a service."""
+    return (workload["metadata"].get("annotations") or {}).get(WATCH_ANNOTATION) == "true"
 
 
 def kind_of(target: TargetReference) -> WorkloadKind:

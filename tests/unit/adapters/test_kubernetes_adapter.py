@@ -375,3 +375,11 @@ async def test_requests_do_not_wait_for_a_connection_that_watches_hold():
         await asyncio.gather(*following, return_exceptions=True)
         await adapter.close()
         await runner.cleanup()
+
+
+async def test_an_object_that_has_changed_since_it_was_read_is_not_deleted():
+    changed = {"kind": "Status", "code": 409, "reason": "Conflict", "message": "the ResourceVersion is 7"}
+    async with api(lambda _: (409, changed)) as (adapter, asked, _):
+        with pytest.raises(StaleObjectError):
+            await adapter.delete(Ref(SERVICES, "a", "b", "uid-1"), "6")
+    assert json.loads(asked[0][4])["preconditions"] == {"uid": "uid-1", "resourceVersion": "6"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -343,3 +344,26 @@ async def test_what_makes_a_target_s_pods_is_kept_too_and_fetched_when_the_targe
         assert await names(objects, LEADER_SETS, none) == []
         assert await names(objects, LEADER_SETS, one) == ["chat"]
         assert await names(objects, LEADER_SETS, elsewhere) == []
+
+
+@in_virtual_time
+async def test_annotated_workloads_are_kept_wherever_they_are_and_their_kinds_alone_are_looked_for_there():
+    server = WatchedServer()
+    asking = {"breakeven.dev/watch": "true"}
+    server.put("asks", namespace="z", annotations=asking)
+    server.put("other", namespace="z")
+    server.put("target", namespace="a")
+    woken = []
+    wanted = replace(interest("a", targets=["target"]), annotated=True)
+    async with watching(server, wake=lambda: woken.append(1)) as objects:
+        assert await names(objects, DEPLOYMENTS, wanted) == ["asks", "target"]
+        assert await names(objects, PODS, wanted) == ["target"]
+        server.put("asks", namespace="z")
+        server.put("other", namespace="z", annotations=asking)
+        await asyncio.sleep(0.1)
+        assert await names(objects, DEPLOYMENTS, wanted) == ["other", "target"]
+        assert len(woken) == 2
+    assert await names(ListedObjects(server, ()), DEPLOYMENTS, wanted) == ["other", "target"]
+    assert await names(ListedObjects(server, ()), PODS, wanted) == ["target"]
+    # The server has the same objects for every kind.
+    assert await names(ListedObjects(server, ()), LEADER_WORKER_SETS, wanted) == []

@@ -49,6 +49,13 @@ def test_everything_can_be_set():
         ("BREAKEVEN_TRIAL_IMAGE_PULL_POLICY", "Sometimes"),
         ("BREAKEVEN_DRY_RUN", "yes"),
         ("BREAKEVEN_CYCLE_SECOND", "15"),
+        ("BREAKEVEN_WATCH_ANNOTATED", "yes"),
+        ("BREAKEVEN_MOST_WATCHED", "0"),
+        ("BREAKEVEN_DEFAULT_CANDIDATES", "ngram"),
+        ("BREAKEVEN_DEFAULT_CANDIDATES", "[]"),
+        ("BREAKEVEN_DEFAULT_CANDIDATES", "[" * 5000),
+        ("BREAKEVEN_DEFAULT_CANDIDATES", '{"methods": []}'),
+        ("BREAKEVEN_DEFAULT_CANDIDATES", '{"methods": [{"name": "e", "method": "eagle3"}]}'),
     ],
 )
 def test_a_wrong_setting_is_one_line_with_its_name(name, value):
@@ -67,3 +74,30 @@ def test_what_the_kubelet_adds_for_services_is_no_mistake():
             "BREAKEVEN_PORT_8080_TCP_ADDR": "10.0.0.1",
         }
     )
+
+
+CANDIDATES = '{"methods": [{"name": "head", "method": "eagle3", "model": "org/head"}]}'
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "BREAKEVEN_DEFAULT_CANDIDATES: is missing; expected candidates for"),
+        (
+            {"BREAKEVEN_DEFAULT_CANDIDATES": CANDIDATES, "BREAKEVEN_ALLOWED_DRAFTERS": "RedHatAI/"},
+            "BREAKEVEN_DEFAULT_CANDIDATES: drafter 'org/head'; expected one that begins with RedHatAI/",
+        ),
+    ],
+)
+def test_services_are_made_with_candidates_that_the_installation_allows(settings, said):
+    with pytest.raises(InputError) as caught:
+        read_settings({"BREAKEVEN_WATCH_ANNOTATED": "true", **settings})
+    assert str(caught.value).startswith(said)
+
+
+def test_candidates_are_read_as_a_service_has_them():
+    settings = read_settings(
+        {"BREAKEVEN_WATCH_ANNOTATED": "true", "BREAKEVEN_DEFAULT_CANDIDATES": CANDIDATES}
+    )
+    assert settings.default_candidates is not None
+    assert [arm.name for arm in settings.default_candidates.arms()] == ["none", "head/2", "head/7"]
