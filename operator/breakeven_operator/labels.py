@@ -1,4 +1,4 @@
-"""Marks of an object as the operator's own: labels to find it by, and the owner it goes with."""
+"""Marks of objects: labels to find the operator's own by, the owner they go with, and the annotations by which people ask."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ RUN_LABEL = "breakeven.dev/run"
 ARM_LABEL = "breakeven.dev/arm"
 FINISHED_LABEL = "breakeven.dev/finished"
 """On runs that are accounted for; the others are the cycle's list."""
+
+RESUME_ANNOTATION = "breakeven.dev/resume"
+"""On services: a new value hands the target back, ends a back-off and lets barred arms try again."""
+RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
+"""On services: a new value asks for a calibration."""
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
 MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
