@@ -28,15 +28,12 @@ def krew_manifest() -> str:
             "version": f"v{__version__}",
             "homepage": _HOME,
             "shortDescription": "Does speculative decoding pay on this cluster's vLLM fleets",
-            "description": (
-                "Shows what the Breakeven operator decides for SpeculativeServices, explains it, exports the\n"
-                "recommended arm as a patch, and pauses, resumes, pins or recalibrates a service.\n"
-            ),
-            "caveats": "Needs the Breakeven operator and its CRDs in the cluster.\n",
+            "description": "Shows what the Breakeven operator decides and why; exports, pauses, resumes, pins, recalibrates.",
+            "caveats": "Needs the Breakeven operator and its CRDs in the cluster.",
             "platforms": [_platform(system, machine) for system, machine in _PLATFORMS],
         },
     }
-    return _HEAD + yaml.safe_dump(manifest, sort_keys=False, width=120)
+    return _HEAD + yaml.safe_dump(manifest, sort_keys=False, width=160)
 
 
 def _platform(system: str, machine: str) -> dict[str, Any]:

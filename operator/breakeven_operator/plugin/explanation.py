@@ -210,7 +210,5 @@ def _words(service: ServiceView) -> Iterator[str]:
 
 def reason_word(word: str) -> Reason | ClusterReason | None:
     """The entry of a word in the tables of reasons; None for one that this version does not know."""
-    for table in (ClusterReason, Reason):
-        if word in table.__members__.values():
-            return table(word)
-    return None
+    entries: tuple[Reason | ClusterReason, ...] = (*ClusterReason, *Reason)
+    return next((entry for entry in entries if entry.value == word), None)

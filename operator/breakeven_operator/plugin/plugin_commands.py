@@ -201,8 +201,8 @@ def _wanted(asked: Kubectl, name: str) -> Any:
 
     service = asked.service(name)
     reference = service.spec.get("targetRef") or {}
-    group, _, version = str(reference.get("apiVersion", "apps/v1")).rpartition("/")
-    kind = str(reference.get("kind", "Deployment"))
+    group, _, version = str(reference.get("apiVersion")).rpartition("/")
+    kind = str(reference.get("kind"))
     target = asked.get(
         f"{kind}.{version}.{group}" if group else kind, str(reference.get("name")), service.namespace
     )

@@ -66,7 +66,7 @@ def manifest(change: ServiceChange, name: str, namespace: str | None) -> dict[st
 
 
 def after(change: ServiceChange, service: ServiceView, now: datetime) -> Iterator[str]:
-    """What still keeps the change from having its effect, by the status of the object that the API server returned."""
+    """Sentences about what keeps the change from having its effect, by the status that the API server returned."""
     name = service.name
     spec = change.fields.get("spec") or {}
     pinned = (spec.get("updatePolicy") or {}).get("pinnedArm")

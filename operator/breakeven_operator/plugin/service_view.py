@@ -88,7 +88,7 @@ class ServiceView:
     def target(self) -> str:
         """Kind and name of the target."""
         reference = self.spec.get("targetRef") or {}
-        return f"{reference.get('kind', 'Deployment')}/{reference.get('name', '?')}"
+        return f"{reference.get('kind', '?')}/{reference.get('name', '?')}"
 
     @property
     def running(self) -> str | None:
