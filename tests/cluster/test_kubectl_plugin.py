@@ -13,6 +13,7 @@ import yaml
 
 from localcluster.binaries import ensure
 from operatorcluster import manifests
+from operatorcluster.stage import condition
 from operatorcluster.waiting import until
 
 PIN = {"updatePolicy": {"mode": "Recommend"}}
@@ -57,9 +58,27 @@ def annotations(place):
     return place.get("specsvc", "chat")["metadata"].get("annotations") or {}
 
 
-def manager(place, kind="specsvc"):
-    """Who wrote the spec of the service."""
-    return {entry["manager"] for entry in place.get(kind, "chat")["metadata"]["managedFields"]}
+def until_acted_upon(place):
+    """The operator has read the last change of the spec, and found it good."""
+    generation = place.get("specsvc", "chat")["metadata"]["generation"]
+    service = place.until_service(
+        "its spec is read", lambda status: status.get("observedGeneration") == generation
+    )
+    assert condition(service, "Ready")["status"] == "True"
+
+
+def managers(place):
+    """Writers of the service."""
+    return {entry["manager"] for entry in place.get("specsvc", "chat")["metadata"]["managedFields"]}
+
+
+def posing(place, folder, name):
+    """The option that names the administrator's kubeconfig, in the name of somebody else."""
+    config = yaml.safe_load(Path(place.stage.cluster.kubeconfig).read_text())
+    for user in config["users"]:
+        user["user"]["as"] = name
+    (folder / name).write_text(yaml.safe_dump(config))
+    return f"--kubeconfig={folder / name}"
 
 
 def test_kubectl_finds_the_plugin_and_completes_it(place, shell):
@@ -83,7 +102,7 @@ def test_every_verb_that_shows_shows_what_the_operator_says(place, plugin, shell
     assert "chat-known" in table[1]
     assert "no operator runs" not in "".join(table)
     assert place.name in shell("kubectl", "breakeven", "status", "-A").stdout
-    assert plugin("top", "--once").splitlines()[0] == table[0]
+    assert plugin("top", "--once").split("\n")[0].split() == table[0].split()
 
     text = " ".join(plugin("explain", "chat").split())
     assert "updatePolicy.pinnedArm is eagle/3" in text
@@ -108,17 +127,18 @@ def test_every_verb_that_changes_does_what_the_manifest_would(place, plugin, she
     place.until_service("a profile", lambda status: (status.get("calibration") or {}).get("profile"))
 
     printed = plugin("pause", "chat", "--dry-run=client", "-o", "yaml")
-    applied = shell(
-        "kubectl", "apply", "--server-side", "--dry-run=server", "-o", "json", "-f", "-", stdin=printed
-    )
-    assert json.loads(applied.stdout)["spec"]["paused"] is True, applied.stderr
+    # The maker of the object owns the default `paused: false`.
+    dry = ("--server-side", "--force-conflicts", "--dry-run=server", "--output=json", "--filename=-")
+    applied = shell("kubectl", "apply", *dry, stdin=printed)
+    assert applied.returncode == 0, applied.stderr
+    assert json.loads(applied.stdout)["spec"]["paused"] is True
     assert "server dry run" in plugin("pause", "chat", "--dry-run=server")
     assert spec(place)["paused"] is False
 
     assert "speculativeservice/chat paused" in plugin("pause", "chat")
     assert spec(place)["paused"] is True
-    assert "kubectl-breakeven" in manager(place)
-    place.until_decided("Paused")
+    assert "kubectl-breakeven" in managers(place)
+    until_acted_upon(place)
 
     plugin("resume", "chat", "--retry")
     assert spec(place)["paused"] is False
@@ -126,7 +146,7 @@ def test_every_verb_that_changes_does_what_the_manifest_would(place, plugin, she
 
     assert "the mode is Recommend" in plugin("pin", "chat", "none")
     assert spec(place)["updatePolicy"]["pinnedArm"] == "none"
-    place.until_service("the pin is obeyed", lambda status: status["decision"]["reason"] == "Pinned")
+    until_acted_upon(place)
     plugin("pin", "chat", "--none")
     assert "pinnedArm" not in spec(place)["updatePolicy"]
     assert spec(place)["updatePolicy"]["mode"] == "Recommend"
@@ -147,19 +167,22 @@ def test_what_the_api_server_refuses_is_one_line_and_status_1(place, shell, tmp_
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert '"chatt" not found' in done.stderr
 
-    # The administrator's file, in the name of somebody who has no right.
-    config = yaml.safe_load(Path(place.stage.cluster.kubeconfig).read_text())
-    for user in config["users"]:
-        user["user"]["as"] = "nobody"
-    stranger = tmp_path / "stranger"
-    stranger.write_text(yaml.safe_dump(config))
+    # A user who may look and nothing else; the stranger may not even do that.
+    place.kubectl(
+        "create", "role", "viewer", "--verb=get,list", "--resource=speculativeservices.breakeven.dev"
+    )
+    place.kubectl("create", "rolebinding", "viewer", "--role=viewer", "--user=viewer")
     before = spec(place)
+    viewer, stranger = (posing(place, tmp_path, name) for name in ("viewer", "stranger"))
+    until(
+        "the viewer may look", lambda: shell("kubectl", "breakeven", "status", here, viewer).returncode == 0
+    )
     for verb in (["pause", "chat"], ["resume", "chat"], ["recalibrate", "chat"], ["pin", "chat", "none"]):
-        done = shell("kubectl", "breakeven", *verb, here, f"--kubeconfig={stranger}")
+        done = shell("kubectl", "breakeven", *verb, here, viewer)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert 'User "nobody" cannot patch resource "speculativeservices"' in done.stderr
+        assert 'User "viewer" cannot patch resource "speculativeservices"' in done.stderr
     for verb in (["status"], ["explain", "chat"], ["export", "chat"], ["top", "--once"]):
-        done = shell("kubectl", "breakeven", *verb, here, f"--kubeconfig={stranger}")
+        done = shell("kubectl", "breakeven", *verb, here, stranger)
         assert (done.returncode, done.stderr.count("\n"), "forbidden" in done.stderr) == (1, 1, True)
     assert spec(place) == before
     assert annotations(place).keys().isdisjoint({"breakeven.dev/recalibrate", "breakeven.dev/resume"})

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -212,8 +211,3 @@ def test_every_option_is_explained():
         if isinstance(option, click.Option) and not option.help
     ]
     assert silent == []
-
-
-def test_the_page_names_every_verb():
-    page = (Path(__file__).parents[3] / "docs" / "kubectl.md").read_text()
-    assert [name for name in root.commands if f"`{name}" not in page] == []
