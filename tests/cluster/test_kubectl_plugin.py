@@ -54,7 +54,7 @@ def spec(place):
     return place.get("specsvc", "chat")["spec"]
 
 
-def annotations(place):
+def noted(place):
     return place.get("specsvc", "chat")["metadata"].get("annotations") or {}
 
 
@@ -142,7 +142,7 @@ def test_every_verb_that_changes_does_what_the_manifest_would(place, plugin, she
 
     plugin("resume", "chat", "--retry")
     assert spec(place)["paused"] is False
-    assert annotations(place)["breakeven.dev/resume"].startswith("20")
+    assert noted(place)["breakeven.dev/resume"].startswith("20")
 
     assert "the mode is Recommend" in plugin("pin", "chat", "none")
     assert spec(place)["updatePolicy"]["pinnedArm"] == "none"
@@ -185,4 +185,4 @@ def test_what_the_api_server_refuses_is_one_line_and_status_1(place, shell, tmp_
         done = shell("kubectl", "breakeven", *verb, here, stranger)
         assert (done.returncode, done.stderr.count("\n"), "forbidden" in done.stderr) == (1, 1, True)
     assert spec(place) == before
-    assert annotations(place).keys().isdisjoint({"breakeven.dev/recalibrate", "breakeven.dev/resume"})
+    assert noted(place).keys().isdisjoint({"breakeven.dev/recalibrate", "breakeven.dev/resume"})

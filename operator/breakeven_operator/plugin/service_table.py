@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, number_of, short_age, time_of
+from breakeven_operator.printable import one_line
 
 HEADER = (
     "NAME", "TARGET", "ARM", "PAYS", "SPEEDUP", "BREAK-EVEN", "LOAD", "RECOMMENDED", "DECIDED", "LAST ROLL",
@@ -27,9 +28,8 @@ def rows(services: Iterable[ServiceView], now: datetime, *, everywhere: bool = F
         # The operator writes the display; before its first cycle the spec says this much.
         cells[0] = one.target if cells[0] == "-" else cells[0]
         where = [one.namespace] if everywhere else []
-        lines.append(
-            [*where, one.name, *cells, short_age(one.decided, now), last_roll(one), calibration(one, now)]
-        )
+        line = [*where, one.name, *cells, short_age(one.decided, now), last_roll(one), calibration(one, now)]
+        lines.append([one_line(cell) for cell in line])
     return lines
 
 

@@ -13,6 +13,7 @@ from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.tiers import Schedule
 from breakeven_operator.plugin.service_view import Json, ServiceView
+from breakeven_operator.printable import one_line
 from breakeven_operator.resources.candidates import Candidates, MeasuredCandidates
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.known import kind_of
@@ -130,4 +131,4 @@ def difference(wanted: WantedArm) -> str:
 
 
 def _quoted(value: str | None) -> str:
-    return "'" + (value or "").replace("'", "''") + "'"
+    return "'" + one_line(value or "").replace("'", "''") + "'"

@@ -174,3 +174,12 @@ def test_ages_are_written_as_kubectl_writes_them(settled):
     ages = [short_age(now - timedelta(seconds=s), now) for s in (5, 119, 120, 7200, 86400, 86400 * 3)]
     assert ages == ["5s", "119s", "2m", "120m", "24h", "3d"]
     assert short_age(None, now) == "-"
+
+
+def test_nothing_that_stands_in_a_status_moves_a_terminals_cursor(settled):
+    settled.status["workings"]["display"]["load"] = "3\x1b[2J rps\n"
+    settled.status["decision"] |= {"message": "a\x1b[2J message", "reason": "Word\x1b[2J"}
+    text = frame([view(settled)], (), settled.clock.now()) + explanation(
+        view(settled), (), settled.clock.now()
+    )
+    assert all(line.isprintable() for line in text.splitlines())
