@@ -22,6 +22,7 @@ from breakeven_operator.plugin.service_view import (
     short_age,
     time_of,
 )
+from breakeven_operator.printable import one_line
 
 _WIDTH = 100
 # Conditions that are no worry while they are False: nothing rolls, speculation does not pay.
@@ -55,7 +56,7 @@ def _wrapped(text: str, indented: bool) -> str:
     indent = "  " if indented else ""
     return "\n".join(
         textwrap.wrap(
-            text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ",
+            one_line(text), _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ",
             break_long_words=False, break_on_hyphens=False,
         )
     )  # fmt: skip
