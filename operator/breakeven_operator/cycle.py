@@ -34,7 +34,7 @@ from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, SERVICES, NamespacedName, Ref
-from breakeven_operator.labels import FINISHED_LABEL, service_of
+from breakeven_operator.labels import FINISHED_LABEL, RESUME_ANNOTATION, service_of
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, TrialSettings
 from breakeven_operator.reconcile.action_plan import conflicted, reference
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
@@ -43,7 +43,6 @@ from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.service import reconcile
 from breakeven_operator.reconcile.target import Claim, older_claim
-from breakeven_operator.reconcile.under_way import RESUME_ANNOTATION
 from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritten
 from breakeven_operator.refused_writes import RefusedWrite, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService

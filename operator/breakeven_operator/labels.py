@@ -1,4 +1,4 @@
-"""Marks of an object as the operator's own: labels to find it by, and the owner it goes with."""
+"""Marks of objects: labels to find the operator's own by, the owner they go with, and the annotations by which people ask."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ FINISHED_LABEL = "breakeven.dev/finished"
 
 WATCHED_LABEL = "breakeven.dev/watched"
 """On services that were made for a workload's annotation; whoever takes it off keeps the service."""
+RESUME_ANNOTATION = "breakeven.dev/resume"
+"""On services: a new value hands the target back, ends a back-off and lets barred arms try again."""
+RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
+"""On services: a new value asks for a calibration."""
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
 MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())

@@ -13,7 +13,7 @@ from breakeven.tiers import Schedule
 from breakeven_operator.actions import Create
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
-from breakeven_operator.labels import MANAGED_BY, SERVICE_LABEL, owner_reference
+from breakeven_operator.labels import MANAGED_BY, RECALIBRATE_ANNOTATION, SERVICE_LABEL, owner_reference
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
@@ -25,7 +25,6 @@ from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.workloads.fingerprint import Identity
 from breakeven_operator.workloads.workload import Workload
 
-RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
 _MAX_PAUSE_FACTOR = 16
 _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from breakeven_operator.labels import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
 from breakeven_operator.reconcile.rollout import forget_target, watch
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
@@ -11,8 +12,6 @@ from breakeven_operator.reconcile.verification import RollEvidence, verify
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
-
-RESUME_ANNOTATION = "breakeven.dev/resume"
 
 
 def go_on(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:

@@ -1,0 +1,11 @@
+"""`kubectl breakeven`: a service's state in words, and the few changes that people make to it.
+
+plugin_commands                verbs and their options; each is imported by `__main__`, the entry point
+kubectl_process                the `kubectl` of the user as a child process: JSON in, JSON out
+service_table, explanation     texts of what a status says
+wanted_arm                     the recommended arm as a patch of the target
+service_changes                patches of a SpeculativeService
+service_view                   one SpeculativeService as its JSON, frozen
+
+Credentials, contexts and rights are those of kubectl; no other Kubernetes client is imported.
+"""

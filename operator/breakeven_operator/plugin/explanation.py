@@ -1,0 +1,215 @@
+"""The answer of `kubectl breakeven explain`: why this arm, what would change it, and what it waits for, in sentences.
+
+Sentences with figures are the operator's own (decision and conditions); what a reason word means and what to do about it comes
+from the tables of reason words, which docs/reasons.md shows too.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from breakeven.reasons import Reason
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.plugin.service_table import doubts, last_roll, measuring, operator_gone
+from breakeven_operator.plugin.service_view import (
+    Json,
+    LeaseView,
+    ServiceView,
+    number_of,
+    sentence,
+    short_age,
+    time_of,
+)
+from breakeven_operator.printable import one_line
+
+_WIDTH = 100
+# Conditions that are no worry while they are False: nothing rolls, speculation does not pay.
+_QUIET_IF_FALSE = frozenset({"Progressing", "Profitable"})
+_NOTHING = "Nothing to do."
+
+
+def explanation(service: ServiceView, leases: Sequence[LeaseView], now: datetime) -> str:
+    """The whole text, by headed paragraphs; doubts about its age come last."""
+    parts = [
+        ("", [*_present(service, now)]),
+        ("Why", [*_why(service)]),
+        ("What would change it", [*_changes(service)]),
+        ("What it waits for", [*_waits(service, now)]),
+        ("Needs attention", [*_worries(service)]),
+        ("Words", [*_words(service)]),
+    ]
+    lines = [
+        line
+        for title, sentences in parts
+        if sentences
+        for line in [*([title] if title else []), *(_wrapped(one, bool(title)) for one in sentences)]
+    ]
+    gone = operator_gone(leases, now)
+    return "\n".join(
+        [*lines, *(_wrapped(f"! {one}", indented=False) for one in [*filter(None, [gone]), *doubts(service, now)])]
+    )  # fmt: skip
+
+
+def _wrapped(text: str, indented: bool) -> str:
+    indent = "  " if indented else ""
+    return "\n".join(
+        textwrap.wrap(
+            one_line(text), _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ",
+            break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip
+
+
+def _present(service: ServiceView, now: datetime) -> Iterator[str]:
+    running = service.running or "an arm that is not known"
+    pods = ", ".join(
+        f"{one.get('pods')} of {one.get('arm')}" for one in service.part("current").get("podsByArm") or ()
+    )
+    yield f"{service.name}: {service.target} runs {running}" + (f" (pods: {pods})." if pods else ".")
+    decision = service.decision
+    if decision:
+        arm = decision.get("arm")
+        wanted = f"{arm} should run" if arm else "no arm is recommended"
+        yield (
+            f"Decision, {short_age(service.decided, now)} ago: {decision.get('action', '?')}, {decision.get('reason', '?')}; "
+            f"{wanted}. Mode: {service.mode}."
+        )
+    else:
+        yield f"Nothing was decided yet. Mode: {service.mode}."
+    if not service.part("rollout") and service.last_roll is not None:
+        yield f"Last roll: {last_roll(service)}."
+
+
+def _why(service: ServiceView) -> Iterator[str]:
+    ready = _condition(service, "Ready") or {}
+    if said := sentence(service.decision.get("message") or ready.get("message")):
+        yield said
+
+
+def _changes(service: ServiceView) -> Iterator[str]:
+    """The fields that a person would change, and the figures whose move would change the decision."""
+    decision = service.decision
+    pinned = service.policy.get("pinnedArm")
+    if pinned:
+        yield (
+            f"updatePolicy.pinnedArm is {pinned}, whatever the figures say: "
+            f"`kubectl breakeven pin {service.name} --none` lets them decide."
+        )
+    arm, verdict = decision.get("comparedArm"), decision.get("verdict")
+    edge, load = number_of(decision, "breakEvenRps"), number_of(decision, "loadRps")
+    if arm and edge is not None and load is not None and verdict in {"Below", "Above"}:
+        side = "below" if verdict == "Below" else "above"
+        yield (
+            f"The load: {arm} pays {side} {edge:.3g} rps per replica{_bounds(decision, 'breakEven', 'Rps')}; "
+            f"it is {load:.3g} rps now."
+        )
+    elif arm and verdict in _VERDICTS:
+        yield f"Not the load: {arm} {_VERDICTS[verdict]}."
+    considered, saving = decision.get("consideredArm"), number_of(decision, "savingPercent")
+    if considered and saving is not None and not pinned:
+        least = service.policy.get("minGainPercent", 3)
+        yield (
+            f"The loads to come: over them {considered} {_saved(saving)}; a change has to save at least {least} % beyond "
+            "its own cost (updatePolicy.minGainPercent)."
+        )
+
+
+def _saved(percent: float) -> str:
+    if percent >= 0:
+        return f"saves {percent:.3g} % of request time"
+    return (
+        "takes many times the request time"
+        if percent < -1000
+        else f"takes {-percent:.3g} % more of request time"
+    )
+
+
+_VERDICTS = {
+    "Always": "pays at every load",
+    "Never": "pays at no load",
+    "Tie": "costs and saves the same at every load",
+    "Uncertain": "may gain or lose, because its bounds hold both",
+}
+
+
+def _bounds(part: Json, stem: str, unit: str) -> str:
+    low, high = number_of(part, f"{stem}Lower{unit}"), number_of(part, f"{stem}Upper{unit}")
+    if low is None and high is None:
+        return ""
+    ends = ("..." if end is None else f"{end:.3g}" for end in (low, high))
+    return f" [{','.join(ends)}]"
+
+
+def _waits(service: ServiceView, now: datetime) -> Iterator[str]:
+    """Everything that holds a change back, each with its end or its way out."""
+    if service.paused:
+        yield f"A person: spec.paused is true. `kubectl breakeven resume {service.name}` ends it."
+    if service.mode == "Disabled":
+        yield "A person: the mode is Disabled, so nothing is decided."
+    decision = service.decision
+    arm = decision.get("arm")
+    if service.mode == "Recommend" and arm and service.running and arm != service.running:
+        yield (
+            f"A person: the mode is Recommend, so {arm} is not rolled. `kubectl breakeven export {service.name}` prints the change; "
+            "mode RollingUpdate lets the operator make it."
+        )
+    held = time_of(decision.get("heldUntil"))
+    if held is not None and held > now:
+        yield f"Time: a change is held back until {held:%Y-%m-%d %H:%M:%S} UTC (in {short_age(now, held)})."
+    backoff = time_of(service.part("workings", "memory").get("backoffUntilTime"))
+    if backoff is not None and backoff > now:
+        yield (
+            f"Time after undone rolls: the next one may begin at {backoff:%Y-%m-%d %H:%M:%S} UTC (in {short_age(now, backoff)}); "
+            f"`kubectl breakeven resume {service.name} --retry` ends the wait."
+        )
+    roll = service.part("rollout")
+    if roll:
+        deadline = time_of(roll.get("deadlineTime"))
+        until = (
+            f", undone at {deadline:%H:%M:%S} UTC unless all pods run it"
+            if deadline and roll.get("phase") in {"Intended", "Rolling"}
+            else ""
+        )
+        yield f"A roll: {roll.get('fromArm')} to {roll.get('toArm')} is {roll.get('phase', 'Rolling')}{until}."
+    if measuring(service):
+        state = service.part("calibration")
+        planned = state.get("pointsPlanned")
+        progress = f", {state.get('pointsDone') or 0} of {planned} points" if planned else ""
+        yield f"A calibration: {state.get('run')}{progress}."
+
+
+def _condition(service: ServiceView, kind: str) -> Json | None:
+    return next((one for one in service.conditions if one.get("type") == kind), None)
+
+
+def _worrying(service: ServiceView) -> list[Json]:
+    return [
+        one
+        for one in service.conditions
+        if one.get("status") == "False" and one.get("type") not in _QUIET_IF_FALSE
+    ]
+
+
+def _worries(service: ServiceView) -> Iterator[str]:
+    """Conditions that say a fault."""
+    for one in _worrying(service):
+        yield f"{one.get('type')} is False, {one.get('reason')}: {sentence(one.get('message'))}"
+
+
+def _words(service: ServiceView) -> Iterator[str]:
+    """Meaning and remedy of each reason word above; words of a newer operator are left out."""
+    shown = [service.reason, service.part("rollout").get("reason")]
+    shown += [one.get("reason") for one in _worrying(service)]
+    for word in dict.fromkeys(filter(None, shown)):
+        if (entry := reason_word(str(word))) is not None:
+            remedy = getattr(entry, "remedy", _NOTHING)
+            todo = "" if remedy == _NOTHING else f" What to do: {sentence(remedy)}"
+            yield f"{word}: {sentence(entry.meaning)}{todo}"
+
+
+def reason_word(word: str) -> Reason | ClusterReason | None:
+    """The entry of a word in the tables of reasons; None for one that this version does not know."""
+    entries: tuple[Reason | ClusterReason, ...] = (*ClusterReason, *Reason)
+    return next((entry for entry in entries if entry.value == word), None)

@@ -1,0 +1,106 @@
+"""The user's `kubectl` as a child process: it has the credentials, the contexts and the rights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from breakeven.errors import BreakevenError, InputError
+from breakeven_operator.plugin.service_view import LeaseView, ServiceView
+from breakeven_operator.printable import one_line
+
+SERVICE = "speculativeservices.breakeven.dev"
+PROFILE = "speculationprofiles.breakeven.dev"
+FIELD_MANAGER = "kubectl-breakeven"
+_LONGEST = 1000
+
+
+class KubectlError(BreakevenError):
+    """The refusal of kubectl or of the API server, in their words, as one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """Calls of kubectl for one verb.
+
+    Attributes:
+        namespace: to work in; None: that of the context.
+        options: further options of every call, such as --context.
+    """
+
+    namespace: str | None = None
+    options: tuple[str, ...] = ()
+
+    def run(self, *arguments: str) -> str:
+        """Output of one call.
+
+        Raises:
+            KubectlError: it exits with another status than 0, or there is no kubectl.
+        """
+        program = shutil.which("kubectl")
+        if program is None:
+            raise KubectlError("kubectl is not on PATH; expected kubectl 1.28 or later beside this plugin")
+        done = subprocess.run(
+            [program, *arguments, *self.options], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            words = one_line(done.stderr or done.stdout) or f"kubectl ended with status {done.returncode}"
+            raise KubectlError(words.removeprefix("error: ")[:_LONGEST])
+        return done.stdout
+
+    def json(self, *arguments: str) -> Mapping[str, Any]:
+        """The document that a call prints.
+
+        Raises:
+            KubectlError: it fails.
+            InputError: it prints no JSON object.
+        """
+        text = self.run(*arguments, "--output=json")
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise InputError(
+                f"kubectl {' '.join(arguments)}", f"printed {one_line(text)[:80]!r}", "a JSON object"
+            )
+        return found
+
+    def _here(self) -> tuple[str, ...]:
+        return (f"--namespace={self.namespace}",) if self.namespace else ()
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> Mapping[str, Any]:
+        """One object; namespace: that of the verb unless it is given."""
+        where = (f"--namespace={namespace}",) if namespace else self._here()
+        return self.json("get", kind, name, *where)
+
+    def service(self, name: str) -> ServiceView:
+        """One SpeculativeService."""
+        return ServiceView.of(self.get(SERVICE, name))
+
+    def services(self, *, everywhere: bool = False) -> tuple[ServiceView, ...]:
+        """All of a namespace, or of the cluster."""
+        found = self.json("get", SERVICE, *(("--all-namespaces",) if everywhere else self._here()))
+        return tuple(map(ServiceView.of, found.get("items") or ()))
+
+    def leases(self) -> tuple[LeaseView, ...]:
+        """Leases of operators; none where the user may not list Leases."""
+        try:
+            found = self.json("get", "leases.coordination.k8s.io", "--all-namespaces")
+        except BreakevenError:
+            return ()
+        return LeaseView.among(found.get("items") or ())
+
+    def patch(self, name: str, change: Mapping[str, Any], *, dry_run: bool = False) -> ServiceView:
+        """A merge patch of a SpeculativeService; dry_run: the API server checks it and writes nothing."""
+        asked = ("--dry-run=server",) if dry_run else ()
+        return ServiceView.of(
+            self.json(
+                "patch", SERVICE, name, *self._here(), "--type=merge",
+                f"--field-manager={FIELD_MANAGER}", f"--patch={json.dumps(change)}", *asked,
+            )
+        )  # fmt: skip

@@ -1,0 +1,358 @@
+"""The verbs of `kubectl breakeven`: each asks kubectl, and prints what a pure function of this package makes of the answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from breakeven import __version__
+from breakeven.errors import BreakevenError, InputError
+from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl
+from breakeven_operator.plugin.service_changes import (
+    ServiceChange,
+    after,
+    manifest,
+    pausing,
+    pinning,
+    recalibrating,
+    resuming,
+)
+from breakeven_operator.plugin.service_table import document, frame
+from breakeven_operator.plugin.service_view import ServiceView
+
+PROGRAM = "kubectl breakeven"
+_PASSED_ON = {
+    "doctor": "Does speculation pay right now, and if not, why.",
+    "history": "A workload's past at Prometheus as a points file.",
+    "watch": "A workload's load on the curves of its past, live.",
+}
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _service_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names for the shell; none where kubectl has no answer."""
+    parameters = _context.params
+    try:
+        services = _kubectl(parameters).services()
+    except BreakevenError:
+        return []
+    return [one.name for one in services if one.name.startswith(incomplete)]
+
+
+def _of_cluster(command: _F) -> _F:
+    """The options that are passed on to kubectl."""
+    for option in (
+        click.option("--kubeconfig", metavar="FILE", help="As kubectl's."),
+        click.option("--context", metavar="NAME", help="As kubectl's."),
+        click.option("-n", "--namespace", metavar="NAME", help="As kubectl's; default: that of the context."),
+    ):
+        command = option(command)
+    return command
+
+
+def _of_change(command: _F) -> _F:
+    """The options of a verb that changes the service."""
+    for option in (
+        click.option(
+            "-o", "--output", type=click.Choice(["yaml", "json"]), help="Of --dry-run=client; default: yaml."
+        ),
+        click.option(
+            "--dry-run",
+            type=click.Choice(["none", "client", "server"]),
+            default="none",
+            show_default=True,
+            help="client: print the part of the manifest that would make the change, and ask nobody. "
+            "server: the API server checks it and writes nothing.",
+        ),
+    ):
+        command = option(command)
+    return _of_cluster(command)
+
+
+_service = click.argument("service", shell_complete=_service_names)
+
+
+def _kubectl(options: dict[str, Any]) -> Kubectl:
+    given = [f"--{name}={options[name]}" for name in ("context", "kubeconfig") if options.get(name)]
+    return Kubectl(options.get("namespace"), tuple(given))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name=PROGRAM)
+def root() -> None:
+    """Does speculative decoding pay on the fleets of this cluster, why, and what may change.
+
+    Every verb calls the kubectl on PATH: credentials, contexts and rights are yours.
+
+    \b
+      kubectl breakeven status -A
+      kubectl breakeven explain chat
+      kubectl breakeven pin chat none --dry-run=client
+    """
+
+
+@root.command(short_help="Arm, gain, last roll and calibration of each service.")
+@click.argument("service", required=False, shell_complete=_service_names)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@_of_cluster
+def status(service: str | None, *, all_namespaces: bool, as_json: bool, **options: Any) -> None:
+    """Print the columns of `kubectl get specsvc`, the age of the decision, the last roll and the calibration."""
+    asked = _kubectl(options)
+    services, leases = _services(asked, service, everywhere=all_namespaces), asked.leases()
+    if as_json:
+        import json
+
+        click.echo(json.dumps(document(services, leases, _now()), indent=2))
+        return
+    click.echo(frame(services, leases, _now(), everywhere=all_namespaces))
+
+
+def _services(asked: Kubectl, name: str | None, *, everywhere: bool) -> Sequence[ServiceView]:
+    if name is not None and everywhere:
+        raise click.UsageError("a SERVICE is in one namespace: leave --all-namespaces out")
+    return (asked.service(name),) if name is not None else asked.services(everywhere=everywhere)
+
+
+@root.command(short_help="The same table, live.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces.")
+@click.option(
+    "--every",
+    "every_s",
+    metavar="SECONDS",
+    type=click.FloatRange(1.0, 3600.0),
+    default=5.0,
+    show_default=True,
+    help="Time between two looks.",
+)
+@click.option("--once", is_flag=True, help="Print one frame and end.")
+@_of_cluster
+def top(*, all_namespaces: bool, every_s: float, once: bool, **options: Any) -> None:
+    """Show the table of `status`, renewed until Ctrl-C."""
+    asked = _kubectl(options)
+
+    def look() -> str:
+        services = asked.services(everywhere=all_namespaces)
+        return frame(services, asked.leases(), _now(), everywhere=all_namespaces)
+
+    first = look()
+    if once:
+        click.echo(first)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text(first, no_wrap=True), auto_refresh=False, screen=sys.stdout.isatty()) as live:
+        while True:
+            time.sleep(every_s)
+            try:
+                shown = f"{look()}\n{_now():%H:%M:%S} UTC"
+            except BreakevenError as error:
+                # An API server that does not answer now may do so at the next look.
+                shown = f"{_now():%H:%M:%S} UTC  {error}"
+            live.update(Text(shown, no_wrap=True), refresh=True)
+
+
+@root.command(short_help="Why this arm, what would change it, what it waits for.")
+@_service
+@_of_cluster
+def explain(service: str, **options: Any) -> None:
+    """Say why this arm runs, what would change it, and what it waits for."""
+    from breakeven_operator.plugin.explanation import explanation
+
+    asked = _kubectl(options)
+    click.echo(explanation(asked.service(service), asked.leases(), _now()))
+
+
+@root.command(short_help="The recommended arm as a patch of the target.")
+@_service
+@_of_cluster
+def export(service: str, **options: Any) -> None:
+    """Print the recommended arm as a patch of the target, for a repository that Git alone changes."""
+    from breakeven_operator.plugin.wanted_arm import exported
+
+    click.echo(exported(_wanted(_kubectl(options), service)), nl=False)
+
+
+@root.command(short_help="The running arm against the recommended one.")
+@_service
+@_of_cluster
+def diff(service: str, **options: Any) -> None:
+    """Print the arm that runs against the one that should."""
+    from breakeven_operator.plugin.wanted_arm import difference
+
+    click.echo(difference(_wanted(_kubectl(options), service)))
+
+
+def _wanted(asked: Kubectl, name: str) -> Any:
+    from breakeven_operator.plugin.wanted_arm import needs_profile, wanted_arm
+
+    service = asked.service(name)
+    reference = service.spec.get("targetRef") or {}
+    group, _, version = str(reference.get("apiVersion")).rpartition("/")
+    kind = str(reference.get("kind"))
+    target = asked.get(
+        f"{kind}.{version}.{group}" if group else kind, str(reference.get("name")), service.namespace
+    )
+    profile = needs_profile(service)
+    table = asked.get(PROFILE, profile, service.namespace) if profile is not None else None
+    return wanted_arm(service, target, table)
+
+
+@root.command(short_help="Change and start nothing until resume.")
+@_service
+@_of_change
+def pause(service: str, **options: Any) -> None:
+    """Set spec.paused: nothing is changed or started until `resume`."""
+    _make(service, pausing(), options)
+
+
+@root.command(short_help="Go on after a pause, or after undone rolls.")
+@_service
+@click.option(
+    "--retry",
+    is_flag=True,
+    help="Also give the annotation breakeven.dev/resume a new value: hands the target back, ends the wait after undone rolls.",
+)
+@_of_change
+def resume(service: str, *, retry: bool, **options: Any) -> None:
+    """Take spec.paused back; with --retry, rolls that wait after undone ones may begin at once."""
+    _make(service, resuming(_now(), retry=retry), options)
+
+
+@root.command(short_help="Let one arm run whatever the figures say.")
+@_service
+@click.argument("arm", required=False)
+@click.option("--none", "unpinned", is_flag=True, help="Take the pin away: figures decide again.")
+@_of_change
+def pin(service: str, arm: str | None, *, unpinned: bool, **options: Any) -> None:
+    """Let ARM run whatever the figures say: `none`, NAME/LENGTH or NAME/schedule of a candidate.
+
+    The arm `none` is no speculation; the option --none takes the pin away.
+    """
+    if (arm is None) is not unpinned:
+        raise click.UsageError("expected an ARM (none is no speculation), or --none to take the pin away")
+    _make(service, pinning(arm), options)
+
+
+@root.command(short_help="Measure the arms again.")
+@_service
+@_of_change
+def recalibrate(service: str, **options: Any) -> None:
+    """Give the annotation breakeven.dev/recalibrate a new value: the arms are measured again."""
+    _make(service, recalibrating(_now()), options)
+
+
+def _make(name: str, change: ServiceChange, options: dict[str, Any]) -> None:
+    """Make a change, or print the manifest that would."""
+    if options["output"] is not None and options["dry_run"] != "client":
+        raise click.UsageError("--output goes with --dry-run=client")
+    if options["dry_run"] == "client":
+        click.echo(_written(manifest(change, name, options["namespace"]), options["output"]), nl=False)
+        return
+    checked = options["dry_run"] == "server"
+    found = _kubectl(options).patch(name, change.fields, dry_run=checked)
+    click.echo(f"speculativeservice/{name} {change.done}" + (" (server dry run)" if checked else ""))
+    for line in after(change, found, _now()):
+        click.echo(f"! {line}", err=True)
+
+
+def _written(document_: dict[str, Any], form: str | None) -> str:
+    if form == "json":
+        import json
+
+        return json.dumps(document_, indent=2) + "\n"
+    import yaml
+
+    text: str = yaml.safe_dump(document_, sort_keys=False)
+    return text
+
+
+@root.command(
+    short_help="The page of the profile in force.", context_settings={"ignore_unknown_options": True}
+)
+@_service
+@click.option(
+    "--to",
+    "page",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The page to write; default: SERVICE.html.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_of_cluster
+def report(service: str, page: Path | None, arguments: tuple[str, ...], **options: Any) -> None:
+    """Run `breakeven report` on the profile in force; further arguments are passed on to it."""
+    asked = _kubectl(options)
+    found = asked.service(service)
+    name = found.part("calibration").get("profile")
+    if not name:
+        raise InputError(
+            f"SpeculativeService {found.namespace}/{service}",
+            "no profile is in force",
+            "a finished calibration",
+        )
+    text = (asked.get(PROFILE, name, found.namespace).get("spec") or {}).get("profile")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{name}.json"
+        file.write_text(str(text), encoding="utf-8")
+        sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *arguments))
+
+
+def _passed_on(name: str, summary: str) -> None:
+    @root.command(
+        name,
+        help=f"{summary} Runs `breakeven {name}` with the same arguments.",
+        short_help=summary,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True},
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def passed_on(arguments: tuple[str, ...]) -> None:
+        sys.exit(_breakeven(name, *arguments))
+
+
+for _name, _summary in _PASSED_ON.items():
+    _passed_on(_name, _summary)
+
+
+def _breakeven(*arguments: str) -> int:
+    """Exit status of the command of the same package."""
+    return subprocess.run([sys.executable, "-m", "breakeven.cli", *arguments], check=False).returncode
+
+
+@root.command(short_help="The completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the shell's completion script of `kubectl-breakeven`; `kubectl breakeven` completes by kubectl's own."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise LookupError(shell)
+    click.echo(found(root, {}, "kubectl-breakeven", COMPLETE_VARIABLE).source())
+
+
+COMPLETE_VARIABLE = "_KUBECTL_BREAKEVEN_COMPLETE"
+
+
+def completions(words: Sequence[str]) -> str:
+    """The answer to kubectl's completion: a line per proposal, and cobra's directive that files are none."""
+    from click.shell_completion import ShellComplete
+
+    *before, incomplete = words or [""]
+    found = ShellComplete(root, {}, PROGRAM, COMPLETE_VARIABLE).get_completions(before, incomplete)
+    lines = [f"{one.value}\t{one.help}" if one.help else str(one.value) for one in found]
+    return "\n".join([*lines, ":4"])

@@ -1,0 +1,134 @@
+"""The recommended arm as a patch of the target, for people whose clusters only Git changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from breakeven.errors import InputError
+from breakeven.intake import wrong_field
+from breakeven.serving.opt_in import ANNOTATION
+from breakeven.tiers import Schedule
+from breakeven_operator.plugin.service_view import Json, ServiceView
+from breakeven_operator.printable import one_line
+from breakeven_operator.resources.candidates import Candidates, MeasuredCandidates
+from breakeven_operator.resources.speculativeservice import TargetReference
+from breakeven_operator.workloads.known import kind_of
+from breakeven_operator.workloads.running_arm import same_value
+
+
+@dataclass(frozen=True, slots=True)
+class WantedArm:
+    """The arm that should run, beside the one that the target asks for.
+
+    Attributes:
+        target: kind and name.
+        arm: name of the recommended arm.
+        value: of the annotation.
+        running: name of the arm that runs, None if it is not known.
+        running_value: of the annotation now; None: it is absent.
+        patch: of the target; None if the annotation does not stand in its own manifest.
+    """
+
+    target: str
+    arm: str
+    value: str
+    running: str | None
+    running_value: str | None
+    patch: Mapping[str, Any] | None
+
+    @property
+    def same(self) -> bool:
+        """Whether the target asks for the recommended arm."""
+        return same_value(self.running_value, self.value) and self.running in {None, self.arm}
+
+
+def needs_profile(service: ServiceView) -> str | None:
+    """Name of the SpeculationProfile that has the table of a recommended schedule; None if no schedule is recommended."""
+    arm = str(service.decision.get("arm") or "")
+    return service.part("calibration").get("profile") if arm.endswith("/schedule") else None
+
+
+def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> WantedArm:
+    """The recommendation of a service.
+
+    Args:
+        service: as the API server has it.
+        target: the manifest of its target.
+        profile: the SpeculationProfile in force, if `needs_profile` names one.
+
+    Raises:
+        InputError: nothing is recommended, or the arm is no candidate of the spec.
+    """
+    where = f"SpeculativeService {service.namespace}/{service.name}"
+    name = service.decision.get("arm")
+    if not name:
+        raise InputError(
+            where, f"recommends no arm yet ({service.reason or 'no decision'})", "status.decision.arm"
+        )
+    try:
+        candidates = Candidates.model_validate(service.spec.get("candidates") or {})
+        reference = TargetReference.model_validate(service.spec.get("targetRef") or {})
+    except ValidationError as error:
+        raise wrong_field(error, f"{where} spec", "is a field") from None
+    measured = MeasuredCandidates.of(candidates, dict(_schedules(profile or {})))
+    arm = next((one for one in measured.arms() if one.name == name), None)
+    if arm is None:
+        raise InputError(
+            f"{where} status.decision.arm",
+            f"is {name!r}",
+            f"one of {', '.join(one.name for one in measured.arms())}",
+        )
+    value = measured.speculative_config(arm)
+    kind = kind_of(reference)
+    own = kind.rolled and kind.borrows(target) is None
+    meta = {"name": reference.name, "namespace": service.namespace}
+    head = {"apiVersion": reference.api_version, "kind": reference.kind, "metadata": meta}
+    return WantedArm(
+        service.target,
+        arm.name,
+        value,
+        service.running,
+        kind.value_of(target) if own else service.part("workings", "memory").get("writtenValue"),
+        {**head, **kind.change(target, value)} if own else None,
+    )
+
+
+def _schedules(profile: Json) -> Iterator[tuple[str, Schedule]]:
+    for arm in (profile.get("spec") or {}).get("arms") or ():
+        if arm.get("schedule") and arm.get("candidate"):
+            yield arm["candidate"], Schedule.parse(arm["schedule"], f"schedule of {arm.get('arm')}")
+
+
+def exported(wanted: WantedArm) -> str:
+    """The patch as YAML under a comment; of a kind that only its own controller changes, the annotation alone."""
+    import yaml
+
+    head = f"# {wanted.target}: {wanted.arm} is recommended"
+    if wanted.patch is not None:
+        return f"{head}\n{yaml.safe_dump(dict(wanted.patch), sort_keys=False, width=10000)}"
+    return (
+        f"{head}; its pods take annotations from another object: put this one there\n"
+        f"{yaml.safe_dump({ANNOTATION: wanted.value}, width=10000)}"
+    )
+
+
+def difference(wanted: WantedArm) -> str:
+    """Running against recommended, as lines that a diff would show."""
+    if wanted.same:
+        return f"{wanted.target} runs what is recommended: {wanted.arm}"
+    before = f"-{ANNOTATION}: {_quoted(wanted.running_value)}" if wanted.running_value is not None else ""
+    lines = [
+        f"--- {wanted.target} runs {wanted.running or 'an arm that is not known'}",
+        f"+++ {wanted.target} should run {wanted.arm}",
+        before,
+        f"+{ANNOTATION}: {_quoted(wanted.value)}",
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _quoted(value: str | None) -> str:
+    return "'" + one_line(value or "").replace("'", "''") + "'"

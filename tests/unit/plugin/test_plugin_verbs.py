@@ -1,0 +1,237 @@
+"""Verbs with a kubectl that notes what it is asked: options are passed on, its refusals are one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from breakeven.errors import BreakevenError
+from breakeven_operator.plugin.plugin_commands import completions, root
+
+_KUBECTL = """#!/bin/sh
+printf '%s\\n' "$*" >> "{folder}/asked"
+case "$*" in
+*refused*) echo 'Error from server (Forbidden): specsvc "refused" is forbidden:' >&2; echo '  cannot patch' >&2; exit 1;;
+"get leases"*) echo 'Error from server (Forbidden): leases' >&2; exit 1;;
+"get speculativeservices.breakeven.dev --"*) echo '{{"items": ['; cat "{folder}/service"; echo ']}}';;
+*speculativeservices*) cat "{folder}/service";;
+"get Deployment"*) cat "{folder}/target";;
+"get speculationprofiles"*) cat "{folder}/profile";;
+*) echo "error: what is $*" >&2; exit 1;;
+esac
+"""
+
+
+class Verbs:
+    """Runs verbs; `asked` are the calls of kubectl."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, *words):
+        done = CliRunner().invoke(root, list(words), catch_exceptions=True)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    @property
+    def asked(self):
+        file = self.folder / "asked"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def verbs(tmp_path, monkeypatch, recommending):
+    program = tmp_path / "kubectl"
+    program.write_text(_KUBECTL.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    target = recommending.cluster.objects["deployments", "llm", "chat-vllm"]
+    profile = recommending.cluster.objects["speculationprofiles", "llm", "chat-p1"]
+    for name, found in (("service", recommending.service), ("target", target), ("profile", profile)):
+        (tmp_path / name).write_text(json.dumps(found, default=str))
+    return Verbs(tmp_path)
+
+
+def test_status_of_one_of_all_and_as_json(verbs):
+    assert "eagle/3" in verbs("status", "chat", "-n", "llm", "--context=here", "--kubeconfig", "/k")
+    assert verbs.asked[0] == (
+        "get speculativeservices.breakeven.dev chat --namespace=llm --output=json --context=here --kubeconfig=/k"
+    )
+    assert verbs("status", "-A").startswith("NAMESPACE")
+    assert "get speculativeservices.breakeven.dev --all-namespaces --output=json" in verbs.asked
+    assert json.loads(verbs("status", "--json"))["services"][0]["recommended"] == "eagle/3"
+
+
+def test_one_frame_of_top_is_the_table(verbs):
+    assert verbs("top", "--once").splitlines()[0].startswith("NAME ")
+
+
+def test_top_goes_on_where_one_look_fails_and_ends_at_an_interrupt(verbs, monkeypatch):
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+        # The second look finds no kubectl that answers.
+        (verbs.folder / "service").rename(verbs.folder / f"away-{len(looks)}")
+        (verbs.folder / "service").write_text(
+            "nothing" if len(looks) == 1 else '{"metadata": {"name": "back"}}'
+        )
+
+    monkeypatch.setattr("breakeven_operator.plugin.plugin_commands.time.sleep", sleep)
+    frames = []
+    monkeypatch.setattr("rich.live.Live.update", lambda _live, text, **_options: frames.append(text.plain))
+    done = CliRunner().invoke(root, ["top", "--every", "2"], standalone_mode=False)
+    assert isinstance(done.exception, click.Abort)
+    assert looks == [2.0, 2.0, 2.0]
+    failed, back = frames
+    assert "expected a JSON object" in failed
+    assert "back" in back
+
+
+def test_explain_export_and_diff(verbs):
+    assert "What it waits for" in verbs("explain", "chat")
+    assert yaml.safe_load(verbs("export", "chat"))["kind"] == "Deployment"
+    assert "get Deployment.v1.apps chat-vllm --namespace=llm --output=json" in verbs.asked
+    assert "+++ Deployment/chat-vllm should run eagle/3" in verbs("diff", "chat")
+
+
+@pytest.mark.parametrize(
+    ("words", "patch", "said"),
+    [
+        (["pause", "chat"], {"spec": {"paused": True}}, "paused"),
+        (["resume", "chat"], {"spec": {"paused": False}}, "resumed"),
+        (["pin", "chat", "none"], {"spec": {"updatePolicy": {"pinnedArm": "none"}}}, "pinned to none"),
+        (
+            ["pin", "chat", "--none"],
+            {"spec": {"updatePolicy": {"pinnedArm": None}}},
+            "not pinned, figures decide",
+        ),
+    ],
+)
+def test_a_change_is_one_merge_patch(verbs, words, patch, said):
+    assert verbs(*words, "-n", "llm").startswith(f"speculativeservice/chat {said}\n")
+    assert " ".join(verbs.asked) == (
+        "patch speculativeservices.breakeven.dev chat --namespace=llm --type=merge "
+        f"--field-manager=kubectl-breakeven --patch={json.dumps(patch)} --output=json"
+    )
+
+
+def test_annotations_get_a_value_of_now(verbs):
+    verbs("recalibrate", "chat")
+    verbs("resume", "chat", "--retry", "--dry-run=server")
+    asked, resumed = verbs.asked
+    assert '{"metadata": {"annotations": {"breakeven.dev/recalibrate": "20' in asked
+    assert '"breakeven.dev/resume": "20' in resumed
+    assert '"paused": false' in resumed
+    assert "--dry-run=server" in resumed
+
+
+def test_a_dry_run_of_the_client_asks_nobody(verbs):
+    pinned = yaml.safe_load(verbs("pin", "chat", "eagle/3", "-n", "llm", "--dry-run=client", "-o", "yaml"))
+    assert pinned["spec"] == {"updatePolicy": {"pinnedArm": "eagle/3"}}
+    assert json.loads(verbs("pause", "chat", "--dry-run=client", "-o", "json"))["spec"] == {"paused": True}
+    assert verbs.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pin", "chat"], "expected an ARM (none is no speculation), or --none"),
+        (["pin", "chat", "none", "--none"], "expected an ARM (none is no speculation), or --none"),
+        (["pause", "chat", "-o", "yaml"], "--output goes with --dry-run=client"),
+        (["status", "chat", "-A"], "leave --all-namespaces out"),
+    ],
+)
+def test_wrong_usage_is_said_before_anybody_is_asked(verbs, words, said):
+    done = CliRunner().invoke(root, words)
+    assert (done.exit_code, said in done.output, verbs.asked) == (2, True, [])
+
+
+def test_the_report_is_made_of_the_profile_in_force(verbs, tmp_path):
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(root, ["report", "chat", "--to", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "eagle/3" in page.read_text()
+
+
+def test_other_commands_are_passed_on_with_their_arguments(verbs, capfd):
+    done = CliRunner().invoke(root, ["doctor", "--prometheus"])
+    assert done.exit_code == 2
+    assert "'--prometheus' requires an argument" in capfd.readouterr().err
+    assert CliRunner().invoke(root, ["history", "--help"]).exit_code == 0
+    assert "breakeven.cli history" in capfd.readouterr().out.replace("python -m ", "")
+
+
+def test_kubectl_completes_verbs_options_and_services(verbs):
+    assert completions(["pa"]).splitlines() == [
+        "pause\tChange and start nothing until resume.",
+        ":4",
+    ]
+    assert completions(["explain", "-n", "llm", "c"]).splitlines() == ["chat", ":4"]
+    assert any("--namespace=llm" in line for line in verbs.asked)
+    assert completions(["explain", "refused"]) == ":4"
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_prints_a_script(verbs, shell):
+    assert "_KUBECTL_BREAKEVEN_COMPLETE" in verbs("completion", shell)
+
+
+def started(folder, *words, path=None):
+    """The program as kubectl starts it."""
+    return subprocess.run(
+        [sys.executable, "-m", "breakeven_operator.plugin", *words],
+        env={**os.environ, "PATH": path or os.environ["PATH"]}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_refusal_is_one_line_and_status_1(verbs, tmp_path):
+    done = started(tmp_path, "pause", "refused")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        'kubectl breakeven: Error from server (Forbidden): specsvc "refused" is forbidden: cannot patch\n'
+    )
+
+
+def test_without_kubectl_one_line_says_so(tmp_path):
+    done = started(tmp_path, "status", path=str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "kubectl is not on PATH" in done.stderr
+
+
+def test_an_answer_that_is_no_object_is_refused(tmp_path, monkeypatch):
+    program = tmp_path / "kubectl"
+    program.write_text("#!/bin/sh\necho hello\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    done = CliRunner().invoke(root, ["explain", "chat"])
+    assert isinstance(done.exception, BreakevenError)
+    assert "printed 'hello'; expected a JSON object" in str(done.exception)
+
+
+def test_help_needs_neither_models_nor_a_client():
+    heavy = ("pydantic", "numpy", "scipy", "yaml", "rich", "kubernetes", "asyncio", "aiohttp")
+    code = f"import sys, breakeven_operator.plugin.__main__; print([n for n in {heavy} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_option_is_explained():
+    silent = [
+        (name, option.name)
+        for name, command in root.commands.items()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    assert silent == []
