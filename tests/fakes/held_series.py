@@ -72,6 +72,13 @@ class HeldSeries:
         self.times_ms.append(time_ms)
         self.values.append(value)
 
+    def extend(self, times_s: Sequence[float], values: Sequence[Held]) -> None:
+        """Newer samples, in time."""
+        times_ms = [round(time_s * 1000) for time_s in times_s]
+        assert not self.times_ms or not times_ms or times_ms[0] > self.times_ms[-1], "samples come in time"
+        self.times_ms += times_ms
+        self.values += values
+
 
 class SeriesStore:
     """All series, by name."""

@@ -140,8 +140,9 @@ def stored(
 def _store(
     store: SeriesStore, name: str, labels: Mapping[str, str], grid: TimeGrid, values: Rates, scrapes: int
 ) -> None:
-    step_s = grid.step_s / scrapes
-    for at in range(scrapes * (grid.times - 1) + 1):
-        value = float(np.interp(at / scrapes, np.arange(grid.times), values))
-        if np.isfinite(value):
-            store.add(name, labels, grid.first_s + at * step_s, value)
+    at = np.arange(scrapes * (grid.times - 1) + 1) / scrapes
+    made = np.interp(at, np.arange(grid.times), values)
+    there = np.isfinite(made)
+    if there.any():
+        times_s = grid.first_s + at[there] * grid.step_s
+        store.of(name, labels).extend(times_s.tolist(), made[there].tolist())

@@ -28,6 +28,8 @@ def called(mapping: ast.expr) -> str:
 def counters_read(text: str) -> int:
     """How often a file takes a statistic by its name out of a mapping: `stats["steps"]`, `stats.get("steps")`."""
     found = 0
+    if not any(f'"{name}"' in text or f"'{name}'" in text for name in STATISTICS):
+        return 0
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Subscript(value=mapping, slice=ast.Constant(value=str(name)), ctx=ast.Load()):
