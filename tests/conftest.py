@@ -42,12 +42,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if os.environ.get("HYPOTHESIS_PROFILE") == "quick":
+    quick = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
+    if quick:
         # `make test` makes every fit.
         from fakes.remembered_fits import remember_fits
 
         remember_fits()
-    config.pluginmanager.register(Timekeeper(config, _STARTED), "timekeeper")
+    # `make test` holds every test to its budget; fifty files of /proc a test are a twentieth of `make check`.
+    if not quick or config.getoption("times"):
+        config.pluginmanager.register(Timekeeper(config, _STARTED), "timekeeper")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -251,17 +251,19 @@ def _likeliest(
     of_noise = _log_shares(_SCATTERS, _USUAL_NOISE, _NOISE_SPREAD)
     of_form = _log_shares(_FORMS, _USUAL_FORM, _FORM_SPREAD) - math.log(len(_REACHES))
     of_departed = _log_shares(bending.departed, _USUAL_DEPARTURE, _DEPARTURE_SPREAD) - bending.unlikely
-    tried, likely = [], []
+    tried: list[tuple[float, float, float]] = []
+    likely: list[FloatArray] = []
     for departed, shares in zip(bending.departed, of_departed, strict=True):
         wide = solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
         for reach in _REACHES:
             alike = FormError(1.0, reach).covariance(places, places)
-            for sd, share in zip(_FORMS, of_form + shares, strict=True):
-                spread, axes = np.linalg.eigh(wide + sd**2 * alike)
-                squares = np.maximum(spread, 0.0) + noise_squares[:, None]
-                misfit = np.sum(np.square(axes.T @ gaps) / squares + np.log(squares), axis=-1)
-                likely.append(of_noise + share - 0.5 * misfit)
-                tried.append((sd, reach, departed))
+            # Shapes: forms, noises, rows.
+            spread, axes = np.linalg.eigh(wide + np.square(_FORMS)[:, None, None] * alike)
+            squares = np.maximum(spread, 0.0)[:, None, :] + noise_squares[:, None]
+            across = np.square(gaps @ axes)[:, None, :]
+            misfit = np.sum(across / squares + np.log(squares), axis=-1)
+            likely.extend(of_noise + (of_form + shares)[:, None] - 0.5 * misfit)
+            tried.extend((sd, reach, departed) for sd in _FORMS)
     weights = np.exp(np.array(likely) - np.max(likely))
     evidence = float(np.max(likely) + math.log(weights.sum()))
     weights /= weights.sum()

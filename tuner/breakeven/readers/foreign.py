@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
@@ -195,6 +196,8 @@ def _below(value: Any, path: str, default: Any = None) -> Any:
         return default
     if (whole := value.get(path)) is not None:
         return whole
+    if "." not in path:
+        return default
     # A member's own name may hold dots.
     for end in (place for place, letter in enumerate(path) if letter == "."):
         if (found := _below(value.get(path[:end]), path[end + 1 :])) is not None:
@@ -202,9 +205,10 @@ def _below(value: Any, path: str, default: Any = None) -> Any:
     return default
 
 
-def _keys(model: type[BaseModel], name: str) -> list[str]:
+@cache
+def _keys(model: type[BaseModel], name: str) -> tuple[str, ...]:
     alias = model.model_fields[name].validation_alias
-    return [str(key) for key in alias.choices] if isinstance(alias, AliasChoices) else [name]
+    return tuple(map(str, alias.choices)) if isinstance(alias, AliasChoices) else (name,)
 
 
 def parse(text: str, source: str) -> Document:
