@@ -13,10 +13,6 @@ EAGLE = {"updatePolicy": {"pinnedArm": "eagle/3"}}
 CONFIG = {"method": "eagle3", "model": "org/eagle-head", "num_speculative_tokens": 3}
 
 
-def pin(place, arm):
-    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
-
-
 def with_note(text):
     """The target with something new in its pod template, which makes new pods."""
     target = manifests.target()
@@ -72,7 +68,7 @@ def test_helm_upgrade_and_rollback_keep_the_annotation(place, tmp_path):
 def test_kubectl_rollout_undo_is_respected_until_a_person_hands_the_target_back(place):
     place.managed(**EAGLE)
     place.until_settled("eagle/3")
-    pin(place, "none")
+    place.pin("none")
     place.until_settled("none")
     assert place.annotation() == "null"
     place.kubectl("rollout", "undo", f"deployment/{manifests.TARGET}")

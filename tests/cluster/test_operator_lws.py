@@ -4,13 +4,12 @@ The controller is an optional program. Where it is missing, these tests are skip
 """
 
 import json
-import os
 
 import pytest
 
 from localcluster import GpuNode
-from localcluster.binaries import present
 from operatorcluster import manifests
+from operatorcluster.optional import needs_controller
 from operatorcluster.stage import OPERATOR, condition
 from operatorcluster.target_engine import A100, COSTS
 from operatorcluster.users import users
@@ -20,10 +19,7 @@ CONTROLLER = "lws-controller"
 TROUBLED = GpuNode("a100-grouped", A100, 4)
 GROUPS = 2
 SURGE = {"rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": 1}}
-pytestmark = pytest.mark.skipif(
-    os.environ.get("BREAKEVEN_CONTROLLERS") != "build" and not present([CONTROLLER]),
-    reason=f"{CONTROLLER} was not built yet, which takes two minutes: BREAKEVEN_CONTROLLERS=build builds it",
-)
+pytestmark = needs_controller(CONTROLLER, "two minutes")
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +30,6 @@ def controller(stage):
 @pytest.fixture
 def grouped(place, controller):
     return place
-
-
-def pin(place, arm):
-    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
-
-
-def until_runs(place, arm, groups=GROUPS):
-    return place.until_service(
-        f"{groups} groups run {arm} and no roll is under way",
-        lambda status: (
-            (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": groups}]
-            and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
-            and status["target"]["readyReplicas"] == groups
-        ),
-    )
 
 
 def pods(place):
@@ -92,18 +73,18 @@ def test_a_group_of_one_is_measured_and_rolled_there_and_back_and_no_request_is_
     target["spec"]["rolloutStrategy"] = SURGE
     grouped.apply(target, manifests.grouped_service(updatePolicy={"pinnedArm": "none"}))
     grouped.until_calibrated()
-    until_runs(grouped, "none", 1)
+    grouped.until_runs("none", 1)
     first = pods(grouped)
     assert set(first) == {f"{manifests.TARGET}-0"}
     with users(grouped, 2.0) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
-        pin(grouped, "eagle/3")
-        until_runs(grouped, "eagle/3", 1)
+        grouped.pin("eagle/3")
+        grouped.until_runs("eagle/3", 1)
         there = pods(grouped)
         seen = len(outcomes)
         until("the new pod serves users", lambda: len(outcomes) > seen + 5)
-        pin(grouped, "none")
-        until_runs(grouped, "none", 1)
+        grouped.pin("none")
+        grouped.until_runs("none", 1)
     assert set(pods(grouped)) == set(there) == set(first)
     assert len({*first.values(), *there.values(), *pods(grouped).values()}) == 3
     assert [outcome for outcome in outcomes if outcome.error is not None] == []
@@ -126,21 +107,21 @@ def test_a_group_of_two_is_not_copied_and_is_rolled_as_one_by_what_somebody_else
     grouped.patch(
         "specsvc", "chat", {"spec": {"updatePolicy": {"mode": "RollingUpdate", "pinnedArm": "none"}}}
     )
-    until_runs(grouped, "none")
+    grouped.until_runs("none", GROUPS)
     before = pods(grouped)
     assert len(before) == 2 * GROUPS
     with users(grouped, 2.0) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
-        pin(grouped, "eagle/3")
-        until_runs(grouped, "eagle/3")
+        grouped.pin("eagle/3")
+        grouped.until_runs("eagle/3", GROUPS)
         values = annotations(grouped)
         assert set(values) == {"leaderTemplate", "workerTemplate"}
         assert len(set(values.values())) == 1
         assert "eagle" in values["workerTemplate"]
         until("every group has both of its pods again", lambda: pods(grouped).keys() == before.keys())
         assert not set(before.values()) & set(pods(grouped).values())
-        pin(grouped, "none")
-        until_runs(grouped, "none")
+        grouped.pin("none")
+        grouped.until_runs("none", GROUPS)
     assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert len(grouped.writes("leaderworkersets")) == 2
 
@@ -164,13 +145,13 @@ def test_a_group_that_does_not_come_is_undone(grouped, troubled):
         target,
         manifests.grouped_service(updatePolicy={"pinnedArm": "none"}),
     )
-    until_runs(grouped, "none")
+    grouped.until_runs("none", GROUPS)
     untouched = pods(grouped)[f"{manifests.TARGET}-0"]
     with users(grouped, 2.0) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
-        pin(grouped, "eagle/3")
+        grouped.pin("eagle/3")
         assert grouped.until_event("RolledBack")
-        until_runs(grouped, "none")
+        grouped.until_runs("none", GROUPS)
     assert pods(grouped)[f"{manifests.TARGET}-0"] == untouched
     assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert grouped.writes("pods") == []

@@ -4,12 +4,11 @@ The controller is an optional program. Where it is missing, these tests are skip
 """
 
 import json
-import os
 
 import pytest
 
-from localcluster.binaries import present
 from operatorcluster import manifests
+from operatorcluster.optional import needs_controller
 from operatorcluster.stage import OPERATOR, condition, decision
 from operatorcluster.users import users
 from operatorcluster.waiting import until
@@ -18,10 +17,7 @@ CONTROLLER = "rollouts-controller"
 PODS = 2
 HALF: manifests.Manifest = {"setWeight": 50}
 PAUSE: manifests.Manifest = {"pause": {}}
-pytestmark = pytest.mark.skipif(
-    os.environ.get("BREAKEVEN_CONTROLLERS") != "build" and not present([CONTROLLER]),
-    reason=f"{CONTROLLER} was not built yet, which takes six minutes: BREAKEVEN_CONTROLLERS=build builds it",
-)
+pytestmark = needs_controller(CONTROLLER, "six minutes")
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +34,11 @@ def managed(place, target, **changes):
     place.apply(manifests.profile(place.stage.fingerprint), target, manifests.stepwise_service(**changes))
 
 
-def pin(place, arm):
-    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
-
-
 def set_status(place, change):
     """Write as kubectl's plugin does at `promote` and `abort`."""
     place.kubectl(
         "patch", "rollout", manifests.TARGET, "--subresource=status", "--type=merge", f"--patch={json.dumps({'status': change})}",
     )  # fmt: skip
-
-
-def until_runs(place, arm, pods=PODS):
-    return place.until_service(
-        f"{pods} pods run {arm} and no roll is under way",
-        lambda status: (
-            (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": pods}]
-            and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
-            and status["target"]["readyReplicas"] == pods
-        ),
-    )
 
 
 def until_held(place, since=""):
@@ -78,15 +59,15 @@ def test_it_is_measured_and_rolled_by_its_own_steps_there_and_back_and_no_reques
         manifests.stepwise_service(updatePolicy={"pinnedArm": "none"}),
     )
     stepwise.until_calibrated()
-    until_runs(stepwise, "none", 1)
+    stepwise.until_runs("none", 1)
     with users(stepwise, 2.0) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
-        pin(stepwise, "eagle/3")
-        until_runs(stepwise, "eagle/3", 1)
+        stepwise.pin("eagle/3")
+        stepwise.until_runs("eagle/3", 1)
         seen = len(outcomes)
         until("the new pod serves users", lambda: len(outcomes) > seen + 5)
-        pin(stepwise, "none")
-        until_runs(stepwise, "none", 1)
+        stepwise.pin("none")
+        stepwise.until_runs("none", 1)
     assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert len(stepwise.writes("rollouts")) == 2
     status = stepwise.get("rollout", manifests.TARGET)["status"]
@@ -100,8 +81,8 @@ def test_a_pause_moves_the_deadline_along_until_its_user_goes_on(stepwise):
         manifests.stepwise_target(PODS, HALF, PAUSE),
         updatePolicy={"pinnedArm": "none", "rollDeadlineSeconds": 60},
     )
-    until_runs(stepwise, "none")
-    pin(stepwise, "eagle/3")
+    stepwise.until_runs("none", PODS)
+    stepwise.pin("eagle/3")
     first = until_held(stepwise)
     later = until_held(stepwise, first["deadlineTime"])
     assert later["id"] == first["id"]
@@ -109,14 +90,14 @@ def test_a_pause_moves_the_deadline_along_until_its_user_goes_on(stepwise):
         {"arm": "eagle/3", "pods": PODS}
     ]
     set_status(stepwise, {"pauseConditions": None})
-    until_runs(stepwise, "eagle/3")
+    stepwise.until_runs("eagle/3", PODS)
     assert len(stepwise.writes("rollouts")) == 1
 
 
 def test_an_aborted_update_is_neither_undone_nor_tried_again(stepwise):
     managed(stepwise, manifests.stepwise_target(PODS, HALF, PAUSE), updatePolicy={"pinnedArm": "none"})
-    until_runs(stepwise, "none")
-    pin(stepwise, "eagle/3")
+    stepwise.until_runs("none", PODS)
+    stepwise.pin("eagle/3")
     until_held(stepwise)
     set_status(stepwise, {"abort": True})
     assert "nothing is undone or tried again" in stepwise.until_event("RollAborted")

@@ -21,21 +21,6 @@ def managed(place, target, **changes):
     place.apply(manifests.profile(place.stage.fingerprint), target, manifests.stateful_service(**changes))
 
 
-def pin(place, arm):
-    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
-
-
-def until_runs(place, arm, pods=PODS):
-    return place.until_service(
-        f"{pods} pods run {arm} and no roll is under way",
-        lambda status: (
-            (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": pods}]
-            and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
-            and status["target"]["readyReplicas"] == pods
-        ),
-    )
-
-
 def uids(place):
     return {
         pod["metadata"]["name"]: pod["metadata"]["uid"]
@@ -46,18 +31,18 @@ def uids(place):
 
 def test_it_is_rolled_there_and_back_under_load_and_no_request_is_lost(place):
     managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
-    until_runs(place, "none")
+    place.until_runs("none", PODS)
     first = uids(place)
     assert set(first) == {f"{manifests.TARGET}-{ordinal}" for ordinal in range(PODS)}
     with users(place, 2.0) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
-        pin(place, "eagle/3")
-        until_runs(place, "eagle/3")
+        place.pin("eagle/3")
+        place.until_runs("eagle/3", PODS)
         there = uids(place)
         seen = len(outcomes)
         until("the new pods serve users", lambda: len(outcomes) > seen + 5)
-        pin(place, "none")
-        until_runs(place, "none")
+        place.pin("none")
+        place.until_runs("none", PODS)
     assert len({*first.values(), *there.values(), *uids(place).values()}) == 3 * PODS
     assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert len(place.writes("statefulsets")) == 2
@@ -93,12 +78,12 @@ def target_on(node, **spec):
 def test_pods_that_are_managed_in_parallel_block_no_undo(place, troubled):
     target = target_on(troubled, podManagementPolicy="Parallel")
     managed(place, target, updatePolicy={"pinnedArm": "none"})
-    until_runs(place, "none")
+    place.until_runs("none", PODS)
     with users(place, 2.0) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         assert place.until_event("RolledBack")
-        until_runs(place, "none")
+        place.until_runs("none", PODS)
     assert "UndoBlocked" not in place.reasons()
     assert [outcome for outcome in outcomes if outcome.error is not None] == []
 
@@ -107,11 +92,11 @@ def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(place, tr
     """The controller waits for a pod that never became Ready, although the template asks no more of it."""
     target = target_on(troubled)
     managed(place, target, updatePolicy={"pinnedArm": "none"})
-    until_runs(place, "none")
+    place.until_runs("none", PODS)
     before = uids(place)
     with users(place, 2.0) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         found = place.until_service(
             "the undo is blocked", lambda status: decision(status).get("reason") == "UndoBlocked"
         )
@@ -129,7 +114,7 @@ def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(place, tr
         assert broken["labels"]["controller-revision-hash"] != seen["status"]["updateRevision"]
         assert "deletionTimestamp" not in broken
         place.kubectl(*shlex.split(said[1]))
-        until_runs(place, "none")
+        place.until_runs("none", PODS)
         assert place.until_event("RolledBack")
     assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert place.get("specsvc", "chat")["status"]["history"][0]["result"] == "Undone"
@@ -139,18 +124,18 @@ def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(place, tr
 def test_a_quota_that_refuses_the_next_pod_is_said_in_its_words(place):
     """A StatefulSet's status does not say so: the API server is asked for the events about it."""
     managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
-    until_runs(place, "none")
+    place.until_runs("none", PODS)
     place.apply({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}},
     })  # fmt: skip
     used = ("get", "resourcequota", "few", "--output=jsonpath={.status.used.pods}")
     until("the quota counts", lambda: place.kubectl(*used))
     with users(place, 2.0):
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         made = place.until_decided("QuotaExceeded")
         assert "exceeded quota: few, requested: pods=1" in made["message"]
         place.kubectl("delete", "resourcequota", "few")
-        until_runs(place, "eagle/3")
+        place.until_runs("eagle/3", PODS)
     assert len(place.writes("statefulsets")) == 1
 
 

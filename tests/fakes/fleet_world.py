@@ -25,6 +25,7 @@ from breakeven_operator.kinds import (
     EVENTS,
     LEADER_WORKER_SETS,
     NODES,
+    PODS,
     PROFILES,
     SERVICES,
     STATEFULSETS,
@@ -330,6 +331,29 @@ class FleetWorld:
             self.load(3.0)
             await self.until(lambda: self.phase is None)
 
+    async def confirmed_roll(self) -> dict[str, Any]:
+        """The entry of the first roll, after every pod was replaced and measured, and it kept its promise."""
+        before = {pod["metadata"]["uid"] for pod in self.cluster.of(PODS)}
+        await self.until(lambda: self.phase == "Confirming")
+        self.load(3.0)
+        await self.until(lambda: self.phase is None)
+        assert before.isdisjoint(pod["metadata"]["uid"] for pod in self.cluster.of(PODS))
+        entry: dict[str, Any]
+        (entry,) = self.status["history"]
+        assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Confirmed", "none", "eagle/3")
+        assert abs(float(entry["measuredSpeedup"]) / float(entry["predictedSpeedup"]) - 1) < 0.05
+        assert self.rolls == [("apply", self.kind.plural, "chat-vllm")]
+        return entry
+
+    async def goes_back(self) -> None:
+        """Speculate with six replicas, and leave it beyond the break-even."""
+        self.service["spec"]["updatePolicy"]["maxUtilizationPercent"] = 95
+        await self.speculate()
+        self.load(9.3)
+        await self.until(lambda: self.value == "null")
+        await self.until(lambda: self.phase == "Confirming")
+        assert self.status["current"]["podsByArm"] == [{"arm": "none", "pods": 6}]
+
     def load(self, rps: float) -> None:
         """Every pod gets this rate, and answers with the latency of the arm it runs."""
         arm = EAGLE if self.value not in {None, "null"} else NO_SPECULATION
@@ -367,7 +391,7 @@ class FleetWorld:
     @property
     def target(self) -> Any:
         """The target as the operator sees it."""
-        from breakeven_operator.kinds import PODS, REPLICASETS
+        from breakeven_operator.kinds import REPLICASETS
 
         makers = [*self.cluster.of(REPLICASETS), *self.cluster.of(STATEFULSETS)]
         deployment = self.cluster.shown((self.kind.plural, "llm", "chat-vllm"))

@@ -56,10 +56,6 @@ def managed_on(place, node, **policy):
     place.until_settled("none")
 
 
-def pin(place, arm):
-    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
-
-
 def until_undone(place):
     """The last roll, once it has been undone and the old arm runs alone."""
     place.until_service(
@@ -93,7 +89,7 @@ def test_an_arm_that_does_not_come_up(stage, place, facing, node, costs, fault, 
     troubled(stage, node, costs)
     managed_on(place, node, rollDeadlineSeconds=60)
     with facing(place, fault, promised) as row:
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         # There and back.
         row.writes = 2
         row.over()
@@ -120,7 +116,7 @@ def test_a_quota_that_leaves_no_room(place, facing):
     with facing(
         place, "ResourceQuota leaves no room for the new pod", "the quota's own words; no pod is lost"
     ) as row:
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         row.writes = 1
         place.until_service("the quota is named", lambda status: "quota" in json.dumps(status).lower())
         quota["spec"]["hard"]["pods"] = "4"
@@ -139,7 +135,7 @@ def test_a_policy_that_denies_the_write(place, facing):
         place, "admission policy denies the write", "WriteRefused with its sentence; rolled once allowed"
     ) as row:
         with place.frozen("frozen until Monday"):
-            pin(place, "eagle/3")
+            place.pin("eagle/3")
             found = place.until_service(
                 "it is refused", lambda status: decision(status).get("reason") == "WriteRefused"
             )
@@ -188,7 +184,7 @@ def test_a_node_that_is_lost(stage, place, facing):
         place, "node lost in a roll", "the roll ends; pods of the lost node neither undo it nor hold it up"
     ) as row:
         row.excused = True
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         row.writes = 1
         place.until_service("a roll is under way", lambda status: (status.get("rollout") or {}).get("phase"))
         stage.cluster.stop_process(LOSSY.name)
@@ -216,7 +212,7 @@ def test_killed_at_random_moments_of_undoings(stage, place, facing):
     with facing(
         place, "operator SIGKILLed in an undoing", "the old arm runs again, with one write back", times=times
     ) as row:
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         for index in range(times):
             row.writes += 2
             place.patch(
@@ -243,7 +239,7 @@ def chosen_by_figures(place):
     with streaming(place, RPS, manifests.TARGET, users):
         place.managed(updatePolicy={"pinnedArm": "none"})
         until("a few windows are full", lambda: users.answered > 100)
-        pin(place, None)
+        place.pin(None)
         place.until_settled("eagle/3")
         place.until_service("the roll has its last word", lambda status: not status.get("rollout"))
 
@@ -358,7 +354,7 @@ def test_admission_that_refuses_the_new_pod(place, facing, refusing, fault, word
     place.until_settled("none")
     with facing(place, fault, "AdmissionDenied with its words; no pod is lost; rolled once allowed") as row:
         with refusing(place):
-            pin(place, "eagle/3")
+            place.pin("eagle/3")
             row.writes = 1
             said = place.until_decided("AdmissionDenied")
             assert words in said["message"]
@@ -380,7 +376,7 @@ def test_a_volume_that_the_new_pod_cannot_mount(place, facing):
         place, "volume of the new pod cannot be mounted", "the event's words; the old pod serves; then rolled"
     ) as row:
         place.kubectl("delete", "configmap", "template")
-        pin(place, "eagle/3")
+        place.pin("eagle/3")
         row.writes = 1
         said = place.until_decided("EngineNotStarting")
         assert "FailedMount" in said["message"]

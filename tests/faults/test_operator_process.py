@@ -21,10 +21,6 @@ from operatorcluster.waiting import until
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/breakeven"
 
 
-def pin(place, arm):
-    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
-
-
 def kill(stage):
     """Kills the process; its pod too where the kubelet would wait ever longer before it starts the container again."""
     home = Place(stage, HOME)
@@ -57,7 +53,7 @@ def test_killed_at_random_moments_of_rolls(place, stage, facing):
     ) as row:
         for index in range(times):
             arm = ("eagle/3", "none")[index % 2]
-            pin(place, arm)
+            place.pin(arm)
             # Any moment: before the decision, between intent and write, while pods start, while the word is awaited.
             time.sleep(draw.uniform(0.0, 6.0))
             pid = running(stage)
@@ -114,7 +110,7 @@ def test_frozen_beyond_its_lease_with_a_second_replica_waiting(place, stage, fac
         leader = next(pid for name, pid in processes(stage).items() if holder.startswith(name))
         os.kill(leader, signal.SIGSTOP)
         try:
-            pin(place, "eagle/3")
+            place.pin("eagle/3")
             row.writes = 1
             until(
                 "another replica leads",
@@ -172,7 +168,7 @@ def test_its_token_is_refused_until_a_new_one_is_there(place, stage, facing):
         with remade_account(home):
             # The API server answers by what it remembers of a token for ten seconds.
             until("it is refused", lambda: any("401" in json.dumps(line) for line in stage.log()))
-            pin(place, "eagle/3")
+            place.pin("eagle/3")
             answered = row.users.answered
             until("users are answered meanwhile", lambda: row.users.answered > answered + 20)
             assert place.writes() == before

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.kinds import JOBS, LEADER_WORKER_SETS, PODS, SERVICES, Resource
+from breakeven_operator.kinds import JOBS, LEADER_WORKER_SETS, SERVICES, Resource
 from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import SERVICE, VALUE, FleetWorld
 from fakes.scheduling import QUOTAS
@@ -25,26 +25,13 @@ def grouped(target: Callable[[dict[str, Any]], None] = lambda _target: None, **o
 
 async def test_it_is_rolled_and_measured_by_its_leaders() -> None:
     world = grouped()
-    before = {pod["metadata"]["uid"] for pod in world.cluster.of(PODS)}
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
-    assert before.isdisjoint(pod["metadata"]["uid"] for pod in world.cluster.of(PODS))
-    (entry,) = world.status["history"]
-    assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Confirmed", "none", "eagle/3")
-    assert abs(float(entry["measuredSpeedup"]) / float(entry["predictedSpeedup"]) - 1) < 0.05
-    assert world.rolls == [("apply", "leaderworkersets", "chat-vllm")]
+    await world.confirmed_roll()
     assert [write for write in world.cluster.writes if write[1] == "statefulsets"] == []
 
 
 async def test_beyond_the_break_even_it_goes_back() -> None:
     world = grouped(lambda target: target["spec"].update(replicas=6))
-    world.service["spec"]["updatePolicy"]["maxUtilizationPercent"] = 95
-    await world.speculate()
-    world.load(9.3)
-    await world.until(lambda: world.value == "null")
-    await world.until(lambda: world.phase == "Confirming")
-    assert world.status["current"]["podsByArm"] == [{"arm": "none", "pods": 6}]
+    await world.goes_back()
 
 
 async def test_its_watched_objects_lead_to_the_same_roll() -> None:

@@ -33,26 +33,13 @@ def names(world: FleetWorld) -> set[str]:
 
 async def test_it_is_rolled_and_measured_by_the_time_at_which_each_name_changed_hands() -> None:
     world = stateful()
-    before = {pod["metadata"]["uid"] for pod in world.cluster.of(PODS)}
-    await world.until(lambda: world.phase == "Confirming")
-    world.load(3.0)
-    await world.until(lambda: world.phase is None)
+    await world.confirmed_roll()
     assert names(world) == {"chat-vllm-0", "chat-vllm-1"}
-    assert before.isdisjoint(pod["metadata"]["uid"] for pod in world.cluster.of(PODS))
-    (entry,) = world.status["history"]
-    assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Confirmed", "none", "eagle/3")
-    assert abs(float(entry["measuredSpeedup"]) / float(entry["predictedSpeedup"]) - 1) < 0.05
-    assert world.rolls == [("apply", "statefulsets", "chat-vllm")]
 
 
 async def test_beyond_the_break_even_it_goes_back() -> None:
     world = stateful(with_spec(replicas=6))
-    world.service["spec"]["updatePolicy"]["maxUtilizationPercent"] = 95
-    await world.speculate()
-    world.load(9.3)
-    await world.until(lambda: world.value == "null")
-    await world.until(lambda: world.phase == "Confirming")
-    assert world.status["current"]["podsByArm"] == [{"arm": "none", "pods": 6}]
+    await world.goes_back()
 
 
 async def test_an_arm_that_loses_is_undone_by_the_latency_of_its_own_pods() -> None:

@@ -194,6 +194,21 @@ class Place:
 
         return until(f"{name}: {what}", look, timeout_s=timeout_s, seen=lambda: self.told(name))
 
+    def pin(self, arm: str | None) -> None:
+        """Let one arm run, or again the one that figures choose."""
+        self.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": arm}}})
+
+    def until_runs(self, arm: str, replicas: int) -> Manifest:
+        """The service, once so many replicas run an arm and no roll is under way."""
+        return self.until_service(
+            f"{replicas} replicas run {arm} and no roll is under way",
+            lambda status: (
+                (status.get("current") or {}).get("podsByArm") == [{"arm": arm, "pods": replicas}]
+                and (status.get("rollout") or {}).get("phase", "Confirming") == "Confirming"
+                and status["target"]["readyReplicas"] == replicas
+            ),
+        )
+
     def until_calibrated(self, name: str = "chat") -> Manifest:
         """The service, once a profile is in force; a run that fails is a failure at once."""
 

@@ -9,6 +9,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
+PAYS = {
+    "always": "pays at every load",
+    "never": "pays at no load",
+    "tie": "costs and saves the same at every load",
+    "uncertain": "may gain or lose: the bounds contain both",
+}
+"""Phrases for the verdicts that name no load."""
+
 
 class Reason(StrEnum):
     """A reason word; `meaning` says in one line what it stands for."""

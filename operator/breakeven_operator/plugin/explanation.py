@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from breakeven.reasons import Reason
+from breakeven.reasons import PAYS, Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.plugin.service_table import doubts, last_roll, measuring, operator_gone
 from breakeven_operator.plugin.service_view import (
@@ -105,8 +105,8 @@ def _changes(service: ServiceView) -> Iterator[str]:
             f"The load: {arm} pays {side} {edge:.3g} rps per replica{_bounds(decision, 'breakEven', 'Rps')}; "
             f"it is {load:.3g} rps now."
         )
-    elif arm and verdict in _VERDICTS:
-        yield f"Not the load: {arm} {_VERDICTS[verdict]}."
+    elif arm and (phrase := PAYS.get(str(verdict).lower())):
+        yield f"Not the load: {arm} {phrase}."
     considered, saving = decision.get("consideredArm"), number_of(decision, "savingPercent")
     if considered and saving is not None and not pinned:
         least = service.policy.get("minGainPercent", 3)
@@ -124,14 +124,6 @@ def _saved(percent: float) -> str:
         if percent < -1000
         else f"takes {-percent:.3g} % more of request time"
     )
-
-
-_VERDICTS = {
-    "Always": "pays at every load",
-    "Never": "pays at no load",
-    "Tie": "costs and saves the same at every load",
-    "Uncertain": "may gain or lose, because its bounds hold both",
-}
 
 
 def _bounds(part: Json, stem: str, unit: str) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from breakeven.laws.speedup import PaysWhere
 from breakeven.past.past_reading import KnownPast
-from breakeven.past.unknowns import named
 from breakeven.prior.calibration_worth import CalibrationCost, CalibrationWorth, WorthWord
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile import Profile
@@ -46,13 +45,10 @@ def first_answer(past: KnownPast, worth: CalibrationWorth, queries: int, samples
         samples: that these gave.
     """
     days = (past.grid.last_s - past.grid.first_s) / 86_400
-    ran = ", ".join(f"{named(one)} {one.hours:.3g} h" for one in past.arms)
-    words = list(dict.fromkeys(str(one.word) for one in past.doubts))
-    unknown = f"; it cannot say everything ({', '.join(words[:_NAMED_DOUBTS])})" if words else ""
     told = f"; {WorthWord.FROM_PRIOR}: {worth.word}: {worth.sentence}" if worth.arms else ""
     return FirstAnswer(
         past.profile,
-        f"its last {days:.3g} days hold steady hours of {ran} ({queries} queries, {samples} samples){unknown}{told}",
+        f"its last {days:.3g} days ({queries} queries, {samples} samples) hold {past.in_words(_NAMED_DOUBTS)}{told}",
         worth.word is WorthWord.CALIBRATION_PAYS_NOTHING and _loses(past),
     )
 

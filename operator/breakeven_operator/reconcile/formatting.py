@@ -7,6 +7,7 @@ import math
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison
 from breakeven.profile.fits import Bounds
+from breakeven.reasons import PAYS
 
 PAST_MARK = " (past)"
 """End of PAYS while the figures are those of a past."""
@@ -59,11 +60,6 @@ def pays_until(comparison: Comparison) -> str:
     verdict = str(comparison.verdict).lower()
     if comparison.break_even_rps is not None:
         return break_even_text(comparison)
-    if verdict in {"always", "never", "tie", "uncertain"}:
-        return {
-            "always": "pays at every load",
-            "never": "pays at no load",
-            "tie": "costs and saves the same at every load",
-            "uncertain": "may gain or lose: the bounds contain both",
-        }[verdict]
+    if verdict in PAYS:
+        return PAYS[verdict]
     return f"{'pays until' if verdict == 'below' else 'pays from'} a load beyond the measured range"

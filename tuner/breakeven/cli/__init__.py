@@ -92,29 +92,42 @@ def main() -> None:
     """Entry point of the console script: exit 0, 1 (input refused, one line), 2 (usage) or 130 (interrupted)."""
     # SIGPIPE stays ignored, as Python has it: by default it would end a serving engine whenever a client hangs up. A
     # reader of standard output that stops early (`| head`) is click's to handle, which ends quietly.
+    run(root, "breakeven", interrupted="breakeven: interrupted; nothing half written")
+
+
+def run(command: click.Command, program: str, *, interrupted: str = "", **options: str) -> None:
+    """Run a command line and end the process.
+
+    Args:
+        command: of click.
+        program: name before each line of an error.
+        interrupted: line for Ctrl-C; empty: none.
+        options: of click's `main`.
+    """
     try:
-        root.main(standalone_mode=False)
+        command.main(standalone_mode=False, **options)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.Abort:
-        click.echo("breakeven: interrupted; nothing half written", err=True)
+    except (click.Abort, KeyboardInterrupt):
+        if interrupted:
+            click.echo(interrupted, err=True)
         sys.exit(130)
     except click.ClickException as usage:
         usage.show()
         sys.exit(usage.exit_code)
     except BreakevenError as refusal:
-        click.echo(f"breakeven: {refusal}", err=True)
+        click.echo(f"{program}: {refusal}", err=True)
         sys.exit(1)
     except Exception as fault:
         # A person at a terminal cannot act on a traceback; the person who repairs the fault asks for it.
         if os.environ.get("BREAKEVEN_TRACEBACK"):
             raise
         if (lacking := _lacking(fault)) is not None:
-            click.echo(f"breakeven: {lacking}", err=True)
+            click.echo(f"{program}: {lacking}", err=True)
             sys.exit(1)
         text = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
         click.echo(
-            f"breakeven: a fault of breakeven itself, please report it ({text}); BREAKEVEN_TRACEBACK=1 shows where",
+            f"{program}: a fault of breakeven itself, please report it ({text}); BREAKEVEN_TRACEBACK=1 shows where",
             err=True,
         )
         sys.exit(1)

@@ -77,7 +77,7 @@ class _Watcher:
         try:
             self._past = question.read()
             self._worth = ToldWorth.of(self._past, prior)
-            self._said = _of_past(self._past)
+            self._said = f"curves: {self._past.in_words()}"
         except InputError as error:
             if error.where in {"--prometheus", "--match"}:
                 # Several workloads, or none.
@@ -165,11 +165,3 @@ _EXPECTED = frozenset({"NotSpeculating", "NoProfile"})
 
 def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _of_past(past: KnownPast) -> str:
-    from breakeven.past.unknowns import named
-
-    ran = ", ".join(f"{named(one)} {one.hours:.3g} h" for one in past.arms)
-    words = ", ".join(dict.fromkeys(str(one.word) for one in past.doubts))
-    return f"curves: steady hours of {ran}" + (f"; the past cannot say everything: {words}" if words else "")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from breakeven.cli.tables import bounds, figure, through
+from breakeven.reasons import PAYS
 
 if TYPE_CHECKING:
     from breakeven.cli.worth_view import ToldWorth
@@ -20,13 +21,9 @@ if TYPE_CHECKING:
 
 _BAR, _LEVELS = 40, "▁▂▃▄▅▆▇█"
 _MOST_LOADS = 60
-_PAYS = {
+_BEYOND = {
     "below": "pays until a load beyond those that the past knows",
     "above": "pays from a load beyond those that the past knows",
-    "always": "pays at every load",
-    "never": "pays at no load",
-    "tie": "costs and saves the same at every load",
-    "uncertain": "may gain or lose: the bounds hold both",
 }
 
 
@@ -105,7 +102,7 @@ def _curve(standing: Standing, now: ArmNow) -> Text:
     """The load as a bar up to the break-even, or a sentence if there is none."""
     found, rps = now.against_none, standing.window.rps
     if found.break_even_rps is None:
-        return Text(f"{now.arm} {_PAYS[str(found.verdict).lower()]}")
+        return Text(f"{now.arm} {(PAYS | _BEYOND)[str(found.verdict).lower()]}")
     filled = min(round(_BAR * rps / found.break_even_rps), _BAR) if found.break_even_rps > 0.0 else _BAR
     bar = Text("█" * filled + "░" * (_BAR - filled), style="green" if rps < found.break_even_rps else "red")
     share = 100.0 * rps / found.break_even_rps if found.break_even_rps > 0.0 else math.inf

@@ -22,7 +22,7 @@ from breakeven.past.pod_facts import (
     read_facts,
 )
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
-from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about
+from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, named
 from breakeven.points.point import Point
 from breakeven.profile import Profile
 from breakeven.profile.comparisons import Comparison
@@ -125,6 +125,17 @@ class KnownPast:
         prompts = [one.seen.prompt_tokens for one in self.arms if one.seen.prompt_tokens]
         outputs = [one.seen.output_tokens for one in self.arms if one.seen.output_tokens]
         return Lengths(*(sum(each) / len(each) if each else None for each in (prompts, outputs)))
+
+    def in_words(self, most: int | None = None) -> str:
+        """Hours of each arm, and words for what the past cannot say, as a clause.
+
+        Args:
+            most: words, at most; None: all of them.
+        """
+        ran = ", ".join(f"{named(one)} {one.hours:.3g} h" for one in self.arms)
+        words = list(dict.fromkeys(str(one.word) for one in self.doubts))[:most]
+        unknown = f"; the past cannot say everything: {', '.join(words)}" if words else ""
+        return f"steady hours of {ran}{unknown}"
 
     def against_none(self, arm: Arm, confidence: float) -> Comparison | None:
         """An arm against no speculation at the arm's mean load; None if one of both is not known well enough."""
