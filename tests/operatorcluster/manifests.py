@@ -155,6 +155,48 @@ def grouped_service(**changes: Any) -> Manifest:
     return manifest
 
 
+_PRESET = """
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+metadata: {name: chat-vllm}
+spec:
+  model: {uri: "hf://org/chat-8b", name: chat}
+  storageInitializer: {enabled: false}
+  replicas: 1
+  labels: {app: chat-vllm}
+  annotations: {prometheus.io/scrape: "true", prometheus.io/port: "8000"}
+  template:
+    nodeSelector: {nvidia.com/gpu.product: GPU}
+    containers:
+    - name: main
+      image: vllm/vllm-openai:v0.32.0
+      securityContext: {runAsNonRoot: false}
+      env:
+      - name: BREAKEVEN_SPECULATIVE_CONFIG
+        valueFrom: {fieldRef: {fieldPath: "metadata.annotations['breakeven.dev/speculative-config']"}}
+      - {name: VLLM_ADDITIONAL_ARGS, value: "--speculative-config='$(BREAKEVEN_SPECULATIVE_CONFIG)'"}
+      resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {nvidia.com/gpu: "1"}}
+      startupProbe: {httpGet: {path: /health, port: 8000, scheme: HTTP}, periodSeconds: 1, failureThreshold: 60}
+"""
+
+
+def preset_target(replicas: int) -> Manifest:
+    """The same engine as an LLMInferenceService, whose preset starts and drains it."""
+    manifest: Manifest = yaml.safe_load(_PRESET.replace("GPU", A100, 1))
+    manifest["spec"]["replicas"] = replicas
+    return manifest
+
+
+def preset_service(**changes: Any) -> Manifest:
+    """A SpeculativeService on it; changes as those of `service`."""
+    manifest = service(**changes)
+    manifest["spec"]["targetRef"] |= {
+        "apiVersion": "serving.kserve.io/v1alpha2",
+        "kind": "LLMInferenceService",
+    }
+    return manifest
+
+
 def engine(manifest: Manifest) -> Manifest:
     """The engine's container of a target."""
     container: Manifest = manifest["spec"]["template"]["spec"]["containers"][0]

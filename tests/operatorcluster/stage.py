@@ -40,6 +40,8 @@ _PATHS = {
     "statefulset": "apis/apps/v1/{}/statefulsets",
     "leaderworkerset": "apis/leaderworkerset.x-k8s.io/v1/{}/leaderworkersets",
     "rollout": "apis/argoproj.io/v1alpha1/{}/rollouts",
+    "llminferenceservice": "apis/serving.kserve.io/v1alpha2/{}/llminferenceservices",
+    "inferenceservice": "apis/serving.kserve.io/v1beta1/{}/inferenceservices",
     "replicaset": "apis/apps/v1/{}/replicasets",
     "pod": "api/v1/{}/pods",
     "job": "apis/batch/v1/{}/jobs",

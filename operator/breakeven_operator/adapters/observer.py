@@ -16,6 +16,7 @@ from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.foreign_targets import ForeignTargets
+from breakeven_operator.adapters.made_targets import joined_targets
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.pod_warnings import PodWarnings
 from breakeven_operator.adapters.present_arrivals import PresentArrivals
@@ -64,9 +65,17 @@ from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationspec import PastUse
-from breakeven_operator.workloads.known import KINDS, asks_to_be_watched, kind_at, target_name, target_of
+from breakeven_operator.workloads.known import (
+    KINDS,
+    asks_to_be_watched,
+    kind_at,
+    made_of,
+    target_name,
+    target_of,
+)
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
+from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)
 # Not allowed, and not installed.
@@ -81,7 +90,7 @@ class _Targets(NamedTuple):
     """The targets.
 
     Attributes:
-        found: those that exist. makers: of their pods. unread: those of kinds that cannot be read, and why.
+        found: those that exist, and what their controllers may have made of them. makers: of their pods. unread: those of kinds that cannot be read, and why.
         annotated: workloads whose annotation asks for a service.
     """
 
@@ -250,6 +259,7 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
+        targets, unmade = joined_targets(set(map(target_of, services)), targets)
         targets = await self._foreign.completed(services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
@@ -270,7 +280,7 @@ class Observer:
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
             targets=readable,
-            unreadable_targets={**unread, **_problems(targets)},
+            unreadable_targets={**unread, **unmade, **_problems(targets)},
             annotated=annotated,
             makers=_by_owner(makers),
             pods=(pods_by_namespace := _by_namespace(pods)),
@@ -396,7 +406,7 @@ class Observer:
     def _interest(self, manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
         return Interest(
             frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
-            frozenset(map(target_of, services)),
+            frozenset(ref for one in services for ref in (target_of(one), *made_of(target_of(one)))),
             self._scope.annotated,
         )
 
@@ -614,7 +624,7 @@ def _lacking(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Ite
         counts = kind.counts(target)
         if kind.refusals_in_events and counts.total < counts.desired:
             owners = kind.owners(target, makers)
-            yield from (one for one in (target, *makers) if one["metadata"]["uid"] in owners)
+            yield from (one for one in (maker_of(target), *makers) if one["metadata"]["uid"] in owners)
 
 
 def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
@@ -654,7 +664,7 @@ def _uids_of_owners(
     targets: Iterable[Manifest], makers: Iterable[Manifest], jobs: Iterable[Manifest]
 ) -> set[str]:
     """Uids of what owns the pods of targets and of calibrations: the targets, their makers, the Jobs."""
-    owners = {one["metadata"]["uid"] for one in targets}
+    owners = {maker_of(one)["metadata"]["uid"] for one in targets}
     theirs = (one for one in makers if owner_uid(one) in owners)
     return owners | {one["metadata"]["uid"] for one in (*theirs, *jobs)}
 
