@@ -29,7 +29,7 @@ from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import EVERYDAY
 from operatorcluster.administrator import Administrator
-from operatorcluster.fixtures import place, stage  # noqa: F401 - fixtures of the operator's tests
+from operatorcluster.fixtures import place, shows, stage  # noqa: F401 - fixtures of the operator's tests
 from operatorcluster.stage import HOME, Place, Stage
 
 HERE = Path(__file__).parent

@@ -1,14 +1,16 @@
-"""Targets whose controller makes the object that has their pods: each is joined with what was made of it."""
+"""Who owns the pods of targets. A target whose controller makes another object of it is joined with that one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from breakeven.serving.shareable import mounted_claims
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.kinds import Ref
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.known import KINDS, kind_at
+from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.owning_kind import OwningKind
 from breakeven_operator.workloads.workload_kind import maker_of
 
@@ -46,3 +48,31 @@ def joined_targets(asked: Iterable[Ref], objects: Mapping[Ref, Manifest]) -> Joi
             one = joined
         found[ref] = one
     return JoinedTargets(found, unread)
+
+
+def owners_of_pods(
+    targets: Iterable[Manifest], makers: Iterable[Manifest], jobs: Iterable[Manifest]
+) -> set[str]:
+    """Uids of what owns the pods of targets and of calibrations: the targets, their makers, the Jobs."""
+    owners = {maker_of(one)["metadata"]["uid"] for one in targets}
+    theirs = (one for one in makers if owner_uid(one) in owners)
+    return owners | {one["metadata"]["uid"] for one in (*theirs, *jobs)}
+
+
+def lacking_pods(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Iterator[Manifest]:
+    """The makers of pods of targets with fewer than they want, if only events say why."""
+    for ref, target in targets.items():
+        kind = kind_at(ref.resource)
+        counts = kind.counts(target)
+        if kind.refusals_in_events and counts.total < counts.desired:
+            owners = kind.owners(target, makers)
+            yield from (one for one in (maker_of(target), *makers) if one["metadata"]["uid"] in owners)
+
+
+def mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
+    """Namespaces of targets that mount claims: a roll must know who else may."""
+    return {
+        ref.namespace
+        for ref, target in targets.items()
+        if mounted_claims(kind_at(ref.resource).template(target)["spec"])
+    }

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven.serving.promql import Matcher
-from breakeven.serving.shareable import mounted_claims
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.foreign_targets import ForeignTargets
-from breakeven_operator.adapters.made_targets import joined_targets
+from breakeven_operator.adapters.made_targets import lacking_pods, mounting, owners_of_pods
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.pod_warnings import PodWarnings
 from breakeven_operator.adapters.present_arrivals import PresentArrivals
@@ -75,7 +74,6 @@ from breakeven_operator.workloads.known import (
 )
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
-from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)
 # Not allowed, and not installed.
@@ -259,11 +257,10 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        targets, unmade = joined_targets(set(map(target_of, services)), targets)
-        targets = await self._foreign.completed(services, pods, makers, targets)
+        targets, unmade = await self._foreign.completed(services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
-        ours = _uids_of_owners(readable.values(), makers, jobs)
+        ours = owners_of_pods(readable.values(), makers, jobs)
         awaited = (pod for pod in living if owner_uid(pod) in ours)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
@@ -271,9 +268,9 @@ class Observer:
                 self._selectors(busy),
                 self._network_policies(busy),
                 self._events(busy),
-                self._volume_claims({*busy, *_mounting(readable)}),
+                self._volume_claims({*busy, *mounting(readable)}),
             ),
-            self._warnings.read(awaited, _lacking(readable, makers)),
+            self._warnings.read(awaited, lacking_pods(readable, makers)),
         )
         return Snapshot(
             services=services,
@@ -617,25 +614,6 @@ class Observer:
             return []
 
 
-def _lacking(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Iterator[Manifest]:
-    """The makers of pods of targets with fewer than they want, if only events say why."""
-    for ref, target in targets.items():
-        kind = kind_at(ref.resource)
-        counts = kind.counts(target)
-        if kind.refusals_in_events and counts.total < counts.desired:
-            owners = kind.owners(target, makers)
-            yield from (one for one in (maker_of(target), *makers) if one["metadata"]["uid"] in owners)
-
-
-def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
-    """Namespaces of targets that mount claims: a roll must know who else may."""
-    return {
-        ref.namespace
-        for ref, target in targets.items()
-        if mounted_claims(kind_at(ref.resource).template(target)["spec"])
-    }
-
-
 def _siblings(pod: Manifest) -> NamespacedName:
     return NamespacedName(pod["metadata"]["namespace"], siblings_of(pod["metadata"]["name"]))
 
@@ -658,15 +636,6 @@ def _by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[P
 
 def _nothing() -> Snapshot:
     return Snapshot((), {}, (), {}, {}, {}, {}, {}, {}, {}, {}, (), {}, {}, {})
-
-
-def _uids_of_owners(
-    targets: Iterable[Manifest], makers: Iterable[Manifest], jobs: Iterable[Manifest]
-) -> set[str]:
-    """Uids of what owns the pods of targets and of calibrations: the targets, their makers, the Jobs."""
-    owners = {maker_of(one)["metadata"]["uid"] for one in targets}
-    theirs = (one for one in makers if owner_uid(one) in owners)
-    return owners | {one["metadata"]["uid"] for one in (*theirs, *jobs)}
 
 
 def _names(members: Mapping[str, Iterable[Manifest]]) -> dict[str, frozenset[str]]:

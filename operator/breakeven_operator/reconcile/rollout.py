@@ -402,7 +402,7 @@ def _meaning(reason: str | None) -> str:
 
 
 def _before(context: RolloutContext, rollout: Rollout) -> str | None:
-    """The value that undoes a change: a controller that keeps keys that are gone must be told that nothing shall speculate."""
+    """The value that undoes a change. A controller that keeps a key of which nobody asks any more needs one in place of none."""
     value = rollout.previous_value
     return value if value is not None or context.workload.kind.takes_back else "null"
 

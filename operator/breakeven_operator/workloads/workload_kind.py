@@ -100,7 +100,7 @@ class WorkloadKind(ABC):
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
     beside_at: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
-    def of(self, manifest: Manifest) -> WorkloadKind:  # noqa: ARG002 - all of its objects are alike
+    def of(self, manifest: Manifest) -> WorkloadKind:  # noqa: ARG002 - its objects do not differ
         """The facts of one object of the kind."""
         return self
 

@@ -38,6 +38,8 @@ ROLLING: dict[str, Any] = {
     "rolloutStrategy": {
         "rollingUpdateConfiguration": {"partition": int, "maxSurge": (int, str), "maxUnavailable": (int, str)}
     },
+    "prefill": {},
+    "worker": {},
     "predictor": {
         "deploymentStrategy": {
             "type": str,

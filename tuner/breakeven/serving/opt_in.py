@@ -177,6 +177,8 @@ def preset_arguments(container: Mapping[str, Any]) -> str:
 
 def unspeculative(text: str) -> str:
     """The arguments for a preset without speculative flags, whose last one would win; as it stands if it has variables or odd quotes."""
+    for own in (PRESET_ARGUMENT, ARGUMENT):
+        text = " ".join(text.split(own)).strip() if own in text else text
     try:
         words = shlex.split(text)
     except ValueError:

@@ -122,6 +122,15 @@ def predictor_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     return strategy({"strategy": (spec.get("predictor") or {}).get("deploymentStrategy")}, desired)
 
 
+def _half_held(spec: Mapping[str, Any]) -> str | None:
+    if spec.get("prefill") is None:
+        return None
+    return (
+        "has spec.prefill: prefill and decode must speculate with the same drafter, and a roll changes decode alone; keep to "
+        "ngram or suffix"
+    )
+
+
 def _never_held(_spec: Mapping[str, Any]) -> str | None:
     return None
 
@@ -152,7 +161,7 @@ ROLLED: Final[Mapping[str, RolledKind]] = {
         ("rolloutStrategy", "rollingUpdateConfiguration"),
     ),
     "Rollout": RolledKind("argoproj.io", stepwise_strategy, _never_held, ("strategy", "canary")),
-    "LLMInferenceService": RolledKind("serving.kserve.io", made_strategy, _never_held, ()),
+    "LLMInferenceService": RolledKind("serving.kserve.io", made_strategy, _half_held, ()),
     "InferenceService": RolledKind(
         "serving.kserve.io",
         predictor_strategy,

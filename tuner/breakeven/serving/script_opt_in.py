@@ -16,7 +16,6 @@ from breakeven.serving.kserve_preset import preset_end
 from breakeven.serving.manifest import as_written
 from breakeven.serving.opt_in import (
     ARGUMENT,
-    PRESET_ARGUMENT,
     PRESET_VARIABLE,
     VARIABLE,
     Change,
@@ -99,7 +98,7 @@ def _in_preset(container: Mapping[str, Any], argument: str) -> Mapping[str, Any]
 
     The preset's `eval` reads it as a shell does.
     """
-    own = unspeculative(" ".join(preset_arguments(container).replace(PRESET_ARGUMENT, "").split()))
+    own = unspeculative(preset_arguments(container))
     env = [entry for entry in container.get("env") or [] if entry.get("name") != PRESET_VARIABLE]
     given = {"name": PRESET_VARIABLE, "value": f"{own} {argument}".strip()}
     args = without_speculation([str(item) for item in container.get("args") or []])
