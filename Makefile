@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-times test-faults times-baseline goals check quick-library quick-operator types lint contracts compatible-crds coverage uncounted matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
+.PHONY: help env suitable-python programs demo real load test test-times test-faults test-stacks times-baseline goals check quick-library quick-operator types lint contracts compatible-crds coverage uncounted matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -62,6 +62,12 @@ times-baseline: env ## Take what the last whole `make test` took as what the nex
 
 goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 ROWS='"make check"')
 	@$(BIN)/python -m timekeeping goals $(if $(RUNS),--runs $(RUNS)) $(ROWS)
+
+# Kinds that were not built are built. What the tests showed goes into tests/golden/kinds and docs/install.md.
+STACKS := $(addprefix tests/cluster/test_operator_,deployments.py stateful.py lws.py rollouts.py kserve.py)
+test-stacks: env ## Each kind of target on its controller: measured, rolled, operator killed, undone; prints the table: half an hour (first 30 more)
+	@BREAKEVEN_CONTROLLERS=build BREAKEVEN_KINDS=store $(BIN)/python -m pytest $(STACKS)
+	@PYTHONPATH=tests $(BIN)/python -m kind_facts --write
 
 test-faults: env ## A hostile world as a table, each row a real run on a real control plane: half an hour (REPEATS=20)
 	@FAULT_REPEATS=$(or $(REPEATS),20) $(BIN)/python -m pytest tests/faults

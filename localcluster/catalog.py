@@ -219,6 +219,20 @@ CONTROLLERS: Final = (
         ),
         manifests=("manifests/crds", "manifests/role/argo-rollouts-clusterrole.yaml"),
     ),
+    Bundle(
+        folder="kserve",
+        requires="github.com/kserve/kserve",
+        programs=(Program("llmisvc-controller", "github.com/kserve/kserve/cmd/llmisvc", 380),),
+        manifests=(
+            "config/crd/full/llmisvc/serving.kserve.io_llminferenceserviceconfigs.yaml",
+            "config/crd/full/llmisvc/serving.kserve.io_llminferenceservices.yaml",
+            "config/crd/full/serving.kserve.io_inferenceservices.yaml",
+            "config/rbac/llmisvc/role.yaml",
+            "config/webhook/llmisvc/manifests.yaml",
+            "config/configmap/inferenceservice.yaml",
+            "config/llmisvcconfig",
+        ),
+    ),
 )
 """Controllers of kinds that not every cluster has: built for whoever names them, and for nobody else."""
 EVERYDAY: Final = tuple(program.name for bundle in BUNDLES for program in bundle.programs)

@@ -7,6 +7,7 @@ certificate is one of the cluster's authority.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,9 @@ from localcluster.catalog import manifests_of
 from localcluster.failure import LocalClusterError
 from localcluster.state import StateFolder
 
-NAMES: Final = ("lws-controller", "rollouts-controller")
+NAMES: Final = ("lws-controller", "rollouts-controller", "llmisvc-controller")
+_KSERVE: Final = "kserve"
+"""The namespace in which KServe looks for its configuration and its presets."""
 # The patch of its own kustomization: without it, pods of others would wait for this webhook too.
 _ITS_PODS: Final = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]}
 
@@ -54,30 +57,38 @@ def starting(name: str, program: Path, state: StateFolder, webhook_port: int, he
         LocalClusterError: the program came without its manifests.
     """
     documents = list(_manifests(program))
+    authority = (state.pki / "ca.crt").read_bytes()
     kinds = [one for one in documents if one["kind"] == "CustomResourceDefinition"]
     rights = [one for one in documents if one["kind"] == "ClusterRole"]
     webhooks = [one for one in documents if one["kind"].endswith("WebhookConfiguration")]
-    if name == "lws-controller":
-        command = _groups(name, program, state, webhook_port, health_port)
-    else:
-        command = _rollouts(name, program, state, webhook_port, health_port)
+    before: list[dict[str, Any]] = []
+    after = [_on_loopback(one, name, webhook_port, authority) for one in webhooks]
+    environment: dict[str, str] = {}
+    match name:
+        case "lws-controller":
+            command = _groups(name, program, state, webhook_port, health_port)
+        case "rollouts-controller":
+            command = _rollouts(name, program, state, webhook_port, health_port)
+        case _:
+            kinds = [_converted(one, webhook_port, authority) for one in kinds]
+            command = _presets(name, program, state, webhook_port, health_port)
+            # Its webhook looks for a certificate below the folder of temporary files, and it has no flag for another.
+            environment = {"TMPDIR": str(_certificates(name, state)), "POD_NAMESPACE": _KSERVE}
+            before = _configured(documents)
+            after += [_placed(one) for one in documents if one["kind"] == "LLMInferenceServiceConfig"]
     return Starting(
-        before=[*kinds, *(part for role in rights for part in _granted(role, name))],
+        before=[*kinds, *(part for role in rights for part in _granted(role, name)), *before],
         kinds=[one["metadata"]["name"] for one in kinds],
         ready_path="/readyz" if webhooks else "/healthz",
         command=command,
-        environment={},
-        after=[
-            _on_loopback(one, name, webhook_port, (state.pki / "ca.crt").read_bytes()) for one in webhooks
-        ],
+        environment=environment,
+        after=after,
     )
 
 
 def _groups(name: str, program: Path, state: StateFolder, webhook_port: int, health_port: int) -> list[str]:
     folder = state.pki / f"{name}.webhook"
-    folder.mkdir(exist_ok=True)
-    for suffix in ("crt", "key"):
-        (folder / f"tls.{suffix}").write_bytes((state.pki / f"{name}.{suffix}").read_bytes())
+    _write_certificate(name, state, folder)
     configuration = folder / "configuration.yaml"
     configuration.write_text(yaml.safe_dump(_configuration(folder, webhook_port, health_port)))
     return [
@@ -86,6 +97,66 @@ def _groups(name: str, program: Path, state: StateFolder, webhook_port: int, hea
         f"--config={configuration}",
         "--metrics-bind-address=0",
     ]
+
+
+def _presets(name: str, program: Path, state: StateFolder, webhook_port: int, health_port: int) -> list[str]:
+    """The command; its webhook listens on every address of the machine, and it has no flag for another."""
+    return [
+        str(program),
+        f"--kubeconfig={state.kubeconfig_of(name)}",
+        "--metrics-addr=0",
+        f"--webhook-port={webhook_port}",
+        f"--health-probe-addr=127.0.0.1:{health_port}",
+    ]
+
+
+def _certificates(name: str, state: StateFolder) -> Path:
+    """A folder of temporary files in which the webhook's certificate lies where controllers look for it."""
+    folder = state.pki / f"{name}.webhook"
+    _write_certificate(name, state, folder / "k8s-webhook-server" / "serving-certs")
+    return folder
+
+
+def _write_certificate(name: str, state: StateFolder, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix in ("crt", "key"):
+        (folder / f"tls.{suffix}").write_bytes((state.pki / f"{name}.{suffix}").read_bytes())
+
+
+def _configured(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """KServe's namespace and its configuration, without TLS between the parts of a service and without a gateway."""
+    (config,) = [one for one in documents if one["kind"] == "ConfigMap"]
+    data = {key: value for key, value in config["data"].items() if not key.startswith("_")}
+    ingress = {
+        **json.loads(data["ingress"]),
+        "enableLLMInferenceServiceTLS": False,
+        "disableIngressCreation": True,
+    }
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _KSERVE}},
+        _placed({**config, "data": {**data, "ingress": json.dumps(ingress)}}),
+    ]
+
+
+def _placed(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "metadata": {**document["metadata"], "namespace": _KSERVE}}
+
+
+def _converted(definition: dict[str, Any], port: int, authority: bytes) -> dict[str, Any]:
+    """A definition whose versions the controller converts into each other, as the patches of its kustomization have it."""
+    if len(definition["spec"]["versions"]) == 1:
+        return definition
+    webhook = {
+        "clientConfig": _client("/convert", port, authority),
+        "conversionReviewVersions": ["v1", "v1beta1"],
+    }
+    conversion = {"strategy": "Webhook", "webhook": webhook}
+    return {**definition, "spec": {**definition["spec"], "conversion": conversion}}
+
+
+def _client(path: str, port: int, authority: bytes) -> dict[str, str]:
+    """How the API server finds a webhook."""
+    return {"url": f"https://127.0.0.1:{port}{path}", "caBundle": base64.b64encode(authority).decode()}
 
 
 def _rollouts(name: str, program: Path, state: StateFolder, metrics_port: int, health_port: int) -> list[str]:
@@ -144,12 +215,9 @@ def _on_loopback(configuration: dict[str, Any], name: str, port: int, authority:
     """A webhook configuration whose service is the controller's own port."""
     hooks = []
     for hook in configuration["webhooks"]:
-        path = hook["clientConfig"]["service"]["path"]
-        client = {
-            "url": f"https://127.0.0.1:{port}{path}",
-            "caBundle": base64.b64encode(authority).decode(),
-        }
+        client = _client(hook["clientConfig"]["service"]["path"], port, authority)
         about_pods = any("pods" in rule["resources"] for rule in hook["rules"])
         chosen = {"objectSelector": _ITS_PODS} if about_pods else {}
         hooks.append({**hook, "clientConfig": client, **chosen})
-    return {**configuration, "metadata": {"name": f"localcluster-{name}"}, "webhooks": hooks}
+    own = {"name": f"localcluster-{name}-{configuration['metadata']['name']}"}
+    return {**configuration, "metadata": own, "webhooks": hooks}

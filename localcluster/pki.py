@@ -55,6 +55,7 @@ IDENTITIES: Final = (
     CertificateIdentity("prometheus", "localcluster:prometheus"),
     CertificateIdentity("lws-controller", "localcluster:lws-controller"),
     CertificateIdentity("rollouts-controller", "localcluster:rollouts-controller"),
+    CertificateIdentity("llmisvc-controller", "localcluster:llmisvc-controller"),
 )
 
 

@@ -40,6 +40,7 @@ from breakeven_operator.reconcile.verdict import HOLD, SWITCH
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.objectivestatus import ObjectiveFinding
 from breakeven_operator.workloads.known import target_of
+from breakeven_operator.workloads.workload_kind import maker_of
 
 # So small a change counts after a window, twice as much after half of one.
 _SMALL = 0.02
@@ -281,9 +282,10 @@ class _Surveyor:
         target, sets = world.target_of(service), world.makers_of(service)
         # Not its resourceVersion: what this operator wrote into its status is no news to it.
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
-        yield from map(_version, chain((target,) if target is not None else (), sets, pods))
+        there = (target, maker_of(target)) if target is not None else ()
+        yield from map(_version, chain(there, sets, pods))
         # A pod does not change while events say why it does not come.
-        awaited = chain((target,) if target is not None else (), sets, pods)
+        awaited = chain(there, sets, pods)
         yield from (world.warnings.get(one["metadata"]["uid"], "") for one in awaited)
         for node in sorted({(pod.get("spec") or {}).get("nodeName") or "" for pod in pods}):
             yield world.node_labels.get(node, {}).get(self._gpu_label, ""), node in world.lost_nodes

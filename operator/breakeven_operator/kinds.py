@@ -58,6 +58,8 @@ STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
 ARGO_ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+LLM_SERVICES = Resource("serving.kserve.io", "v1alpha2", "llminferenceservices", "LLMInferenceService")
+INFERENCE_SERVICES = Resource("serving.kserve.io", "v1beta1", "inferenceservices", "InferenceService")
 LEADER_SETS = STATEFULSETS
 """Makers of the leaders of groups: one has the name of its LeaderWorkerSet."""
 PODS = Resource("", "v1", "pods", "Pod")

@@ -29,7 +29,7 @@ from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import EVERYDAY
 from operatorcluster.administrator import Administrator
-from operatorcluster.fixtures import place, stage  # noqa: F401 - fixtures of the operator's tests
+from operatorcluster.fixtures import place, shows, stage  # noqa: F401 - fixtures of the operator's tests
 from operatorcluster.stage import HOME, Place, Stage
 
 HERE = Path(__file__).parent
@@ -55,6 +55,8 @@ SECONDS: Mapping[str, int] = {
     "test_operator_autoscaled": 200,
     "test_operator_calibration": 240,
     "test_operator_confirms": 250,
+    "test_operator_deployments": 150,
+    "test_operator_kserve": 600,
     "test_operator_lws": 300,
     "test_operator_rollouts": 200,
     "test_operator_metrics": 300,

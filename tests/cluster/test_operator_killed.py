@@ -1,7 +1,5 @@
 """SIGKILL at the worst moments: everything needed to go on stands in the cluster, and nothing is done twice."""
 
-import os
-import signal
 from datetime import datetime
 
 from operatorcluster import manifests
@@ -9,20 +7,6 @@ from operatorcluster.stage import HOME, Place
 from operatorcluster.waiting import until
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/breakeven"
-
-
-def kill_operator(stage):
-    """Ends its process and returns when another one is Ready."""
-    pid = stage.operator_pid()
-    os.kill(pid, signal.SIGKILL)
-
-    def another():
-        try:
-            return stage.operator_pid() != pid
-        except ValueError:
-            return False
-
-    until("another process of the operator runs", another)
 
 
 def test_killed_during_a_calibration_it_goes_on_with_the_points_it_has(place, stage):
@@ -37,7 +21,7 @@ def test_killed_during_a_calibration_it_goes_on_with_the_points_it_has(place, st
         return found if len(found) >= 2 else None
 
     before = until("two points are measured", some, seen=lambda: place.told("chat"))
-    kill_operator(stage)
+    stage.kill_operator()
     place.until_calibrated()
     (run,) = place.all("calrun")
     assert run["status"]["phase"] == "Succeeded"
@@ -50,7 +34,7 @@ def test_killed_during_a_calibration_it_goes_on_with_the_points_it_has(place, st
 def test_killed_during_a_roll_it_finishes_it_without_a_second_one(place, stage):
     place.managed(updatePolicy={"pinnedArm": "eagle/3"})
     place.until_service("a roll is under way", lambda status: (status.get("rollout") or {}).get("phase"))
-    kill_operator(stage)
+    stage.kill_operator()
     place.until_settled("eagle/3")
     assert len(place.writes()) == 1
     sets = place.all("replicaset")
@@ -60,7 +44,7 @@ def test_killed_during_a_roll_it_finishes_it_without_a_second_one(place, stage):
 def test_killed_its_successor_in_the_same_pod_leads_before_the_lease_has_run_out(stage):
     """A lock in the pod's emptyDir proves that the holder is dead; the Lease itself would say so half a minute later."""
     before = stage.api.json(LEASE)["spec"]
-    kill_operator(stage)
+    stage.kill_operator()
 
     def leads():
         lines = [line for line in stage.log() if line.get("message") == f"lease {HOME}/breakeven taken"]

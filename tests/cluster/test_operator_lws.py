@@ -7,16 +7,14 @@ import json
 
 import pytest
 
-from localcluster import GpuNode
 from operatorcluster import manifests
 from operatorcluster.optional import needs_controller
 from operatorcluster.stage import OPERATOR, condition
-from operatorcluster.target_engine import A100, COSTS
+from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.users import users
 from operatorcluster.waiting import until
 
 CONTROLLER = "lws-controller"
-TROUBLED = GpuNode("a100-grouped", A100, 4)
 GROUPS = 2
 SURGE = {"rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": 1}}
 pytestmark = needs_controller(CONTROLLER, "two minutes")
@@ -68,7 +66,7 @@ def test_a_cluster_without_the_kind_holds_up_nobody_and_the_target_is_found_when
     place.until_service("its group serves", lambda status: status.get("target", {}).get("readyReplicas") == 1)
 
 
-def test_a_group_of_one_is_measured_and_rolled_there_and_back_and_no_request_is_lost(grouped):
+def test_a_group_of_one_is_measured_and_rolled_there_and_back_and_no_request_is_lost(grouped, shows):
     target = manifests.grouped_target(1)
     target["spec"]["rolloutStrategy"] = SURGE
     grouped.apply(target, manifests.grouped_service(updatePolicy={"pinnedArm": "none"}))
@@ -76,20 +74,14 @@ def test_a_group_of_one_is_measured_and_rolled_there_and_back_and_no_request_is_
     grouped.until_runs("none", 1)
     first = pods(grouped)
     assert set(first) == {f"{manifests.TARGET}-0"}
-    with users(grouped, 2.0) as outcomes:
-        until("users are served", lambda: len(outcomes) > 5)
-        grouped.pin("eagle/3")
-        grouped.until_runs("eagle/3", 1)
-        there = pods(grouped)
-        seen = len(outcomes)
-        until("the new pod serves users", lambda: len(outcomes) > seen + 5)
-        grouped.pin("none")
-        grouped.until_runs("none", 1)
+    there = {}
+    seen = there_and_back(grouped, 1, lambda: there.update(pods(grouped)))
     assert set(pods(grouped)) == set(there) == set(first)
     assert len({*first.values(), *there.values(), *pods(grouped).values()}) == 3
-    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    assert seen.lost == []
     assert len(grouped.writes("leaderworkersets")) == 2
     assert grouped.writes("statefulsets") == []
+    shows("LeaderWorkerSet", CONTROLLER, "looked at", "calibrated", "rolled", "operator killed", users=seen)
 
 
 def test_a_group_of_two_is_not_copied_and_is_rolled_as_one_by_what_somebody_else_measured(grouped):
@@ -128,18 +120,12 @@ def test_a_group_of_two_is_not_copied_and_is_rolled_as_one_by_what_somebody_else
 
 @pytest.fixture(scope="module")
 def troubled(stage):
-    """A node whose engines cannot serve the arm: they end as vLLM does on such a configuration."""
-    costs = {"BREAKEVEN_SIM_COSTS": json.dumps({**COSTS, "methods": {}})}
-    stage.cluster.start_nodes([TROUBLED], agent=TROUBLED.name, environment=costs)
-    stage.cluster.kubectl("taint", "node", TROUBLED.name, "breakeven.dev/troubled=grouped:NoSchedule")
-    return TROUBLED.name
+    return start_troubled(stage, "grouped")
 
 
-def test_a_group_that_does_not_come_is_undone(grouped, troubled):
+def test_a_group_that_does_not_come_is_undone(grouped, troubled, shows):
     target = manifests.grouped_target(GROUPS)
-    pod = target["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
-    pod["nodeSelector"]["kubernetes.io/hostname"] = troubled
-    pod["tolerations"] = [{"key": "breakeven.dev/troubled", "value": "grouped", "effect": "NoSchedule"}]
+    put_on_troubled(target["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"], "grouped")
     grouped.apply(
         manifests.profile(grouped.stage.fingerprint),
         target,
@@ -147,14 +133,10 @@ def test_a_group_that_does_not_come_is_undone(grouped, troubled):
     )
     grouped.until_runs("none", GROUPS)
     untouched = pods(grouped)[f"{manifests.TARGET}-0"]
-    with users(grouped, 2.0) as outcomes:
-        until("users are served", lambda: len(outcomes) > 5)
-        grouped.pin("eagle/3")
-        assert grouped.until_event("RolledBack")
-        grouped.until_runs("none", GROUPS)
+    assert undone(grouped, GROUPS).lost == []
     assert pods(grouped)[f"{manifests.TARGET}-0"] == untouched
-    assert [outcome for outcome in outcomes if outcome.error is not None] == []
     assert grouped.writes("pods") == []
+    shows("LeaderWorkerSet", CONTROLLER, "undone")
 
 
 def test_a_partition_that_leaves_groups_on_the_old_template_is_refused_with_the_way_out(grouped):

@@ -10,7 +10,7 @@ import pytest
 from operatorcluster import manifests
 from operatorcluster.optional import needs_controller
 from operatorcluster.stage import OPERATOR, condition, decision
-from operatorcluster.users import users
+from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.waiting import until
 
 CONTROLLER = "rollouts-controller"
@@ -53,26 +53,30 @@ def until_held(place, since=""):
     return found["status"]["rollout"]
 
 
-def test_it_is_measured_and_rolled_by_its_own_steps_there_and_back_and_no_request_is_lost(stepwise):
+def test_it_is_measured_and_rolled_by_its_own_steps_there_and_back_and_no_request_is_lost(stepwise, shows):
     stepwise.apply(
         manifests.stepwise_target(1),
         manifests.stepwise_service(updatePolicy={"pinnedArm": "none"}),
     )
     stepwise.until_calibrated()
     stepwise.until_runs("none", 1)
-    with users(stepwise, 2.0) as outcomes:
-        until("users are served", lambda: len(outcomes) > 5)
-        stepwise.pin("eagle/3")
-        stepwise.until_runs("eagle/3", 1)
-        seen = len(outcomes)
-        until("the new pod serves users", lambda: len(outcomes) > seen + 5)
-        stepwise.pin("none")
-        stepwise.until_runs("none", 1)
-    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    seen = there_and_back(stepwise, 1)
+    assert seen.lost == []
     assert len(stepwise.writes("rollouts")) == 2
     status = stepwise.get("rollout", manifests.TARGET)["status"]
     assert status["phase"] == "Healthy"
     assert status["stableRS"] == status["currentPodHash"]
+    shows("Rollout", CONTROLLER, "looked at", "calibrated", "rolled", "operator killed", users=seen)
+
+
+def test_an_arm_that_does_not_start_is_undone(stepwise, shows):
+    start_troubled(stepwise.stage, "stepwise")
+    target = manifests.stepwise_target(PODS)
+    put_on_troubled(target["spec"]["template"]["spec"], "stepwise")
+    managed(stepwise, target, updatePolicy={"pinnedArm": "none"})
+    stepwise.until_runs("none", PODS)
+    assert undone(stepwise, PODS).lost == []
+    shows("Rollout", CONTROLLER, "undone")
 
 
 def test_a_pause_moves_the_deadline_along_until_its_user_goes_on(stepwise):

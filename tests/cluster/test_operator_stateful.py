@@ -1,20 +1,18 @@
 """StatefulSets as targets on the real controllers: measured, rolled there and back, and an undo that a broken pod blocks."""
 
-import json
 import re
 import shlex
 
 import pytest
 
-from localcluster import GpuNode
 from operatorcluster import manifests
 from operatorcluster.stage import decision
-from operatorcluster.target_engine import A100, COSTS
+from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.users import users
 from operatorcluster.waiting import until
 
-TROUBLED = GpuNode("a100-stateful", A100, 4)
 PODS = 2
+CONTROLLER = "kube-controller-manager"
 
 
 def managed(place, target, **changes):
@@ -29,68 +27,53 @@ def uids(place):
     }
 
 
-def test_it_is_rolled_there_and_back_under_load_and_no_request_is_lost(place):
+def test_it_is_rolled_there_and_back_under_load_and_no_request_is_lost(place, shows):
     managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
     place.until_runs("none", PODS)
     first = uids(place)
     assert set(first) == {f"{manifests.TARGET}-{ordinal}" for ordinal in range(PODS)}
-    with users(place, 2.0) as outcomes:
-        until("users are served", lambda: len(outcomes) > 5)
-        place.pin("eagle/3")
-        place.until_runs("eagle/3", PODS)
-        there = uids(place)
-        seen = len(outcomes)
-        until("the new pods serve users", lambda: len(outcomes) > seen + 5)
-        place.pin("none")
-        place.until_runs("none", PODS)
+    there = {}
+    seen = there_and_back(place, PODS, lambda: there.update(uids(place)))
     assert len({*first.values(), *there.values(), *uids(place).values()}) == 3 * PODS
-    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    assert seen.lost == []
     assert len(place.writes("statefulsets")) == 2
     status = place.get("statefulset", manifests.TARGET)["status"]
     assert status["currentRevision"] == status["updateRevision"]
+    shows("StatefulSet", CONTROLLER, "looked at", "rolled", "operator killed", users=seen)
 
 
-def test_its_pods_are_copied_and_measured(place):
+def test_its_pods_are_copied_and_measured(place, shows):
     place.apply(manifests.stateful_target(1), manifests.stateful_service(updatePolicy={"mode": "Recommend"}))
     found = place.until_calibrated()
     assert found["status"]["target"]["readyReplicas"] == 1
     assert place.writes("statefulsets") == []
+    shows("StatefulSet", CONTROLLER, "calibrated")
 
 
 @pytest.fixture(scope="module")
 def troubled(stage):
-    """A node whose engines cannot serve the arm: they end as vLLM does on such a configuration."""
-    costs = {"BREAKEVEN_SIM_COSTS": json.dumps({**COSTS, "methods": {}})}
-    stage.cluster.start_nodes([TROUBLED], agent=TROUBLED.name, environment=costs)
-    stage.cluster.kubectl("taint", "node", TROUBLED.name, "breakeven.dev/troubled=stateful:NoSchedule")
-    return TROUBLED.name
+    return start_troubled(stage, "stateful")
 
 
-def target_on(node, **spec):
+def troubled_target(**spec):
     target = manifests.stateful_target(PODS)
     target["spec"] |= spec
-    pod = target["spec"]["template"]["spec"]
-    pod["nodeSelector"]["kubernetes.io/hostname"] = node
-    pod["tolerations"] = [{"key": "breakeven.dev/troubled", "value": "stateful", "effect": "NoSchedule"}]
+    put_on_troubled(target["spec"]["template"]["spec"], "stateful")
     return target
 
 
-def test_pods_that_are_managed_in_parallel_block_no_undo(place, troubled):
-    target = target_on(troubled, podManagementPolicy="Parallel")
+def test_pods_that_are_managed_in_parallel_block_no_undo(place, troubled, shows):
+    target = troubled_target(podManagementPolicy="Parallel")
     managed(place, target, updatePolicy={"pinnedArm": "none"})
     place.until_runs("none", PODS)
-    with users(place, 2.0) as outcomes:
-        until("users are served", lambda: len(outcomes) > 5)
-        place.pin("eagle/3")
-        assert place.until_event("RolledBack")
-        place.until_runs("none", PODS)
+    assert undone(place, PODS).lost == []
     assert "UndoBlocked" not in place.reasons()
-    assert [outcome for outcome in outcomes if outcome.error is not None] == []
+    shows("StatefulSet", CONTROLLER, "undone")
 
 
 def test_an_undo_says_which_pod_is_deleted_by_hand_and_ends_when_it_is(place, troubled):
     """The controller waits for a pod that never became Ready, although the template asks no more of it."""
-    target = target_on(troubled)
+    target = troubled_target()
     managed(place, target, updatePolicy={"pinnedArm": "none"})
     place.until_runs("none", PODS)
     before = uids(place)

@@ -15,6 +15,7 @@ from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.listed_objects import ListedObjects
+from breakeven_operator.adapters.made_targets import joined_targets
 from breakeven_operator.adapters.observer import Observer, QueryLimits, Scope
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.watched_objects import WatchedObjects
@@ -29,11 +30,12 @@ from breakeven_operator.kinds import (
     PROFILES,
     SERVICES,
     STATEFULSETS,
+    Ref,
 )
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.watching import WatchSettings
-from breakeven_operator.workloads.known import KINDS
+from breakeven_operator.workloads.known import KINDS, made_of
 from breakeven_operator.workloads.presence import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 from breakeven_operator.writer import Writer
@@ -152,7 +154,7 @@ class FleetWorld:
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
         max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
-        kind: of the target: a Deployment, `stateful` or `grouped`.
+        kind: of the target: a Deployment, `stateful`, `grouped`, or what `form` makes of the Deployment.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
         watching: settings of services that are made for annotated workloads, from the next `restart` on; None: none are.
     """
@@ -168,8 +170,12 @@ class FleetWorld:
         max_parallel_calibrations: int = 1,
         stateful: bool = False,
         grouped: bool = False,
+        form: Callable[[dict[str, Any]], dict[str, Any]] = copy.deepcopy,
     ) -> None:
-        self.kind = LEADER_WORKER_SETS if grouped else STATEFULSETS if stateful else DEPLOYMENTS
+        if stateful or grouped:
+            form = as_leader_worker_set if grouped else as_stateful_set
+        deployment = form(TARGET)
+        self.kind = next(one for one in KINDS if one.kind == deployment["kind"])
         self.max_parallel_rolls = max_parallel_rolls
         self.max_parallel_calibrations = max_parallel_calibrations
         self.clock = FakeClock()
@@ -189,11 +195,9 @@ class FleetWorld:
         self.watched = False
         self.watching: WatchSettings | None = None
         self.add_node("a100-0")
-        deployment = copy.deepcopy(TARGET)
-        if stateful or grouped:
-            deployment = as_leader_worker_set(TARGET) if grouped else as_stateful_set(TARGET)
         target(deployment)
-        for name in claims_of(KINDS[self.kind].template(deployment)["spec"]):
+        made = KINDS[self.kind].made_as
+        for name in claims_of(KINDS[self.kind].template(deployment)["spec"]) if not made else ():
             # The access mode of most storage classes.
             claim = {
                 "metadata": {"name": name, "namespace": "llm"},
@@ -394,10 +398,12 @@ class FleetWorld:
         from breakeven_operator.kinds import REPLICASETS
 
         makers = [*self.cluster.of(REPLICASETS), *self.cluster.of(STATEFULSETS)]
-        deployment = self.cluster.shown((self.kind.plural, "llm", "chat-vllm"))
+        asked = Ref(self.kind, "llm", "chat-vllm")
+        keys = {ref: (ref.resource.plural, "llm", ref.name) for ref in (asked, *made_of(asked))}
+        shown = {ref: self.cluster.shown(key) for ref, key in keys.items() if key in self.cluster.objects}
         return observe(
             KINDS[self.kind],
-            deployment,
+            joined_targets([asked], shown).found[asked],
             NearbyObjects(
                 makers,
                 self.cluster.of(PODS),

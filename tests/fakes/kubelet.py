@@ -30,6 +30,7 @@ from breakeven_operator.workloads.presence import is_finished
 from fakes.api_server import FakeCluster
 from fakes.leader_worker_sets import LeaderWorkerSetController
 from fakes.manual_clock import FakeClock
+from fakes.played_kserve import KserveControllers
 from fakes.scheduling import claims_of, place, refused_by_quota
 from fakes.stateful_sets import StatefulSetController
 
@@ -48,6 +49,7 @@ class FakeKubelet:
         schedulable: False: other workloads hold all GPUs.
         crash: values of the arm's annotation with which the engine dies at start.
         missing_images: images that no registry has.
+        follows_parents: False: KServe's controllers do nothing.
         silent: nodes whose kubelet answers no more, and since when (monotonic, s).
     """
 
@@ -61,13 +63,17 @@ class FakeKubelet:
         self.schedulable = True
         self.crash: set[str] = set()
         self.missing_images: set[str] = set()
+        self.follows_parents = True
         self.silent: dict[str, float] = {}
         self._serial = 0
+        self._kserve = KserveControllers(cluster)
         self._groups = LeaderWorkerSetController(cluster)
         self._stateful_sets = StatefulSetController(cluster, clock, self._admit, self._stop_pod)
 
     def step(self) -> None:
         self._watch_nodes()
+        if self.follows_parents:
+            self._kserve.step()
         for deployment in self._cluster.of(DEPLOYMENTS):
             self._roll(deployment)
         for target in self._cluster.of(LEADER_WORKER_SETS):

@@ -15,8 +15,9 @@ def test_a_manifest_of_a_megabyte_is_read_in_seconds_and_a_larger_one_refused(tm
     assert file.stat().st_size > 1_100_000
     began_s = time.process_time()
     result = CliRunner().invoke(command, [str(file)])
-    assert "no Deployment, StatefulSet, LeaderWorkerSet or Rollout in it" in str(
-        result.exception or result.output
+    assert (
+        "no Deployment, StatefulSet, LeaderWorkerSet, Rollout, LLMInferenceService or InferenceService in it"
+        in str(result.exception or result.output)
     )
     assert time.process_time() - began_s < 15.0
     file.write_text("#" * (4 << 20) + "\n")

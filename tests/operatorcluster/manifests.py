@@ -155,6 +155,122 @@ def grouped_service(**changes: Any) -> Manifest:
     return manifest
 
 
+_PRESET = """
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+metadata: {name: chat-vllm}
+spec:
+  model: {uri: "hf://org/chat-8b", name: chat}
+  storageInitializer: {enabled: false}
+  replicas: 1
+  labels: {app: chat-vllm}
+  annotations: {prometheus.io/scrape: "true", prometheus.io/port: "8000"}
+  template:
+    nodeSelector: {nvidia.com/gpu.product: GPU}
+    containers:
+    - name: main
+      image: vllm/vllm-openai:v0.32.0
+      securityContext: {runAsNonRoot: false}
+      env:
+      - name: BREAKEVEN_SPECULATIVE_CONFIG
+        valueFrom: {fieldRef: {fieldPath: "metadata.annotations['breakeven.dev/speculative-config']"}}
+      - {name: VLLM_ADDITIONAL_ARGS, value: "--speculative-config='$(BREAKEVEN_SPECULATIVE_CONFIG)'"}
+      resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {nvidia.com/gpu: "1"}}
+      startupProbe: {httpGet: {path: /health, port: 8000, scheme: HTTP}, periodSeconds: 1, failureThreshold: 60}
+"""
+
+
+def preset_target(replicas: int) -> Manifest:
+    """The same engine as an LLMInferenceService, whose preset starts and drains it."""
+    manifest: Manifest = yaml.safe_load(_PRESET.replace("GPU", A100, 1))
+    manifest["spec"]["replicas"] = replicas
+    return manifest
+
+
+_PRESET_OF_GROUPS = """
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceServiceConfig
+metadata: {name: kserve-config-llm-worker-data-parallel}
+spec:
+  template:
+    terminationGracePeriodSeconds: 60
+    containers:
+    - name: main
+      image: vllm/vllm-openai:v0.32.0
+      command:
+      - /bin/bash
+      - -c
+      - |-
+        eval "exec vllm serve /mnt/models --served-model-name chat --port 8000 --shutdown-timeout 10 ${VLLM_ADDITIONAL_ARGS} $@"
+      - --
+      ports: [{containerPort: 8000, protocol: TCP}]
+      lifecycle: {preStop: {exec: {command: [/bin/sleep, "5"]}}}
+      readinessProbe: {httpGet: {path: /health, port: 8000, scheme: HTTP}, periodSeconds: 1}
+  worker:
+    containers:
+    - {name: main, image: busybox, command: [sleep, "100000"]}
+"""
+
+
+def preset_of_groups() -> Manifest:
+    """A preset of a namespace's own for services with workers, of the shape of KServe's."""
+    manifest: Manifest = yaml.safe_load(_PRESET_OF_GROUPS)
+    return manifest
+
+
+def preset_target_of_groups(groups: int, size: int) -> Manifest:
+    """The same with workers: groups of so many pods, which its controller makes a LeaderWorkerSet of."""
+    manifest = preset_target(groups)
+    spec = manifest["spec"]
+    (leader,) = spec["template"]["containers"]
+    worker = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sleep", "100000"],
+        "securityContext": leader["securityContext"],
+        "resources": leader["resources"],
+    }
+    spec["parallelism"] = {"data": size, "dataLocal": 1}
+    spec["worker"] = {"nodeSelector": spec["template"]["nodeSelector"], "containers": [worker]}
+    return manifest
+
+
+def predictor_target(replicas: int) -> Manifest:
+    """The same engine as an InferenceService in Standard mode, with a container of its own."""
+    deployment = target()
+    template = deployment["spec"]["template"]
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": TARGET, "annotations": {"serving.kserve.io/deploymentMode": "Standard"}},
+        "spec": {
+            "predictor": {
+                **template["spec"],
+                **template["metadata"],
+                "minReplicas": replicas,
+                "deploymentStrategy": {"type": "RollingUpdate", **deployment["spec"]["strategy"]},
+            }
+        },
+    }
+
+
+def predictor_service(**changes: Any) -> Manifest:
+    """A SpeculativeService on it; changes as those of `service`."""
+    manifest = service(**changes)
+    manifest["spec"]["targetRef"] |= {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService"}
+    return manifest
+
+
+def preset_service(**changes: Any) -> Manifest:
+    """A SpeculativeService on it; changes as those of `service`."""
+    manifest = service(**changes)
+    manifest["spec"]["targetRef"] |= {
+        "apiVersion": "serving.kserve.io/v1alpha2",
+        "kind": "LLMInferenceService",
+    }
+    return manifest
+
+
 def engine(manifest: Manifest) -> Manifest:
     """The engine's container of a target."""
     container: Manifest = manifest["spec"]["template"]["spec"]["containers"][0]

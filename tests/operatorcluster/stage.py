@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import secrets
+import signal
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +42,8 @@ _PATHS = {
     "statefulset": "apis/apps/v1/{}/statefulsets",
     "leaderworkerset": "apis/leaderworkerset.x-k8s.io/v1/{}/leaderworkersets",
     "rollout": "apis/argoproj.io/v1alpha1/{}/rollouts",
+    "llminferenceservice": "apis/serving.kserve.io/v1alpha2/{}/llminferenceservices",
+    "inferenceservice": "apis/serving.kserve.io/v1beta1/{}/inferenceservices",
     "replicaset": "apis/apps/v1/{}/replicasets",
     "pod": "api/v1/{}/pods",
     "job": "apis/batch/v1/{}/jobs",
@@ -98,6 +102,19 @@ class Stage:
                     found.append(int(process.name))
         (pid,) = found
         return pid
+
+    def kill_operator(self) -> None:
+        """Ends its process and returns when another one runs."""
+        pid = self.operator_pid()
+        os.kill(pid, signal.SIGKILL)
+
+        def another() -> bool:
+            try:
+                return self.operator_pid() != pid
+            except ValueError:
+                return False
+
+        until("another process of the operator runs", another)
 
     @contextlib.contextmanager
     def place(self, words: str) -> Iterator[Place]:

@@ -123,6 +123,8 @@ class _Template(msgspec.Struct):
 
 def _of_kind(kind: WorkloadKind) -> type[msgspec.Struct]:
     """The shape of a kind of workloads, with the template at its place in that kind."""
+    if kind.made_as:
+        return _Whole
     beside = dict.fromkeys(kind.beside_at, _Template | None)
     template = _Template | None if kind.may_borrow else _Template
     return _struct("_Target", {**beside, kind.template_at: template}, bases=(_Object,))

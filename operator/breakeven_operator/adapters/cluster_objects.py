@@ -19,7 +19,7 @@ class Interest:
 
     Attributes:
         namespaces: of the services.
-        targets: the objects that they point at, without uids.
+        targets: the objects that they point at, and what controllers may make of these, without uids.
         annotated: whether workloads that ask for a service by their annotation are kept too, wherever they are.
     """
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from breakeven_operator.adapters.api_json import problem_of
+from breakeven_operator.adapters.made_targets import JoinedTargets, joined_targets
 from breakeven_operator.kinds import PODS, Ref
 from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources import SpeculativeService
@@ -44,19 +45,21 @@ class ForeignTargets:
 
     async def completed(
         self,
-        services: Iterable[SpeculativeService],
+        services: Sequence[SpeculativeService],
         pods: Sequence[Manifest],
         makers: Sequence[Manifest],
         known: Mapping[Ref, Manifest],
-    ) -> dict[Ref, Manifest]:
+    ) -> JoinedTargets:
         """All targets: those that were read, and those that pods show; one whose pod cannot be read keeps its former template.
 
         Args:
             services: all of them.
-            known: targets that were read; one without a template has that of its newest pod, and without a pod is none.
+            known: objects that were read: targets, and what may have been made of them. A target without a template has that of
+                its newest pod, and without a pod is none.
             pods: of their namespaces, trimmed.
             makers: objects between workloads and pods.
         """
+        known, unread = joined_targets(set(map(target_of, services)), known)
         wanted = {target_of(one) for one in services if not kind_of(one.spec.target_ref).rolled}
         wanted |= {ref for ref, one in known.items() if _is_incomplete(ref, one)}
         owned = owned_pods(wanted, pods, makers)
@@ -64,9 +67,10 @@ class ForeignTargets:
         self._shown = {ref: pod for ref, pod in zip(owned, shown, strict=True) if pod is not None}
         assembled = {ref: manifest_of(ref, owned[ref], pod) for ref, pod in self._shown.items()}
         whole = {ref: one for ref, one in known.items() if not _is_incomplete(ref, one)}
-        return whole | {
+        seen = {
             ref: _with_template(known[ref], one) if ref in known else one for ref, one in assembled.items()
         }
+        return JoinedTargets(whole | seen, unread)
 
     async def _shows(self, ref: Ref, owned: OwnedPods) -> Manifest | None:
         """The newest pod with all its fields; the one before while it cannot be read."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven.serving.promql import Matcher
-from breakeven.serving.shareable import mounted_claims
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.foreign_targets import ForeignTargets
+from breakeven_operator.adapters.made_targets import lacking_pods, mounting, owners_of_pods
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.adapters.pod_warnings import PodWarnings
 from breakeven_operator.adapters.present_arrivals import PresentArrivals
@@ -64,7 +64,14 @@ from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationspec import PastUse
-from breakeven_operator.workloads.known import KINDS, asks_to_be_watched, kind_at, target_name, target_of
+from breakeven_operator.workloads.known import (
+    KINDS,
+    asks_to_be_watched,
+    kind_at,
+    made_of,
+    target_name,
+    target_of,
+)
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
 
@@ -81,7 +88,7 @@ class _Targets(NamedTuple):
     """The targets.
 
     Attributes:
-        found: those that exist. makers: of their pods. unread: those of kinds that cannot be read, and why.
+        found: those that exist, and what their controllers may have made of them. makers: of their pods. unread: those of kinds that cannot be read, and why.
         annotated: workloads whose annotation asks for a service.
     """
 
@@ -250,10 +257,10 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        targets = await self._foreign.completed(services, pods, makers, targets)
+        targets, unmade = await self._foreign.completed(services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
-        ours = _uids_of_owners(readable.values(), makers, jobs)
+        ours = owners_of_pods(readable.values(), makers, jobs)
         awaited = (pod for pod in living if owner_uid(pod) in ours)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
@@ -261,16 +268,16 @@ class Observer:
                 self._selectors(busy),
                 self._network_policies(busy),
                 self._events(busy),
-                self._volume_claims({*busy, *_mounting(readable)}),
+                self._volume_claims({*busy, *mounting(readable)}),
             ),
-            self._warnings.read(awaited, _lacking(readable, makers)),
+            self._warnings.read(awaited, lacking_pods(readable, makers)),
         )
         return Snapshot(
             services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
             targets=readable,
-            unreadable_targets={**unread, **_problems(targets)},
+            unreadable_targets={**unread, **unmade, **_problems(targets)},
             annotated=annotated,
             makers=_by_owner(makers),
             pods=(pods_by_namespace := _by_namespace(pods)),
@@ -396,7 +403,7 @@ class Observer:
     def _interest(self, manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
         return Interest(
             frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
-            frozenset(map(target_of, services)),
+            frozenset(ref for one in services for ref in (target_of(one), *made_of(target_of(one)))),
             self._scope.annotated,
         )
 
@@ -607,25 +614,6 @@ class Observer:
             return []
 
 
-def _lacking(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Iterator[Manifest]:
-    """The makers of pods of targets with fewer than they want, if only events say why."""
-    for ref, target in targets.items():
-        kind = kind_at(ref.resource)
-        counts = kind.counts(target)
-        if kind.refusals_in_events and counts.total < counts.desired:
-            owners = kind.owners(target, makers)
-            yield from (one for one in (target, *makers) if one["metadata"]["uid"] in owners)
-
-
-def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
-    """Namespaces of targets that mount claims: a roll must know who else may."""
-    return {
-        ref.namespace
-        for ref, target in targets.items()
-        if mounted_claims(kind_at(ref.resource).template(target)["spec"])
-    }
-
-
 def _siblings(pod: Manifest) -> NamespacedName:
     return NamespacedName(pod["metadata"]["namespace"], siblings_of(pod["metadata"]["name"]))
 
@@ -648,15 +636,6 @@ def _by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[P
 
 def _nothing() -> Snapshot:
     return Snapshot((), {}, (), {}, {}, {}, {}, {}, {}, {}, {}, (), {}, {}, {})
-
-
-def _uids_of_owners(
-    targets: Iterable[Manifest], makers: Iterable[Manifest], jobs: Iterable[Manifest]
-) -> set[str]:
-    """Uids of what owns the pods of targets and of calibrations: the targets, their makers, the Jobs."""
-    owners = {one["metadata"]["uid"] for one in targets}
-    theirs = (one for one in makers if owner_uid(one) in owners)
-    return owners | {one["metadata"]["uid"] for one in (*theirs, *jobs)}
 
 
 def _names(members: Mapping[str, Iterable[Manifest]]) -> dict[str, frozenset[str]]:

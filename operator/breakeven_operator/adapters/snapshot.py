@@ -20,6 +20,7 @@ from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_of
+from breakeven_operator.workloads.workload_kind import maker_of
 
 
 class InvalidService(NamedTuple):
@@ -97,7 +98,7 @@ class Snapshot:
     def makers_of(self, service: SpeculativeService) -> Sequence[Manifest]:
         """The objects that make its target's pods."""
         target = self.target_of(service)
-        return self.makers.get(target["metadata"]["uid"], ()) if target is not None else ()
+        return self.makers.get(maker_of(target)["metadata"]["uid"], ()) if target is not None else ()
 
     def target_pods(self, service: SpeculativeService) -> list[Manifest]:
         """The pods of its target, old ones among them."""

@@ -347,14 +347,14 @@ def engine_sidecar(
     """
     container = engine.container
     sidecar = {name: container[name] for name in _ENGINE_FIELDS if name in container}
-    if "env" in sidecar:
-        sidecar["env"] = [entry for entry in sidecar["env"] if entry.get("name") != VARIABLE]
     # The last of two contradicting flags wins. Engines that do not know the flag are not given it.
     logs = [name for name in _LOGS_OF_REQUESTS if discreet and engine.flag(name) is not None]
     # Kubernetes would expand `$(...)` inside the arm's JSON.
     *_, arm = with_speculation((), speculative_config)
     added = [*(f"--no-{name.removeprefix('--')}" for name in logs), arm.replace("$(", "$$(")]
     sidecar |= _command_line(engine, added)
+    if "env" in sidecar:
+        sidecar["env"] = [entry for entry in sidecar["env"] if entry.get("name") != VARIABLE]
     address = engine_address(engine)
     probe = dict(container.get("startupProbe") or container.get("readinessProbe") or {})
     if not {"httpGet", "exec", "tcpSocket", "grpc"} & probe.keys():
@@ -383,7 +383,8 @@ def _command_line(engine: ServedEngine, added: Sequence[str]) -> dict[str, Any]:
     container = engine.container
     if engine.start.shell:
         changed = with_argument(container, shlex.join(added)) or container
-        return {part: list(changed[part]) for part in ("command", "args") if part in changed}
+        # KServe's preset takes arguments from a variable.
+        return {part: list(changed[part]) for part in ("command", "args", "env") if part in changed}
     parts = {
         part: without_speculation([str(item) for item in container.get(part) or []])
         for part in ("command", "args")

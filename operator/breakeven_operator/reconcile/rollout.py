@@ -145,7 +145,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
     memory = context.memory
     failures = memory.failures + 1
     pause_s = context.policy.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
-    value = rollout.previous_value
+    value = _before(context, rollout)
     message = f"{rollout.from_arm} -> {rollout.to_arm} undone: {why}; next change in {pause_s:.0f} s at the earliest"
     if not context.may_write:
         return RolloutStep(
@@ -348,7 +348,7 @@ def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
 
 def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     workload = context.workload
-    value = rollout.previous_value
+    value = _before(context, rollout)
     if not _untouched(workload.value, value):
         if not same_value(workload.value, rollout.value):
             return foreign(context)
@@ -399,6 +399,12 @@ def _meaning(reason: str | None) -> str:
     """A cluster reason's meaning as the end of a sentence; empty for any other word."""
     known = next((one for one in ClusterReason if one == reason), None)
     return f": {known.meaning[0].lower()}{known.meaning[1:].rstrip('.')}" if known is not None else ""
+
+
+def _before(context: RolloutContext, rollout: Rollout) -> str | None:
+    """The value that undoes a change. A controller that keeps a key of which nobody asks any more needs one in place of none."""
+    value = rollout.previous_value
+    return value if value is not None or context.workload.kind.takes_back else "null"
 
 
 def _untouched(value: str | None, previous: str | None) -> bool:

@@ -14,7 +14,8 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
-from breakeven_operator.workloads.known import kind_of
+from breakeven_operator.workloads.known import kind_of, owner_words
+from breakeven_operator.workloads.object_facts import owner_of
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload import Workload
 
@@ -116,15 +117,20 @@ def refuse_rolls(
         return Refusal(
             ClusterReason.TARGET_OWNED,
             f"{workload.title} is made by {workload.owner}, which would revert the change: "
-            "use mode Recommend and set the arm there",
+            + (
+                f"make another service with targetRef: {{{named}}}"
+                if (named := owner_words(owner_of(workload.manifest)))
+                else "use mode Recommend and set the arm there"
+            ),
         )
     if workload.held is not None:
         return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
     drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
-    if drafters and hands_caches_on(engine.words):
+    halves = workload.kind.halves(workload.manifest)
+    if drafters and (halves or hands_caches_on(engine.words)):
         return Refusal(
             ClusterReason.KV_TRANSFER_PAIR,
-            f"{workload.title} has --kv-transfer-config: prefill and decode must speculate with the same drafter, and a roll "
+            f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and a roll "
             f"changes one of them alone; keep to ngram or suffix (candidates: {', '.join(drafters)})",
         )
     unchosen = next(filter(None, (_not_opted_in(workload, one) for one in workload.engines)), None)

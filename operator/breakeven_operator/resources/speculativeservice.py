@@ -44,8 +44,8 @@ class TargetReference(Model):
             max_length=63,
             pattern=r"^[A-Z][A-Za-z0-9]*$",
             description=(
-                "Kind of the target. Deployments, StatefulSets, LeaderWorkerSets and Argo's Rollouts are rolled. Any other kind that "
-                "owns its pods, directly or by ReplicaSets, is looked at."
+                "Kind of the target. Deployments, StatefulSets, LeaderWorkerSets, Argo's Rollouts, and KServe's LLMInferenceServices "
+                "and InferenceServices are rolled. Any other kind that owns its pods, directly or by ReplicaSets, is looked at."
             ),
         ),
     ] = "Deployment"

@@ -20,6 +20,7 @@ from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload_kind import ALONE, Workers
 
 # These flags set where the server listens and what it prints, not its speed; a port change needs no calibration.
+_FETCHES = "storage-initializer"
 _HARMLESS = ("--host", "--port", "--api-key", "--root-path", "--uvicorn-log-level", "--shutdown-timeout")
 
 
@@ -73,6 +74,7 @@ def identify(
         **engine.devices.identity,
         **({"beside": engine.start.beside} if engine.start.beside else {}),
         **({"workers": _workers(workers)} if workers.number else {}),
+        **({"fetched": fetched} if (fetched := _fetched(engine.pod_spec)) else {}),
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return Identity(
@@ -104,6 +106,12 @@ def _workers(workers: Workers) -> list[Any]:
     containers = workers.pod_spec.get("containers") or []
     fields = ("image", "command", "args", "resources")
     return [workers.number, [[one.get(field) for field in fields] for one in containers]]
+
+
+def _fetched(pod_spec: Mapping[str, Any]) -> list[Any]:
+    """Arguments of KServe's init container: vLLM is given a folder, and these name the model that comes into it."""
+    inits = pod_spec.get("initContainers") or []
+    return [one.get("args") for one in inits if one.get("name") == _FETCHES]
 
 
 def _arguments(flags: Iterable[GivenFlag]) -> list[str]:

@@ -12,13 +12,23 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
 from breakeven_operator.workloads.deployment import DEPLOYMENT
+from breakeven_operator.workloads.inference_service import INFERENCE_SERVICE
 from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
+from breakeven_operator.workloads.llm_inference_service import LLM_INFERENCE_SERVICE
 from breakeven_operator.workloads.other_kinds import ForeignKind
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 KINDS: Final[Mapping[Resource, WorkloadKind]] = {
-    kind.resource: kind for kind in (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET, ARGO_ROLLOUT)
+    kind.resource: kind
+    for kind in (
+        DEPLOYMENT,
+        STATEFUL_SET,
+        LEADER_WORKER_SET,
+        ARGO_ROLLOUT,
+        LLM_INFERENCE_SERVICE,
+        INFERENCE_SERVICE,
+    )
 }
 NAMING: Final = tuple(kind for kind in KINDS.values() if kind.pod_name)
 """The kinds whose pods' names say what they are of."""
@@ -26,7 +36,11 @@ WATCHABLE: Final = tuple(resource for resource in KINDS if not resource.optional
 """The kinds whose annotation may ask for a service: those that every cluster has."""
 WATCH_ANNOTATION: Final = "breakeven.dev/watch"
 POD_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.pod_labels)
-_BY_WORDS: Final = {(kind.resource.api_version, kind.resource.kind): kind for kind in KINDS.values()}
+_BY_WORDS: Final = {
+    (version, kind.resource.kind): kind
+    for kind in KINDS.values()
+    for version in (kind.resource.api_version, *kind.other_versions)
+}
 
 
 def asks_to_be_watched(workload: Manifest) -> bool:
@@ -57,6 +71,22 @@ def target_of(service: SpeculativeService) -> Ref:
     return Ref(
         kind_of(service.spec.target_ref).resource, service.metadata.namespace, service.spec.target_ref.name
     )
+
+
+def made_of(target: Ref) -> tuple[Ref, ...]:
+    """The objects that the controller of a target may make of it, and whose pods serve then; none of a kind that has its pods."""
+    made_as = kind_at(target.resource).made_as
+    return tuple(
+        Ref(kind.resource, target.namespace, f"{target.name}{suffix}") for suffix, kind in made_as.items()
+    )
+
+
+def owner_words(owner: Mapping[str, str]) -> str:
+    """The target to name in place of an object that this controller owns, as the end of a sentence; empty of an unknown one."""
+    kind = _BY_WORDS.get((owner.get("apiVersion", ""), owner.get("kind", "")))
+    if kind is None:
+        return ""
+    return f"apiVersion: {kind.resource.api_version}, kind: {kind.resource.kind}, name: {owner.get('name')}"
 
 
 def target_name(service: SpeculativeService) -> NamespacedName:

@@ -47,11 +47,11 @@ def running_arm(workload: Workload, candidates: Candidates) -> RunningArm:
     if engine is None:
         return RunningArm(None, "Unset", "the engine's container cannot be told")
     if engine.opt_in.ok:
-        return arm_of_value(workload.value, candidates)
+        return arm_of_value(workload.given, candidates)
     said = engine.speculation
     if said.problem is not None:
         return RunningArm(None, "Arguments", said.problem)
-    if said.variable == VARIABLE and workload.value:
+    if said.variable == VARIABLE and workload.given:
         # The argument is there and the environment entry is not quite: what runs is not known.
         return RunningArm(
             None, "Arguments", "the arguments read the arm from the environment, which is not set up"

@@ -18,7 +18,7 @@ from breakeven_operator.workloads.podstatus import container as container_status
 from breakeven_operator.workloads.presence import is_finished, is_lost
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
-from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind
+from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind, maker_of
 
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
 
@@ -82,7 +82,8 @@ class Workload:
         template: its pod template. engine: the container that runs vLLM; None if none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
         held: why its controller would not roll a change to all pods, as a sentence with the way out; None if it would.
-        value: the arm's annotation in the pod template; None if absent.
+        value: the arm's annotation where it is written; None if absent.
+        given: the same in the pod template, if that stands in an object that a controller makes.
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
         last_write_time: when that was, by the API server's clock; None if managedFields names nobody else.
@@ -112,6 +113,7 @@ class Workload:
     max_surge: int
     max_unavailable: int
     value: str | None
+    given: str | None
     value_managers: tuple[str, ...]
     last_writer: str
     last_write_time: datetime | None
@@ -302,7 +304,7 @@ def observe(
         gpu_label: node label that names the GPU class.
         now: time of the observation.
     """
-    meta = manifest["metadata"]
+    meta, kind = manifest["metadata"], kind.of(manifest)
     template, makers = kind.template(manifest), tuple(around.makers)
     engine = ServedEngine.of(template, container_name)
     newest, owners = kind.newest_revision(manifest, makers), kind.owners(manifest, makers)
@@ -320,16 +322,17 @@ def observe(
         template=template,
         engine=engine,
         generation=int(meta.get("generation", 0)),
-        observed_generation=int((manifest.get("status") or {}).get("observedGeneration") or 0),
+        observed_generation=kind.observed_generation(manifest),
         **counts._asdict(),
         held=kind.held(manifest),
         max_surge=surge,
         max_unavailable=unavailable,
         value=kind.value_of(manifest),
+        given=kind.given_value(manifest),
         value_managers=_managers_of_value(meta, kind.value_fields(manifest)),
         last_writer=writer,
         last_write_time=parse_time(written),
-        scaled_by=_autoscaler(meta),
+        scaled_by=_autoscaler(maker_of(manifest)["metadata"]),
         owner=f"{owner['kind']} {owner['name']}" if owner else None,
         pods=pods,
         gpu_products=tuple(sorted(product for product in products if product)),

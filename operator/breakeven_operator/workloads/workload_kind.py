@@ -48,6 +48,16 @@ ALONE = Workers(0, {})
 """Of a replica that is one pod."""
 
 
+MADE = "breakeven.dev/made"
+"""The member of a workload that has the object that its controller made of it; no API object has such a member."""
+
+
+def maker_of(manifest: Manifest) -> Manifest:
+    """The object whose counts and pod template are a workload's: what its controller made of it, or itself."""
+    made: Manifest = manifest.get(MADE, manifest)
+    return made
+
+
 class WorkloadKind(ABC):
     """A kind of the API whose objects own vLLM's pods.
 
@@ -66,6 +76,9 @@ class WorkloadKind(ABC):
         own_writers: field managers of its controller, which writes it outside of its status too.
         without_loss: how it is rolled with all of its replicas serving, as a clause.
         may_borrow: whether its pod template may stand in another object.
+        made_as: kinds of the objects that its controller makes of it, by the end of their names; they have the pod template.
+        other_versions: versions of its API by which people name it too.
+        takes_back: whether its controller removes an annotation from the pods' template when nobody asks for it any more.
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
         beside_at: where further templates may stand whose pods need the same annotation.
     """
@@ -76,13 +89,20 @@ class WorkloadKind(ABC):
     pod_labels: ClassVar[tuple[str, ...]] = ()
     pod_name: ClassVar[str] = ""
     siblings: ClassVar[str] = ""
-    keeps_names: ClassVar[bool] = False
-    refusals_in_events: ClassVar[bool] = False
+    keeps_names: bool = False
+    refusals_in_events: bool = False
     own_writers: ClassVar[frozenset[str]] = frozenset()
-    without_loss: ClassVar[str]
+    without_loss: str
     may_borrow: ClassVar[bool] = False
+    made_as: ClassVar[Mapping[str, WorkloadKind]] = {}
+    other_versions: ClassVar[tuple[str, ...]] = ()
+    takes_back: ClassVar[bool] = True
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
     beside_at: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+    def of(self, manifest: Manifest) -> WorkloadKind:  # noqa: ARG002 - its objects do not differ
+        """The facts of one object of the kind."""
+        return self
 
     def template(self, manifest: Manifest) -> Manifest:
         """The pod template of the engine."""
@@ -104,6 +124,14 @@ class WorkloadKind(ABC):
         """The arm's annotation; None if absent, or if it is not the same in all templates."""
         values = {_at(manifest, path).get(ANNOTATION) for path in self._annotations_at(manifest)}
         return values.pop() if len(values) == 1 else None
+
+    def given_value(self, manifest: Manifest) -> str | None:
+        """The annotation that new pods get."""
+        return self.value_of(manifest)
+
+    def observed_generation(self, manifest: Manifest) -> int:
+        """The generation that its controller has acted upon."""
+        return int((manifest.get("status") or {}).get("observedGeneration") or 0)
 
     def value_fields(self, manifest: Manifest) -> tuple[tuple[str, ...], ...]:
         """The annotation's places in `fieldsV1` of managedFields."""
@@ -130,7 +158,7 @@ class WorkloadKind(ABC):
             ArithmeticError, AttributeError, LookupError, TypeError, ValueError: a part is not what it should be.
         """
         counts = self.counts(manifest)
-        int((manifest.get("status") or {}).get("observedGeneration") or 0)
+        self.observed_generation(manifest)
         self.strategy(manifest, counts.desired)
         self.value_of(manifest)
         if self.borrows(manifest) is None:
@@ -179,6 +207,10 @@ class WorkloadKind(ABC):
 
     def borrows(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - it has a template
         """Kind and name of the object that has its pod template; None if it has the template itself."""
+        return None
+
+    def halves(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - it has one engine
+        """The field by which prefill and decode are apart in it; None if they are not."""
         return None
 
     def waits_for_ready(self, manifest: Manifest) -> bool:

@@ -135,11 +135,6 @@ UNMANAGED = {
         {f"spec.roles[decode].{WORKER}.spec.containers[vllm]": f"spec.roles[decode].{WORKER}.metadata.annotations"},
     ),
     "ServingRuntime": (f"spec: {SPEC}", {"spec.containers[vllm]": "spec.annotations"}),
-    "InferenceService": (f"spec: {{predictor: {SPEC}}}", {"spec.predictor.containers[vllm]": "spec.predictor.annotations"}),
-    "LLMInferenceService": (
-        f"spec: {{template: {SPEC}, prefill: {{template: {SPEC}}}}}",
-        {"spec.template.containers[vllm]": "spec.annotations", "spec.prefill.template.containers[vllm]": "spec.prefill.annotations"},
-    ),
 }  # fmt: skip
 
 
@@ -149,12 +144,34 @@ def test_another_kind_gets_its_lines_and_is_refused_by_name_after_them(kind, tmp
     found, refusal = linted(f"kind: {kind}\nmetadata: {{name: chat}}\n{spec}", tmp_path)
     assert f"{kind}/chat" in refusal
     assert refusal.endswith(
-        "expected a Deployment, StatefulSet, LeaderWorkerSet or Rollout (other kinds that own their pods are not managed)"
+        "expected a Deployment, StatefulSet, LeaderWorkerSet, Rollout, LLMInferenceService or InferenceService (other kinds that own their pods are not managed)"
     )
     for one, (path, reached) in zip(found["deployments"], expected.items(), strict=True):
         assert [change["path"] for change in one["opt_in"]["add"]] == [f"{path}.env", f"{path}.args"]
         assert any(f"the annotation would go to {reached}" in line for line in one["warnings"])
         assert not one["ok"]
+
+
+KSERVE = {
+    "InferenceService": (f"spec: {{predictor: {SPEC}}}", ["spec.predictor.containers[vllm]"]),
+    "LLMInferenceService": (f"spec: {{template: {SPEC}}}", ["spec.template.containers[vllm]"]),
+}
+
+
+@pytest.mark.parametrize("kind", KSERVE)
+def test_a_kind_of_kserves_gets_its_lines_and_is_rolled(kind, tmp_path):
+    spec, expected = KSERVE[kind]
+    found, refusal = linted(f"kind: {kind}\nmetadata: {{name: chat}}\n{spec}", tmp_path)
+    assert refusal == ""
+    paths = [change["path"] for one in found["deployments"] for change in one["opt_in"]["add"]]
+    assert paths == [f"{path}.{part}" for path in expected for part in ("env", "args")]
+    assert found["deployments"][0]["warnings"] == []
+
+
+def test_prefill_beside_decode_is_warned_of(tmp_path):
+    text = f"kind: LLMInferenceService\nmetadata: {{name: chat}}\nspec: {{template: {SPEC}, prefill: {{template: {SPEC}}}}}"
+    found, _ = linted(text, tmp_path)
+    assert all(any("has spec.prefill" in line for line in one["warnings"]) for one in found["deployments"])
 
 
 def of_stateful_set(tmp_path, text, version="apps/v1"):
@@ -238,7 +255,7 @@ def test_a_preset_of_kserve_opts_in_by_the_variable_that_it_evaluates(template, 
         shell_script(" ".join(command.words[1:]), {}).commands[0].words[-1]
         == '--speculative-config={"method": "ngram"}'
     )
-    assert "LLMInferenceService/chat; expected a Deployment, StatefulSet, " in refusal
+    assert refusal == ""
     spec = {"model": {"uri": "hf://m"}, "template": {"containers": [{"name": "main", "env": entries}]}}
     mended = {"kind": "LLMInferenceService", "metadata": {"name": "chat"}, "spec": spec}
     assert linted(json.dumps(mended), tmp_path)[0]["deployments"][0]["opt_in"]["ok"]
@@ -296,7 +313,7 @@ def test_a_file_of_objects_that_run_nothing_is_refused_by_their_names(tmp_path):
         "kind: Service\nmetadata: {name: a}\n---\nkind: Secret\nmetadata: {name: b}", tmp_path
     )
     assert (
-        "no Deployment, StatefulSet, LeaderWorkerSet or Rollout in it, only Service/a, Secret/b; expected one that runs vLLM"
+        "no Deployment, StatefulSet, LeaderWorkerSet, Rollout, LLMInferenceService or InferenceService in it, only Service/a, Secret/b; expected one that runs vLLM"
         in refusal
     )
 

@@ -13,6 +13,8 @@ OPERATOR = ROOT / "operator/breakeven_operator"
 NAMES_A_KIND = {"kinds.py", "resources/speculativeservice.py"}
 # All of a kind is known by the kind itself and by the table of kinds.
 KNOWS_THE_KIND = {"workloads/known.py"}
+# A kind whose controller makes objects of another kind names that one.
+MADE_OF_IT = {"workloads/llm_inference_service.py", "workloads/inference_service.py"}
 READS_FLAGS = {"workloads/served_engine.py"}
 READS_A_TEMPLATE = {"workloads/served_engine.py"}
 
@@ -32,18 +34,20 @@ def files_with(pattern: str) -> set[str]:
         ("StatefulSet|STATEFUL_?SET", "workloads/stateful_set.py"),
         ("LeaderWorkerSet|LEADER_", "workloads/leader_worker_set.py"),
         ("Argo R|Argo's|ARGO_|argoproj", "workloads/argo_rollout.py"),
+        ("LLMInferenceService|LLM_INFERENCE|LLM_SERVICES", "workloads/llm_inference_service.py"),
+        (r"\bInferenceService|\bINFERENCE_", "workloads/inference_service.py"),
     ],
 )
 def test_files_that_name_a_kind(words, file):
-    assert files_with(words) - KNOWS_THE_KIND <= NAMES_A_KIND | {file}
+    assert files_with(words) - KNOWS_THE_KIND - MADE_OF_IT <= NAMES_A_KIND | {file}
 
 
 def test_files_that_import_a_kind():
     assert (
         files_with(
-            r"from breakeven_operator\.workloads\.(deployment|stateful_set|leader_worker_set|argo_rollout) import"
+            r"from breakeven_operator\.workloads\.(deployment|stateful_set|leader_worker_set|argo_rollout|llm_inference_service|inference_service) import"
         )
-        <= KNOWS_THE_KIND
+        <= KNOWS_THE_KIND | MADE_OF_IT
     )
 
 

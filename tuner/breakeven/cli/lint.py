@@ -41,8 +41,8 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     over by name.
 
     A script in `command` or `args` is read and never run. The file of `--config` and a mounted script are read if their
-    ConfigMap is in the same file. The operator rolls Deployments, StatefulSets, LeaderWorkerSets and Argo Rollouts: for a
-    file without one the lines are printed, and then the file is refused.
+    ConfigMap is in the same file. The operator rolls Deployments, StatefulSets, LeaderWorkerSets, Argo Rollouts, and KServe's
+    LLMInferenceServices and InferenceServices: for a file without one the lines are printed, and then the file is refused.
 
     \b
     Example:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from breakeven.serving.command_line import SHELLS, after_program, command_line, cut, shell_call
 from breakeven.serving.config_file import with_config_file
+from breakeven.serving.kserve_preset import PresetEnd, preset_end
 from breakeven.serving.opt_in import preset_arguments
 from breakeven.serving.shell_script import Script, ShellCommand, shell_script
 
@@ -85,7 +86,8 @@ def engine_start(
         longest: characters of a shell's text from which on it is not read; None: those that the grammar takes a second for.
     """
     call = shell_call(command_line(container)) if longest is not None else None
-    if call is not None and longest is not None and len(call.script) > longest:
+    read = _read_text(call.script).text if call is not None else ""
+    if call is not None and longest is not None and len(read) > longest:
         why = (f"its text has more than {longest} characters: start vLLM directly",)
         return EngineStart((), (call.program, call.option), True, why, certain=False, literal=False)
     start = _started(container, files or {})
@@ -116,7 +118,9 @@ def _started(container: Mapping[str, Any], files: Mapping[str, str]) -> EngineSt
     words = [_with_values(word, environment) for word in command_line(container)]
     call = shell_call(words)
     if call is not None:
-        path, script = "", shell_script(call.script, environment, call.arguments)
+        read = _read_text(call.script)
+        environment |= read.variables
+        path, script = "", shell_script(read.text, environment, call.arguments)
     elif (at := _script_file(words, files)) is not None:
         path = words[at]
         if path not in files:
@@ -163,6 +167,11 @@ def _started(container: Mapping[str, Any], files: Mapping[str, str]) -> EngineSt
         literal=literal,
         file=path,
     )
+
+
+def _read_text(text: str) -> PresetEnd:
+    """The part of a shell's text that is read: all of it, or the end of KServe's preset."""
+    return preset_end(text) or PresetEnd(text, {})
 
 
 class TextOfStart(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from breakeven.errors import InputError
@@ -293,13 +294,13 @@ def _volumes(
         raise InputError(
             f"{template.where}: spec.replicas", str(spec["replicas"]), "a number of pods"
         ) from None
-    outer, inner = kind.rolls_at
+    place = ".".join(("spec", *kind.rolls_at))
     try:
         surge = kind.strategy(spec, desired).max_surge
     except (ValueError, OverflowError):
         raise InputError(
-            f"{template.where}: spec.{outer}.{inner}",
-            str(spec[outer][inner]),
+            f"{template.where}: {place}",
+            str(reduce(lambda part, name: part[name], kind.rolls_at, spec)),
             "numbers of pods or percentages",
         ) from None
     if surge == 0:
@@ -309,12 +310,15 @@ def _volumes(
     alone = unshareable(pod_spec, known_claims)
     unknown = sorted(mounted_claims(pod_spec) - {claim["metadata"]["name"] for claim in known_claims})
     pods = f"{surge} pod{'s' if surge > 1 else ''}"
-    without_surge = f"{WITHOUT_SURGE} under spec.{outer}.{inner}"
+    without_surge = f"{WITHOUT_SURGE} under {place}"
+    way_out, here = (
+        (f"; or write {without_surge}", f", or {without_surge} here") if kind.rolls_at else ("", "")
+    )
     return (
-        [f"a roll adds {pods}: {alone}; or write {without_surge}"] if alone else [],
+        [f"a roll adds {pods}: {alone}{way_out}"] if alone else [],
         [
             f"the pod mounts PersistentVolumeClaim {claim}, which is not in this file: if its accessModes are ReadWriteOnce, a "
-            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there, or {without_surge} here"
+            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there{here}"
             for claim in unknown
         ],
     )

@@ -38,6 +38,14 @@ ROLLING: dict[str, Any] = {
     "rolloutStrategy": {
         "rollingUpdateConfiguration": {"partition": int, "maxSurge": (int, str), "maxUnavailable": (int, str)}
     },
+    "prefill": {},
+    "worker": {},
+    "predictor": {
+        "deploymentStrategy": {
+            "type": str,
+            "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+        }
+    },
     "volumeClaimTemplates": [{"metadata": {"name": str}}],
     "leaderWorkerTemplate": {"volumeClaimTemplates": [{"metadata": {"name": str}}]},
 }

@@ -32,6 +32,8 @@ VARIABLE = "BREAKEVEN_SPECULATIVE_CONFIG"
 ARGUMENT = f"--speculative-config=$({VARIABLE})"
 PRESET_VARIABLE = "VLLM_ADDITIONAL_ARGS"
 """The variable that KServe's presets of LLMInferenceService add to vLLM's command line, through `eval`."""
+PRESET_ARGUMENT = ARGUMENT.replace("=", "='", 1) + "'"
+"""The argument as that variable has it: in quotes, because `eval` would cut the JSON and drop the empty value."""
 _ENV_LINES = (
     f"- name: {VARIABLE}",
     f"  valueFrom: {{fieldRef: {{fieldPath: \"metadata.annotations['{ANNOTATION}']\"}}}}",
@@ -153,13 +155,12 @@ def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
         places: where the file has its parts.
     """
     env = [change for change in opt_in(container, places).add if change.path == places.env]
-    # In quotes, because the preset's eval would cut the JSON and drop the empty value.
-    wanted = ARGUMENT.replace("=", "='", 1) + "'"
+    wanted = PRESET_ARGUMENT
     given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
     value = preset_arguments(container)
     if wanted in value:
         return OptIn(tuple(env), (), None)
-    lines = as_written({"name": PRESET_VARIABLE, "value": f"{_unspeculative(value)} {wanted}".strip()})
+    lines = as_written({"name": PRESET_VARIABLE, "value": f"{unspeculative(value)} {wanted}".strip()})
     remove = [line for entry in given for line in as_written(json.loads(json.dumps(entry)))]
     return OptIn(
         (*env, Change(places.env, tuple(lines))),
@@ -174,8 +175,10 @@ def preset_arguments(container: Mapping[str, Any]) -> str:
     return str(given[-1].get("value", "")) if given else ""
 
 
-def _unspeculative(text: str) -> str:
-    """The text without speculative flags, whose last one would win; as it stands if it has variables or odd quotes."""
+def unspeculative(text: str) -> str:
+    """The arguments for a preset without speculative flags, whose last one would win; as it stands if it has variables or odd quotes."""
+    for own in (PRESET_ARGUMENT, ARGUMENT):
+        text = " ".join(text.split(own)).strip() if own in text else text
     try:
         words = shlex.split(text)
     except ValueError:

@@ -108,6 +108,29 @@ def stepwise_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     return strategy({"strategy": {"rollingUpdate": canary}}, desired)
 
 
+def made_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of what KServe's controller makes of an LLMInferenceService's spec, which has no fields for it."""
+    return group_strategy({}, desired) if spec.get("worker") is not None else strategy({}, desired)
+
+
+def predictor_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of the Deployment that KServe's controller makes of an InferenceService's spec.
+
+    Raises:
+        ValueError: a number of pods is invalid.
+    """
+    return strategy({"strategy": (spec.get("predictor") or {}).get("deploymentStrategy")}, desired)
+
+
+def _half_held(spec: Mapping[str, Any]) -> str | None:
+    if spec.get("prefill") is None:
+        return None
+    return (
+        "has spec.prefill: prefill and decode must speculate with the same drafter, and a roll changes decode alone; keep to "
+        "ngram or suffix"
+    )
+
+
 def _never_held(_spec: Mapping[str, Any]) -> str | None:
     return None
 
@@ -119,13 +142,13 @@ class RolledKind(NamedTuple):
         group: of the API.
         strategy: of a spec, for so many replicas.
         held: why its controller would leave pods on an older template, as a clause with the way out; None if it would not.
-        rolls_at: where a spec has the numbers of pods of a roll.
+        rolls_at: where a spec has the numbers of pods of a roll; empty if it has none.
     """
 
     group: str
     strategy: Callable[[Mapping[str, Any], int], Strategy]
     held: Callable[[Mapping[str, Any]], str | None]
-    rolls_at: tuple[str, str]
+    rolls_at: tuple[str, ...]
 
 
 ROLLED: Final[Mapping[str, RolledKind]] = {
@@ -138,6 +161,13 @@ ROLLED: Final[Mapping[str, RolledKind]] = {
         ("rolloutStrategy", "rollingUpdateConfiguration"),
     ),
     "Rollout": RolledKind("argoproj.io", stepwise_strategy, _never_held, ("strategy", "canary")),
+    "LLMInferenceService": RolledKind("serving.kserve.io", made_strategy, _half_held, ()),
+    "InferenceService": RolledKind(
+        "serving.kserve.io",
+        predictor_strategy,
+        _never_held,
+        ("predictor", "deploymentStrategy", "rollingUpdate"),
+    ),
 }
 """The kinds that the operator rolls, by name."""
 

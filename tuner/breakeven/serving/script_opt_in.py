@@ -10,10 +10,23 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from breakeven.serving.command_line import cut
+from breakeven.serving.command_line import command_line, cut, shell_call, without_speculation
 from breakeven.serving.engine_start import EngineStart, TextOfStart, hands_on, text_of_start
+from breakeven.serving.kserve_preset import preset_end
 from breakeven.serving.manifest import as_written
-from breakeven.serving.opt_in import ARGUMENT, VARIABLE, Change, OptIn, Places, direct_start, opt_in
+from breakeven.serving.opt_in import (
+    ARGUMENT,
+    PRESET_VARIABLE,
+    VARIABLE,
+    Change,
+    OptIn,
+    Places,
+    direct_start,
+    opt_in,
+    preset_arguments,
+    preset_opt_in,
+    unspeculative,
+)
 
 QUOTED_ARGUMENT = f'--speculative-config "${VARIABLE}"'
 """The argument as a shell's text has it."""
@@ -36,6 +49,9 @@ def opt_in_of(
         files: texts of files in it by path.
     """
     places = places or Places.of(container)
+    call = shell_call(command_line(container))
+    if call is not None and preset_end(call.script) is not None:
+        return _by_preset(container, start, places)
     if start.through_shell and not start.file:
         return _in_text(container, start, places)
     if start.file and not hands_on(container, files or {}, ARGUMENT):
@@ -56,6 +72,9 @@ def with_argument(container: Mapping[str, Any], argument: str) -> Mapping[str, A
         container: the engine's, which starts vLLM through a shell.
         argument: as the shell reads it.
     """
+    call = shell_call(command_line(container))
+    if call is not None and preset_end(call.script) is not None:
+        return _in_preset(container, argument)
     found = text_of_start(container)
     text = _edited(found, argument) if found is not None else None
     if found is None or text is None:
@@ -63,6 +82,27 @@ def with_argument(container: Mapping[str, Any], argument: str) -> Mapping[str, A
     items = list(container[found.part])
     items[found.item] = text
     return {**container, found.part: items}
+
+
+def _by_preset(container: Mapping[str, Any], start: EngineStart, places: Places) -> OptIn:
+    """The opt-in of a container that KServe's preset starts; what vLLM gets in the end counts too."""
+    wanted = preset_opt_in(container, places)
+    if not wanted.ok:
+        return wanted
+    beside = opt_in({**container, "command": [], "args": list(start.words)}, places)
+    return beside if start.certain else OptIn((), (), next(iter(start.problems), "its text cannot be read"))
+
+
+def _in_preset(container: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
+    """The container with one argument more in what it gives to KServe's preset, and without those about speculation.
+
+    The preset's `eval` reads it as a shell does.
+    """
+    own = unspeculative(preset_arguments(container))
+    env = [entry for entry in container.get("env") or [] if entry.get("name") != PRESET_VARIABLE]
+    given = {"name": PRESET_VARIABLE, "value": f"{own} {argument}".strip()}
+    args = without_speculation([str(item) for item in container.get("args") or []])
+    return {**container, "env": [*env, given], **({"args": args} if "args" in container else {})}
 
 
 def _in_text(container: Mapping[str, Any], start: EngineStart, places: Places) -> OptIn:

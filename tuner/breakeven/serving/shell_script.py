@@ -308,10 +308,11 @@ class _Reader:
             case "string":
                 self._string(node, word)
             case "simple_expansion" | "expansion":
-                blank = text[: len(text) - len(text.lstrip())]
+                # The grammar counts white space and continued lines before an expansion to it.
+                blank = text[: text.index("$")]
                 if blank:
-                    word.add(blank)
-                self._variable(text.strip(), word, quoted=quoted)
+                    word.add(blank.replace("\\\n", ""))
+                self._variable(text[len(blank) :].strip(), word, quoted=quoted)
             case "command_substitution" | "process_substitution" | "arithmetic_expansion" | "ansi_c_string":
                 self._substitution(text, word)
             case _:

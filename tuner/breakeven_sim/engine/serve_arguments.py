@@ -142,6 +142,9 @@ _EXPLAINED: dict[str, dict[str, Any]] = {
 }
 
 
+VERSION = "0.32.0+breakeven"
+
+
 @cache
 def argument_parser() -> argparse.ArgumentParser:
     """Every flag of vLLM's parser, and the simulation's own; like vLLM's it takes unambiguous abbreviations."""
@@ -154,6 +157,8 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "model_tag", nargs="?", metavar="MODEL", help="model name; only its name matters here"
     )
+    # A text of a shell asks vLLM for it, and takes the last word.
+    parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
     table = flags()
     for name, explained in _EXPLAINED.items():
         _declare(parser, table[name], **explained)

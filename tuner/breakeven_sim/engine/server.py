@@ -29,9 +29,9 @@ from breakeven_sim.engine.costs import EngineCosts, load_costs
 from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.realtime import PacedEngine
-from breakeven_sim.engine.serve_arguments import ServeArguments
+from breakeven_sim.engine.serve_arguments import VERSION, ServeArguments
 from breakeven_sim.engine.speculative_config import SpeculativeConfig, speculation
-from breakeven_sim.engine.vllm_api import VERSION, VllmApi
+from breakeven_sim.engine.vllm_api import VllmApi
 
 _log = logging.getLogger("breakeven.engine_sim")
 _GRACE_S = 1.0

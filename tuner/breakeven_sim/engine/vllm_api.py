@@ -35,9 +35,9 @@ from breakeven_sim.engine.protocol import (
 )
 from breakeven_sim.engine.realtime import PacedEngine, Stream
 from breakeven_sim.engine.requests import Request
+from breakeven_sim.engine.serve_arguments import VERSION
 from breakeven_sim.engine.tokens import detokenize, made_up_text, tokenize
 
-VERSION = "0.32.0+breakeven"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _NOT_COUNTED = frozenset({"/metrics", "/health", "/ping", "/version", "/load", "/server_info", "/sim/clock"})
 _EVERY_ANSWER = {"Server": "uvicorn", "Vary": "Origin"}
