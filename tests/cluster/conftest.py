@@ -12,7 +12,6 @@ Fixtures (session unless said otherwise):
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections import defaultdict
@@ -30,6 +29,7 @@ from localcluster.binaries import ensure
 from localcluster.catalog import EVERYDAY, SOURCES
 from operatorcluster.administrator import Administrator
 from operatorcluster.fixtures import place, shows, stage  # noqa: F401 - fixtures of the operator's tests
+from operatorcluster.optional import asked
 from operatorcluster.stage import HOME, Place, Stage
 
 HERE = Path(__file__).parent
@@ -99,10 +99,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 # Controllers of kinds that not every cluster has, and servers in Prometheus' place; their tests are skipped if nobody asks for them
 # and they were not built.
-OPTIONAL = (
+OPTIONAL = asked(
     (*optional_controllers.NAMES, *(program.name for bundle in SOURCES for program in bundle.programs))
-    if os.environ.get("BREAKEVEN_CONTROLLERS") == "build"
-    else ()
 )
 
 
