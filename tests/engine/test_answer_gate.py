@@ -1,0 +1,166 @@
+"""The answer gate on simulated engines: each word, by the requests that a real vLLM would get."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from breakeven.answers.gate import GateFinding, judge_arm
+from breakeven.answers.judgement import MOST_JUDGED_TOKENS, JudgedSet
+from breakeven.answers.prompt_set import shipped_prompts
+from breakeven.load_driver.asking import ask, gate_prompts, judge
+from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.dataset import dataset_of
+from breakeven.reasons import Reason
+from breakeven_sim.engine.language import Language, prompt_logprobs
+from engine.conftest import costs_document
+from fakes.gate_worlds import judged_world
+from fakes.simulated_engine import simulated
+from fakes.virtual_time import in_virtual_time
+
+EAGLE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
+PROMPT = (1, 2, 3)
+_floors: list[JudgedSet] = []
+
+
+@contextlib.asynccontextmanager
+async def engine(config=None, **changes):
+    document = costs_document(near_ties=0.02, **changes)
+    async with simulated(document, config) as url, EngineClient(Endpoint(url)) as client:
+        yield client
+
+
+async def floor() -> JudgedSet:
+    """Answers of no speculation, judged by a second start of it; the same for all tests."""
+    if not _floors:
+        async with engine() as none, engine() as again:
+            _floors.append(await judge(again, await ask(none, "none", shipped_prompts(), 10_000.0), 10_000.0))
+    return _floors[0]
+
+
+async def gate(longest_s=10_000.0, **broken) -> GateFinding:
+    """The word for an arm whose engine is told to break answers so."""
+    changes = {"methods__eagle3__broken_answers": broken} if broken else {}
+    async with engine() as again, engine(EAGLE, **changes) as arm:
+        given = await ask(arm, "eagle3/3", shipped_prompts(), longest_s)
+        return judge_arm(await judge(again, given, 10_000.0), await floor())
+
+
+@in_virtual_time
+async def test_an_arm_that_answers_as_no_speculation_does_agrees_up_to_near_ties():
+    found = await gate()
+    assert found.word is Reason.ANSWERS_AGREE
+    assert found.near_ties > 0
+    assert found.equal < found.compared == 47
+
+
+@in_virtual_time
+async def test_answers_that_go_wrong_differ_and_the_places_are_right():
+    found = await gate(share=0.2, from_token=120)
+    assert found.word is Reason.ANSWERS_DIFFER
+    assert {place.position for place in found.places} == {120}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"share": 0.2, "kind": "loop", "from_token": 20},
+        {"share": 0.2, "kind": "empty"},
+        {"grammar_share": 0.5},
+    ],
+)
+@in_virtual_time
+async def test_loops_empty_answers_and_invalid_json_are_broken(broken):
+    found = await gate(**broken)
+    assert found.word is Reason.ANSWERS_BROKEN
+    assert found.flawed > 0
+
+
+@in_virtual_time
+async def test_too_little_time_leaves_it_undecided():
+    """Answers together come after 9 s; by 5 s there are those of a few tokens alone."""
+    found = await gate(longest_s=5.0)
+    assert found.word is Reason.ANSWERS_UNDECIDED
+
+
+@in_virtual_time
+async def test_the_judgement_is_asked_for_one_by_one_and_in_bounded_lengths(monkeypatch):
+    async with engine() as none:
+        base = await ask(none, "none", shipped_prompts(), 10_000.0)
+        assert base.refused == 0
+        assert max(len(one.prompt_ids) + len(one.token_ids) for one in base.answers) <= MOST_JUDGED_TOKENS
+        seen = []
+        whole = none.whole
+
+        async def watched(path, body):
+            seen.append("begin")
+            found = await whole(path, body)
+            seen.append("end")
+            return found
+
+        monkeypatch.setattr(none, "whole", watched)
+        await judge(none, base, 10_000.0)
+        assert seen == ["begin", "end"] * 47
+
+
+@in_virtual_time
+async def test_own_prompts_are_asked_and_named_by_number():
+    lines = '{"prompt": "once upon a time"}\n{"messages": [{"role": "user", "content": "hello there"}]}\n'
+    async with engine() as none:
+        found = await ask(none, "none", gate_prompts(dataset_of(lines, "file", "file")), 10_000.0)
+    assert {one.prompt for one in found.answers if one.prompt.startswith("own")} == {"own-1", "own-2"}
+    assert "once" not in repr(found)
+
+
+@in_virtual_time
+async def test_the_field_has_vllms_form():
+    body = {"prompt": [1, 2, 3], "max_tokens": 1, "temperature": 0}
+    async with simulated(costs_document()) as url, EngineClient(Endpoint(url)) as none:
+        await none.model()
+        document = await none.whole("/v1/completions", body | {"prompt_logprobs": 1})
+        first, *others = document["choices"][0]["prompt_logprobs"]
+        assert first is None
+        assert len(others) == 2
+        for token, entry in zip(("2", "3"), others, strict=True):
+            assert set(entry[token]) == {"logprob", "rank", "decoded_token"}
+            assert min(one["rank"] for one in entry.values()) == 1
+        plain = await none.whole("/v1/completions", body)
+        assert plain["choices"][0]["prompt_logprobs"] is None
+        assert plain["choices"][0]["token_ids"] is None
+        refused = {**body, "model": "tiny", "stream": True, "prompt_logprobs": 1}
+        async with none.session.post(f"{url}/v1/completions", json=refused) as answer:
+            assert answer.status == 400
+            assert "are not available when `stream=True`" in await answer.text()
+
+
+@pytest.mark.parametrize("tie_share", [0.0, 0.01, 0.05])
+def test_sound_arms_are_hardly_ever_called_different(tie_share):
+    """A hundred calibrations at an error rate of 1 %: more than five alarms have a chance below one in a thousand."""
+    words = [
+        judge_arm(
+            judged_world(1000 + seed, tie_share=tie_share, tokens=32),
+            judged_world(seed, arm="none", tie_share=tie_share, tokens=32),
+        ).word
+        for seed in range(100)
+    ]
+    assert sum(word in {Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN} for word in words) <= 5
+
+
+def test_an_answer_is_the_first_choice_of_its_judge_unless_a_tie_was_turned():
+    language = Language(near_ties=0.05)
+    alone = language.speak(PROMPT, 200, batched=False)
+    assert language.speak(PROMPT, 200, batched=False, number=9) == alone
+    opinions = language.judge((*PROMPT, *alone.token_ids))[2:]
+    assert {one.rank for one in opinions} == {1}
+    turned = language.speak(PROMPT, 200, batched=True, number=4)
+    opinions = language.judge((*PROMPT, *turned.token_ids))[2:]
+    assert {one.rank for one in opinions} == {1, 2}
+    assert max(one.first_logprob - one.logprob for one in opinions) < 0.2
+
+
+def test_the_token_stands_beside_the_first_choice_of_which_none_is_asked_for():
+    language = Language()
+    ids = (1, 2, 3)
+    assert all(len(entry) == 1 for entry in prompt_logprobs(language.judge(ids), ids, 0)[1:])
+    assert all(len(entry) == 2 for entry in prompt_logprobs(language.judge(ids), ids, 1)[1:])
