@@ -22,6 +22,7 @@ SHORT = {
     "loads": 3,
     "pointSeconds": 4,
     "warmupSeconds": 0,
+    "answers": {"check": "Disabled"},
     "schedule": "0 3 * * 0",
     "workload": {"promptTokens": 64, "outputTokens": 32},
 }

@@ -100,6 +100,7 @@ spec:
     - {name: eagle, method: eagle3, model: org/eagle, draftLengths: [2, 7], schedule: Never}
   calibration:
     schedule: "0 3 * * 0"
+    answers: {check: Disabled}
     loads: 5
     pointSeconds: 20
     warmupSeconds: 5

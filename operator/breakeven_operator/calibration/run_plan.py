@@ -10,6 +10,7 @@ from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
     CalibrationPlan,
@@ -24,6 +25,7 @@ from breakeven_operator.resources.speculativeservice import SpeculativeService
 _POINT_OVERHEAD_S = 60
 _SPARE_POINTS = 3
 _STOPPING_S = 60
+_JUDGE = PlannedArm(arm=JUDGE, method="none", k=0, speculative_config="null")
 
 
 def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
@@ -47,8 +49,12 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     calibration = service.spec.calibration
     # An import sends nothing; its files say how long its requests were.
     workload = planned_workload(view, run.spec, service) if not run.spec.import_from else NOTHING_SENT
+    answers_s = calibration.answers.seconds if not run.spec.import_from else None
     return CalibrationPlan(
-        arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
+        arms=(
+            *(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
+            *([_JUDGE] if answers_s else []),
+        ),
         loads=run.spec.loads or calibration.loads,
         load_choice=calibration.load_choice,
         expected_rps=_expected_rps(service) if calibration.load_choice is LoadChoice.AUTO else (),
@@ -59,6 +65,7 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         warmup_seconds=calibration.warmup_seconds,
         startup_deadline_seconds=calibration.startup_deadline_seconds,
         pending_deadline_seconds=calibration.pending_deadline_seconds,
+        answers_seconds=answers_s,
         budget=(run.spec.budget or calibration.budget).within(view.settings.longest_s),
         confidence_percent=service.spec.update_policy.confidence_percent,
         target=view.target.ref.name,
@@ -148,7 +155,7 @@ def trial_limits(
 
     The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
     """
-    gpus = max(1, plan.gpus_per_pod)
+    gpus, answers_s = max(1, plan.gpus_per_pod), plan.answers_seconds or 0
     left_s = min(
         (plan.budget.max_gpu_seconds - used_gpu_s) / gpus, plan.budget.max_duration_seconds - elapsed_s
     )
@@ -160,7 +167,9 @@ def trial_limits(
     ]
     startup_s = sum(starts) / len(starts) if starts else 0.0
     points = plan.points_of(plan.arms[index]) + _SPARE_POINTS
-    needed_s = points * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S)
+    needed_s = points * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S) + answers_s
+    if plan.arms[index].judges:
+        needed_s = answers_s * (len(plan.arms) - 1)
     sweep_s = max(1, round(min(needed_s, share_s - startup_s)))
     active_s = min(
         plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + _STOPPING_S,
