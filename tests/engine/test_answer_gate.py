@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
+import logging
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +18,16 @@ from breakeven.load_driver.asking import ask, gate_prompts, judge
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.dataset import dataset_of
 from breakeven.reasons import Reason
+from breakeven_operator.driver import run_trial
+from breakeven_operator.kinds import SECRETS
+from breakeven_operator.ports import ClusterError
+from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_sim.engine.language import Language, prompt_logprobs
 from engine.conftest import costs_document
+from fakes.calibration_world import World
 from fakes.gate_worlds import judged_world
 from fakes.simulated_engine import simulated
+from fakes.trial_run import StoredRun, trial_environment
 from fakes.virtual_time import in_virtual_time
 
 EAGLE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
@@ -164,3 +175,73 @@ def test_the_token_stands_beside_the_first_choice_of_which_none_is_asked_for():
     ids = (1, 2, 3)
     assert all(len(entry) == 1 for entry in prompt_logprobs(language.judge(ids), ids, 0)[1:])
     assert all(len(entry) == 2 for entry in prompt_logprobs(language.judge(ids), ids, 1)[1:])
+
+
+class KeptSecrets(StoredRun):
+    """The run, and the Secrets that a driver makes, mounted into a folder as a kubelet would."""
+
+    def __init__(self, run, folder: Path) -> None:
+        super().__init__(run)
+        self.folder = folder
+        self.found: list[dict] = []
+
+    async def create(self, resource, body):
+        assert resource == SECRETS
+        if (self.folder / body["metadata"]["name"]).exists():
+            raise ClusterError("already exists", status=409)
+        (data,) = body["data"].values()
+        (self.folder / body["metadata"]["name"]).write_bytes(base64.b64decode(data))
+        return body
+
+    async def apply(self, resource, body, *, force, subresource, manager):
+        if "answers" in body["status"]:
+            assert list(body["status"]) == ["answers"]
+            self.run["status"]["answers"] = body["status"]["answers"]
+            CalibrationRun.read(self.run, "run")
+            return self.run
+        return await super().apply(resource, body, force=force, subresource=subresource, manager=manager)
+
+
+@in_virtual_time
+async def test_drivers_keep_answers_and_the_judges_writes_the_word_and_no_text(tmp_path, caplog):
+    """Three Jobs of one calibration as their pods run them: no speculation, an arm that breaks answers, and the judge."""
+    world = World()
+    world.turn()
+    runs = KeptSecrets(world.run, tmp_path)
+    jobs = ["chat-7f3c2-none", "chat-7f3c2-eagle-2"]
+    broken = {"share": 0.3, "from_token": 100}
+    config = EAGLE | {"num_speculative_tokens": 2}
+    document = costs_document(near_ties=0.02, methods__eagle3__broken_answers=broken)
+    settings = {"answersSeconds": 3600, "trial_service": "chat", "trial_maxSeconds": 10_000}
+    with caplog.at_level(logging.DEBUG):
+        for arm, speculation in (("none", None), ("eagle/2", config)):
+            async with simulated(document, speculation) as url:
+                trial = trial_environment(url, arm, job_uid="u1", **settings)
+                await run_trial(trial, runs)
+                await run_trial(trial, runs)
+        async with simulated(document) as url:
+            trial = trial_environment(url, "none", trial_judged=jobs, answers=str(tmp_path), **settings)
+            await run_trial(trial, runs)
+    (found,) = runs.run["status"]["answers"]
+    assert (found["arm"], found["word"]) == ("eagle/2", "AnswersDiffer")
+    assert "@104" in found["places"][0]
+    assert "eagle/2: AnswersDiffer" in caplog.text
+    for text in (json.dumps(runs.run), caplog.text):
+        assert "harbour" not in text, "a prompt"
+        assert re.search(r"w\d+ w\d+", text) is None, "an answer"
+
+
+@in_virtual_time
+async def test_a_cluster_that_keeps_no_answers_costs_no_point(tmp_path):
+    class Refusing(KeptSecrets):
+        async def create(self, resource, body):
+            raise ClusterError("forbidden", status=403)
+
+    world = World()
+    world.turn()
+    runs = Refusing(world.run, tmp_path)
+    async with simulated(costs_document()) as url:
+        trial = trial_environment(url, "none", job_uid="u1", answersSeconds=3600, trial_service="chat")
+        await run_trial(trial, runs)
+    assert runs.applied
+    assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -242,6 +242,15 @@ class EngineClient:
         finally:
             record.done_s = time.monotonic()
             self._inflight.change(-1, record.done_s)
+
+    async def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, by the engine's tokenizer.
+
+        Raises:
+            EngineError: the engine does not say it.
+        """
+        document = await self.whole("/detokenize", {"tokens": list(token_ids)})
+        return str(document.get("prompt", "")) if isinstance(document, Mapping) else ""
 
     async def whole(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON of an answer that does not stream, to a body that gets the model's name.
