@@ -21,7 +21,7 @@ from breakeven.answers.gate import ERROR_RATE, judge_arm
 from breakeven.reasons import Reason
 from fakes.gate_worlds import judged_world
 
-CALIBRATIONS = 200
+CALIBRATIONS = 100
 BROKEN = (0.0, 0.005, 0.02, 0.1)
 NOISE = (0.0, 0.01, 0.05)
 WORDS = (
