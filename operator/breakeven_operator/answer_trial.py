@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from breakeven.answers.gate import GateFinding, judge_arm
-from breakeven.answers.judgement import JudgedSet
+from breakeven.answering.gate import GateFinding, judge_arm
+from breakeven.answering.judgement import JudgedSet
 from breakeven.errors import InputError
 from breakeven.load_driver.asking import ask, gate_prompts, judge
 from breakeven.load_driver.client import EngineClient, EngineError
@@ -40,6 +40,7 @@ class AnswerTrial:
         owner: of the answers.
         arm: as the run calls it.
         longest_s: time for the answers of one arm, and for their judgement.
+        tokens: of an answer at most.
         judged: Jobs whose answers are judged, no speculation first; empty: the arm is asked.
         own: the user's own prompts; None: the shipped ones.
         folder: with the kept answers.
@@ -48,6 +49,7 @@ class AnswerTrial:
     owner: AnswerOwner
     arm: str
     longest_s: float
+    tokens: int
     judged: tuple[str, ...] = ()
     own: Dataset | None = None
     folder: Path = Path(MOUNT_PATH)
@@ -56,7 +58,7 @@ class AnswerTrial:
 async def ask_and_keep(trial: AnswerTrial, client: EngineClient, cluster: SecretMaker) -> None:
     """Ask the arm and keep its answers for the judge. A failure is logged and leaves the measured points as they are."""
     try:
-        given = await ask(client, trial.arm, gate_prompts(trial.own), trial.longest_s)
+        given = await ask(client, trial.arm, gate_prompts(trial.own), trial.longest_s, trial.tokens)
         await cluster.create(SECRETS, secret_of(given, trial.owner))
     except EngineError as error:
         _LOG.warning("%s: no answers to judge: %s", trial.arm, error)

@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from breakeven.answers.gate import GateFinding
+from breakeven.answering.gate import GateFinding
+from breakeven.answering.prompt_set import ANSWER_TOKENS
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
@@ -159,6 +160,7 @@ def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) 
         ),
         arm=trial.arm.arm,
         longest_s=float(trial.plan.answers_seconds),
+        tokens=trial.plan.answers_output_tokens or ANSWER_TOKENS,
         judged=trial.judged,
         own=dataset,
         folder=Path(env.get("BREAKEVEN_ANSWERS") or MOUNT_PATH),

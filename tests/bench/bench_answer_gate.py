@@ -17,7 +17,7 @@ from collections import Counter
 
 from scipy.stats import binom
 
-from breakeven.answers.gate import ERROR_RATE, judge_arm
+from breakeven.answering.gate import ERROR_RATE, judge_arm
 from breakeven.reasons import Reason
 from fakes.gate_worlds import judged_world
 
@@ -63,8 +63,8 @@ def main() -> int:
 
 def _word(seed: int, ties: float, own: float, broken: float) -> Reason:
     """The word for one arm; a share of its answers is broken beside those that the floor's fault breaks."""
-    floor = judged_world(2 * seed, arm="none", tie_share=ties, broken_share=own)
-    arm = judged_world(2 * seed + 1, tie_share=ties, broken_share=own + broken - own * broken)
+    floor = judged_world(2 * seed, arm="none", tie_share=ties, broken_share=own, tokens=256)
+    arm = judged_world(2 * seed + 1, tie_share=ties, broken_share=own + broken - own * broken, tokens=256)
     return judge_arm(arm, floor).word
 
 

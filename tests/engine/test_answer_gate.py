@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.answers.gate import GateFinding, judge_arm
-from breakeven.answers.judgement import MOST_JUDGED_TOKENS, JudgedSet
-from breakeven.answers.prompt_set import shipped_prompts
+from breakeven.answering.gate import GateFinding, judge_arm
+from breakeven.answering.judgement import MOST_JUDGED_TOKENS, JudgedSet
+from breakeven.answering.prompt_set import shipped_prompts
 from breakeven.load_driver.asking import ask, gate_prompts, judge
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.dataset import dataset_of
@@ -32,6 +32,8 @@ from fakes.virtual_time import in_virtual_time
 
 EAGLE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
 PROMPT = (1, 2, 3)
+# Long enough for a loop to be seen: 64 tokens that repeat.
+TOKENS = 96
 _floors: list[JudgedSet] = []
 
 
@@ -46,15 +48,17 @@ async def floor() -> JudgedSet:
     """Answers of no speculation, judged by a second start of it; the same for all tests."""
     if not _floors:
         async with engine() as none, engine() as again:
-            _floors.append(await judge(again, await ask(none, "none", shipped_prompts(), 10_000.0), 10_000.0))
+            _floors.append(
+                await judge(again, await ask(none, "none", shipped_prompts(), 10_000.0, TOKENS), 10_000.0)
+            )
     return _floors[0]
 
 
 async def gate(longest_s=10_000.0, **broken) -> GateFinding:
-    """The word for an arm whose engine is told to break answers so."""
+    """The word for an arm whose engine breaks answers in this way."""
     changes = {"methods__eagle3__broken_answers": broken} if broken else {}
     async with engine() as again, engine(EAGLE, **changes) as arm:
-        given = await ask(arm, "eagle3/3", shipped_prompts(), longest_s)
+        given = await ask(arm, "eagle3/3", shipped_prompts(), longest_s, TOKENS)
         return judge_arm(await judge(again, given, 10_000.0), await floor())
 
 
@@ -63,21 +67,21 @@ async def test_an_arm_that_answers_as_no_speculation_does_agrees_up_to_near_ties
     found = await gate()
     assert found.word is Reason.ANSWERS_AGREE
     assert found.near_ties > 0
-    assert found.equal < found.compared == 47
+    assert found.equal < found.compared == 109
 
 
 @in_virtual_time
 async def test_answers_that_go_wrong_differ_and_the_places_are_right():
-    found = await gate(share=0.2, from_token=120)
+    found = await gate(share=0.3, from_token=40)
     assert found.word is Reason.ANSWERS_DIFFER
-    assert {place.position for place in found.places} == {120}
+    assert {place.position for place in found.places} == {40}
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        {"share": 0.2, "kind": "loop", "from_token": 20},
-        {"share": 0.2, "kind": "empty"},
+        {"share": 0.3, "kind": "loop", "from_token": 20},
+        {"share": 0.3, "kind": "empty"},
         {"grammar_share": 0.5},
     ],
 )
@@ -90,7 +94,7 @@ async def test_loops_empty_answers_and_invalid_json_are_broken(broken):
 
 @in_virtual_time
 async def test_too_little_time_leaves_it_undecided():
-    """Answers together come after 9 s; by 5 s there are those of a few tokens alone."""
+    """Answers together come later than that; by 5 s there are those under a grammar alone."""
     found = await gate(longest_s=5.0)
     assert found.word is Reason.ANSWERS_UNDECIDED
 
@@ -98,7 +102,7 @@ async def test_too_little_time_leaves_it_undecided():
 @in_virtual_time
 async def test_the_judgement_is_asked_for_one_by_one_and_in_bounded_lengths(monkeypatch):
     async with engine() as none:
-        base = await ask(none, "none", shipped_prompts(), 10_000.0)
+        base = await ask(none, "none", shipped_prompts(), 10_000.0, TOKENS)
         assert base.refused == 0
         assert max(len(one.prompt_ids) + len(one.token_ids) for one in base.answers) <= MOST_JUDGED_TOKENS
         seen = []
@@ -112,7 +116,7 @@ async def test_the_judgement_is_asked_for_one_by_one_and_in_bounded_lengths(monk
 
         monkeypatch.setattr(none, "whole", watched)
         await judge(none, base, 10_000.0)
-        assert seen == ["begin", "end"] * 47
+        assert seen == ["begin", "end"] * 109
 
 
 @in_virtual_time
@@ -209,10 +213,15 @@ async def test_drivers_keep_answers_and_the_judges_writes_the_word_and_no_text(t
     world.turn()
     runs = KeptSecrets(world.run, tmp_path)
     jobs = ["chat-7f3c2-none", "chat-7f3c2-eagle-2"]
-    broken = {"share": 0.3, "from_token": 100}
+    broken = {"share": 0.3, "from_token": 16}
     config = EAGLE | {"num_speculative_tokens": 2}
     document = costs_document(near_ties=0.02, methods__eagle3__broken_answers=broken)
-    settings = {"answersSeconds": 3600, "trial_service": "chat", "trial_maxSeconds": 10_000}
+    settings = {
+        "answersSeconds": 3600,
+        "answersOutputTokens": 32,
+        "trial_service": "chat",
+        "trial_maxSeconds": 10_000,
+    }
     with caplog.at_level(logging.DEBUG):
         for arm, speculation in (("none", None), ("eagle/2", config)):
             async with simulated(document, speculation) as url:
@@ -224,7 +233,7 @@ async def test_drivers_keep_answers_and_the_judges_writes_the_word_and_no_text(t
             await run_trial(trial, runs)
     (found,) = runs.run["status"]["answers"]
     assert (found["arm"], found["word"]) == ("eagle/2", "AnswersDiffer")
-    assert "@104" in found["places"][0]
+    assert "@16" in found["places"][0]
     assert "eagle/2: AnswersDiffer" in caplog.text
     for text in (json.dumps(runs.run), caplog.text):
         assert "harbour" not in text, "a prompt"
@@ -241,7 +250,9 @@ async def test_a_cluster_that_keeps_no_answers_costs_no_point(tmp_path):
     world.turn()
     runs = Refusing(world.run, tmp_path)
     async with simulated(costs_document()) as url:
-        trial = trial_environment(url, "none", job_uid="u1", answersSeconds=3600, trial_service="chat")
+        trial = trial_environment(
+            url, "none", job_uid="u1", answersSeconds=3600, answersOutputTokens=16, trial_service="chat"
+        )
         await run_trial(trial, runs)
     assert runs.applied
     assert not list(tmp_path.iterdir())

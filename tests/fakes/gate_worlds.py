@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 import numpy as np
 
-from breakeven.answers.answer import Answer, AnswerSet, Flaw
-from breakeven.answers.judgement import JudgedAnswer, JudgedSet
-from breakeven.answers.prompt_set import Form, GatePrompt, shipped_prompts
+from breakeven.answering.answer import AnswerSet, Flaw, GivenAnswer
+from breakeven.answering.judgement import JudgedSet, JudgedTokens
+from breakeven.answering.prompt_set import Form, GatePrompt, shipped_prompts
 
-_ALONE_EVERY = 4
+_ALONE_EVERY = 10
 _TIE_NATS = 0.06
 _FAULT_NATS = 12.0
 
@@ -23,7 +23,7 @@ def judged_world(
     tie_nats: float = _TIE_NATS,
     broken_share: float = 0.0,
     fault_nats: float = _FAULT_NATS,
-    tokens: int = 256,
+    tokens: int = 128,
     prompts: int | None = None,
     flawed: Collection[str] = (),
     flaw: Flaw = Flaw.INVALID,
@@ -52,12 +52,12 @@ def judged_world(
             begin = int(rng.integers(tokens // 2))
             gaps[begin::8] = fault_nats * rng.uniform(0.5, 1.5, len(gaps[begin::8]))
         given = _answer(prompt, rng, tokens, batched=batched, flaw=flaw if prompt.name in flawed else None)
-        judged.append(JudgedAnswer(given, tuple(1 + (gaps > 0.0)), tuple(gaps.tolist())))
+        judged.append(JudgedTokens(given, tuple(1 + (gaps > 0.0)), tuple(gaps.tolist())))
     return JudgedSet(AnswerSet(arm, tuple(one.answer for one in judged)), tuple(judged))
 
 
 def _answer(
     prompt: GatePrompt, rng: np.random.Generator, tokens: int, *, batched: bool, flaw: Flaw | None
-) -> Answer:
+) -> GivenAnswer:
     ids = tuple(rng.integers(1000, size=tokens).tolist())
-    return Answer(prompt.name, prompt.form, batched, (1, 2, 3), ids, "stop", flaw)
+    return GivenAnswer(prompt.name, prompt.form, batched, (1, 2, 3), ids, "stop", flaw)

@@ -129,7 +129,7 @@ class Reason(StrEnum):
     # Answers: whether an arm answers as no speculation does.
     ANSWERS_AGREE = (
         "AnswersAgree",
-        "The arm's answers hold no token that no speculation would not choose, and enough answers were judged to say so.",
+        "The arm's answers hold no more faults than those of no speculation, and enough answers were judged to say so.",
     )
     ANSWERS_DIFFER = (
         "AnswersDiffer",
@@ -141,7 +141,7 @@ class Reason(StrEnum):
     )
     ANSWERS_UNDECIDED = (
         "AnswersUndecided",
-        "Too few answers were judged, or they scatter too much, to say whether the arm answers as no speculation does.",
+        "A few faults that chance explains, or too few answers, to say whether the arm answers as no speculation does.",
     )
 
     # Decision: wait.

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from breakeven.answers.answer import AnswerSet
+from breakeven.answering.answer import AnswerSet
 from breakeven_operator.kinds import JOBS, SECRETS
 from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.resources.answerstatus import ArmAnswers
 
 if TYPE_CHECKING:
     # The test itself needs scipy, which the operator's process does without.
-    from breakeven.answers.gate import GateFinding
+    from breakeven.answering.gate import GateFinding
 
 VOLUME = "breakeven-answers"
 MOUNT_PATH = "/var/run/breakeven/answers"

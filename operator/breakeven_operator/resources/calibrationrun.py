@@ -239,6 +239,7 @@ class CalibrationPlan(StatusModel):
         ge=1,
         le=3600,
     )
+    answers_output_tokens: int | None = row("Tokens of an answer at most.", ge=16, le=1024)
     budget: Annotated[Budget, Field(description="What the run may cost at most.")]
     confidence_percent: int = row("Confidence of the fit's intervals.", default=90, ge=50, le=99)
     target: Annotated[ObjectName, Field(description="Name of the workload that was copied.")]

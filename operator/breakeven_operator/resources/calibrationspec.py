@@ -44,6 +44,14 @@ class AnswersSpec(Model):
             "is entered only with the word AnswersAgree. Disabled: nothing is compared."
         ),
     ] = AnswerCheck.WARN
+    output_tokens: Annotated[
+        int,
+        Field(
+            ge=16,
+            le=1024,
+            description="Tokens of an answer at most: long enough for a drafter's cache to go wrong.",
+        ),
+    ] = 256
     max_seconds_per_arm: Annotated[
         int,
         Field(

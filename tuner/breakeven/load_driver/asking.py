@@ -7,20 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
-from breakeven.answers.answer import Answer, AnswerSet, flaw_of
-from breakeven.answers.judgement import (
+from breakeven.answering.answer import AnswerSet, GivenAnswer, flaw_of
+from breakeven.answering.judgement import (
     MOST_JUDGED_TOKENS,
-    JudgedAnswer,
     JudgedSet,
+    JudgedTokens,
     JudgementError,
     judged_answer,
 )
-from breakeven.answers.prompt_set import ANSWER_TOKENS, Form, GatePrompt, shipped_prompts, with_own
+from breakeven.answering.prompt_set import ANSWER_TOKENS, Form, GatePrompt, shipped_prompts, with_own
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.dataset import Chat, Dataset
 
 # One of so many requests is asked alone too: alone an answer takes its whole latency.
-_ALONE_EVERY = 4
+_ALONE_EVERY = 10
 _TOOL = "act"
 
 
@@ -38,22 +38,31 @@ def gate_prompts(own: Dataset | None) -> tuple[GatePrompt, ...]:
     return with_own(found)
 
 
-async def ask(client: EngineClient, arm: str, prompts: Sequence[GatePrompt], longest_s: float) -> AnswerSet:
-    """The greedy answers of an engine that nobody else uses: all requests together, then every fourth alone.
+async def ask(
+    client: EngineClient,
+    arm: str,
+    prompts: Sequence[GatePrompt],
+    longest_s: float,
+    tokens: int = ANSWER_TOKENS,
+) -> AnswerSet:
+    """The greedy answers of an engine that nobody else uses: all requests together, then every tenth alone.
 
     Args:
         client: the engine, opened.
         arm: that it runs.
         prompts: the requests.
         longest_s: time for all of them; requests without an answer by then count as refused.
+        tokens: of an answer at most.
 
     Raises:
         EngineError: it serves no such model.
     """
     await client.model()
     end_s = time.monotonic() + longest_s
-    together = await asyncio.gather(*(_one(client, prompt, end_s, batched=True) for prompt in prompts))
-    alone = [await _one(client, prompt, end_s, batched=False) for prompt in prompts[::_ALONE_EVERY]]
+    together = await asyncio.gather(
+        *(_one(client, prompt, tokens, end_s, batched=True) for prompt in prompts)
+    )
+    alone = [await _one(client, prompt, tokens, end_s, batched=False) for prompt in prompts[::_ALONE_EVERY]]
     answers = [*together, *alone]
     found = tuple(one for one in answers if one is not None)
     return AnswerSet(arm, found, len(answers) - len(found))
@@ -72,7 +81,7 @@ async def judge(client: EngineClient, given: AnswerSet, longest_s: float) -> Jud
     """
     await client.model()
     end_s = time.monotonic() + longest_s
-    judged: list[JudgedAnswer] = []
+    judged: list[JudgedTokens] = []
     for answer in given.answers:
         ids = [*answer.prompt_ids, *answer.token_ids]
         left_s = end_s - time.monotonic()
@@ -88,9 +97,11 @@ async def judge(client: EngineClient, given: AnswerSet, longest_s: float) -> Jud
     return JudgedSet(given, tuple(judged))
 
 
-async def _one(client: EngineClient, prompt: GatePrompt, end_s: float, *, batched: bool) -> Answer | None:
+async def _one(
+    client: EngineClient, prompt: GatePrompt, tokens: int, end_s: float, *, batched: bool
+) -> GivenAnswer | None:
     """One answer; None if the engine refused it, or gave none in time."""
-    path, body = _request(prompt)
+    path, body = _request(prompt, tokens)
     try:
         async with asyncio.timeout(max(0.0, end_s - time.monotonic())):
             document = await client.whole(path, body)
@@ -99,8 +110,8 @@ async def _one(client: EngineClient, prompt: GatePrompt, end_s: float, *, batche
         return None
 
 
-def _request(prompt: GatePrompt) -> tuple[str, dict[str, Any]]:
-    body: dict[str, Any] = {"max_tokens": ANSWER_TOKENS, "temperature": 0, "return_token_ids": True}
+def _request(prompt: GatePrompt, tokens: int) -> tuple[str, dict[str, Any]]:
+    body: dict[str, Any] = {"max_tokens": tokens, "temperature": 0, "return_token_ids": True}
     if prompt.messages is None:
         return "/v1/completions", body | {"prompt": prompt.text}
     body["messages"] = [dict(message) for message in prompt.messages]
@@ -125,14 +136,14 @@ def _choice(document: object) -> Mapping[str, Any]:
     return choices[0]
 
 
-def _answer(prompt: GatePrompt, document: Mapping[str, Any], *, batched: bool) -> Answer:
+def _answer(prompt: GatePrompt, document: Mapping[str, Any], *, batched: bool) -> GivenAnswer:
     choice = _choice(document)
     prompt_ids = choice.get("prompt_token_ids") or document.get("prompt_token_ids")
     token_ids, reason = choice.get("token_ids"), str(choice.get("finish_reason") or "")
     if not _are_ids(prompt_ids) or not _are_ids(token_ids):
         raise EngineError("the answer has no token ids (return_token_ids); expected vLLM 0.11 or newer")
     flaw = flaw_of(prompt, _text(prompt, choice), token_ids, reason)
-    return Answer(prompt.name, prompt.form, batched, tuple(prompt_ids), tuple(token_ids), reason, flaw)
+    return GivenAnswer(prompt.name, prompt.form, batched, tuple(prompt_ids), tuple(token_ids), reason, flaw)
 
 
 def _are_ids(found: object) -> TypeGuard[list[int]]:

@@ -1,7 +1,7 @@
 """A tiny language: the next token follows from the three before it, so that greedy answers and their judgement agree.
 
 The model is the same with and without speculation. Engines differ in two ways alone: among other requests a near-tie may be
-turned round, as rounding does, and a method may be told to break answers. Everything is drawn by hashing, never from a
+turned round, as rounding does, and a method may break answers, as its costs say. Everything is drawn by hashing, never from a
 generator: the same request has the same answer, on this engine and on any other.
 """
 
@@ -23,7 +23,7 @@ _WRONG_EVERY = 8
 _LOOP = 4
 
 
-class Judged(NamedTuple):
+class TokenOpinion(NamedTuple):
     """The model's opinion of one token: its place among all tokens, and the logarithms of its probability and the first choice's."""
 
     rank: int
@@ -168,7 +168,7 @@ class Language:
             text = text[:-1]
         return Spoken(tuple(number for number, _ in tokenize(text)), text, "stop")
 
-    def judge(self, ids: Sequence[int]) -> list[Judged]:
+    def judge(self, ids: Sequence[int]) -> list[TokenOpinion]:
         """The opinion of each token after the first, given those before it."""
         known = [*_begin(()), *ids]
         return [self._opinion(known[place - 3 : place], known[place]) for place in range(4, len(known))]
@@ -181,20 +181,22 @@ class Language:
     def _tied(self, mixed: int) -> bool:
         return _share(mixed * _FACTOR & _MASK) < self.near_ties
 
-    def _opinion(self, before: Sequence[int], token: int) -> Judged:
+    def _opinion(self, before: Sequence[int], token: int) -> TokenOpinion:
         mixed = _hash(*before)
         first, tied = mixed % VOCABULARY_SIZE, self._tied(mixed)
         best = -0.75 if tied else -0.1
         if token == first:
-            return Judged(1, best, first, best)
+            return TokenOpinion(1, best, first, best)
         if token == _second(mixed):
             gap = _WIDEST_TIE * _share(mixed) + 0.001 if tied else 1.5 + 6 * _share(mixed)
-            return Judged(2, best - gap, first, best)
+            return TokenOpinion(2, best - gap, first, best)
         own = _hash(mixed, token)
-        return Judged(3 + own % (VOCABULARY_SIZE - 2), best - 8.0 - 10 * _share(own), first, best)
+        return TokenOpinion(3 + own % (VOCABULARY_SIZE - 2), best - 8.0 - 10 * _share(own), first, best)
 
 
-def prompt_logprobs(judged: Sequence[Judged], ids: Sequence[int], wanted: int) -> list[dict[str, Any] | None]:
+def prompt_logprobs(
+    judged: Sequence[TokenOpinion], ids: Sequence[int], wanted: int
+) -> list[dict[str, Any] | None]:
     """The field of vLLM's answer: null for the first token, then the token itself and the first choice by id.
 
     Args:

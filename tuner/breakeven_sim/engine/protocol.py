@@ -247,7 +247,7 @@ def parse_generation(
 
 
 def _greedy(body: ChatBody | CompletionBody) -> GreedyRequest | None:
-    """What the model's own answer follows from; None for load, whose text nobody reads."""
+    """The request whose answer is the model's own; None for load: nobody reads its text."""
     if body.prompt_logprobs is None and (body.temperature != 0 or body.ignore_eos):
         return None
     tool, named = _demanded_tool(body) if isinstance(body, ChatBody) else (None, False)

@@ -13,7 +13,13 @@ from typing import Any
 PROMPTS_FILE = Path(__file__).with_name("shipped_prompts.json")
 ANSWER_TOKENS = 256
 """Output tokens of an answer at most: a drafter's cache needs some room to go wrong."""
-MOST_OWN_PROMPTS = 30
+MOST_OWN_PROMPTS = 93
+# Each makes another answer of the same request: what differs rarely shows only in many answers.
+_MANNERS = {
+    "a": "",
+    "b": "\n\nBegin with what matters most, and use short sentences.",
+    "c": "\n\nAnswer in great detail, as if to a colleague who will check every word.",
+}
 _LEDGER = ("bolts", "lamps", "ropes", "tiles", "jars", "hinges", "brushes")
 
 
@@ -60,18 +66,19 @@ def shipped_prompts() -> tuple[GatePrompt, ...]:
     """The shipped set: prose, code, languages, long context, copying, JSON by schema and tool calls."""
     found = []
     for entry in json.loads(PROMPTS_FILE.read_text(encoding="utf-8")):
-        content = entry["text"]
+        content, form = entry["text"], Form(entry.get("form", "free"))
         if (lines := entry.get("ledger_lines")) is not None:
             content = f"{_ledger(lines)}\n\n{content}"
-        found.append(
-            GatePrompt(
-                name=entry["name"],
-                kind=entry["name"].rsplit("-", 1)[0],
-                messages=({"role": "user", "content": content},),
-                form=Form(entry.get("form", "free")),
-                schema=entry.get("schema"),
+        for letter, manner in _MANNERS.items() if form is Form.FREE else [("", "")]:
+            found.append(
+                GatePrompt(
+                    name=f"{entry['name']}{letter}",
+                    kind=entry["name"].rsplit("-", 1)[0],
+                    messages=({"role": "user", "content": f"{content}{manner}"},),
+                    form=form,
+                    schema=entry.get("schema"),
+                )
             )
-        )
     return tuple(found)
 
 

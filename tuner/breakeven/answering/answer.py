@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from breakeven.answers.prompt_set import Form, GatePrompt
+from breakeven.answering.prompt_set import Form, GatePrompt
 from breakeven.errors import InputError
 from breakeven.intake import json_value, wrong_field
 
@@ -31,7 +31,7 @@ class Flaw(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GivenAnswer:
     """One answer.
 
     Attributes:
@@ -67,7 +67,7 @@ class AnswerSet:
     """
 
     arm: str
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[GivenAnswer, ...] = ()
     refused: int = 0
 
     def packed(self) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.answers.answer import Answer, AnswerSet
+from breakeven.answering.answer import AnswerSet, GivenAnswer
 from breakeven.errors import BreakevenError
 
 MOST_JUDGED_TOKENS = 2048
@@ -19,7 +19,7 @@ class JudgementError(BreakevenError):
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedAnswer:
+class JudgedTokens:
     """An answer and what the judge holds of it.
 
     Attributes:
@@ -28,7 +28,7 @@ class JudgedAnswer:
         gaps: log-probability of the first choice less that of the token (nats); 0 for the first choice.
     """
 
-    answer: Answer
+    answer: GivenAnswer
     ranks: tuple[int, ...]
     gaps: tuple[float, ...]
 
@@ -47,10 +47,10 @@ class JudgedSet:
     """All answers of one arm, and those of them that were judged."""
 
     given: AnswerSet
-    judged: tuple[JudgedAnswer, ...] = ()
+    judged: tuple[JudgedTokens, ...] = ()
 
 
-def judged_answer(answer: Answer, prompt_logprobs: object) -> JudgedAnswer:
+def judged_answer(answer: GivenAnswer, prompt_logprobs: object) -> JudgedTokens:
     """Read the judgement from the field `prompt_logprobs` of vLLM's answer.
 
     The field has one entry per token of the prompt: null for the first, then an object that holds the token itself and the
@@ -73,7 +73,7 @@ def judged_answer(answer: Answer, prompt_logprobs: object) -> JudgedAnswer:
             zip(prompt_logprobs[begin:end], answer.token_ids, strict=True), start=begin
         )
     ]
-    return JudgedAnswer(answer, tuple(rank for rank, _ in pairs), tuple(gap for _, gap in pairs))
+    return JudgedTokens(answer, tuple(rank for rank, _ in pairs), tuple(gap for _, gap in pairs))
 
 
 def _token(entry: object, token: int, where: str) -> tuple[int, float]:
@@ -93,9 +93,9 @@ def _number(one: Any, field: str, where: str) -> float:
     return float(value)
 
 
-def by_prompt(judged: Sequence[JudgedAnswer]) -> dict[str, list[JudgedAnswer]]:
+def by_prompt(judged: Sequence[JudgedTokens]) -> dict[str, list[JudgedTokens]]:
     """The answers of each request, in the order of the first."""
-    found: dict[str, list[JudgedAnswer]] = {}
+    found: dict[str, list[JudgedTokens]] = {}
     for one in judged:
         found.setdefault(one.answer.prompt, []).append(one)
     return found

@@ -16,9 +16,9 @@ from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
-    from breakeven.answers.answer import Answer, AnswerSet
-    from breakeven.answers.gate import GateFinding
-    from breakeven.answers.judgement import JudgedSet
+    from breakeven.answering.answer import AnswerSet, GivenAnswer
+    from breakeven.answering.gate import GateFinding
+    from breakeven.answering.judgement import JudgedSet
     from breakeven.load_driver.client import Endpoint
 
 _SHOWN_TOKENS = 24
@@ -129,7 +129,7 @@ def _document(found: GateFinding) -> dict[str, Any]:
 
 
 def _read(file: Path) -> AnswerSet:
-    from breakeven.answers.answer import AnswerSet
+    from breakeven.answering.answer import AnswerSet
 
     if file.stat().st_size > _LARGEST_FILE:
         raise InputError(str(file), "more than 64 MiB", "answers that this command wrote")
@@ -150,7 +150,7 @@ async def _judge(
     endpoint: Endpoint, sets: Sequence[AnswerSet], longest_s: float, *, texts: bool
 ) -> tuple[list[GateFinding], list[dict[str, Any]]]:
     """The findings, and the texts around first faults if they are asked for."""
-    from breakeven.answers.gate import judge_arm
+    from breakeven.answering.gate import judge_arm
     from breakeven.arm import NO_SPECULATION
     from breakeven.load_driver.asking import judge
     from breakeven.load_driver.client import EngineClient
@@ -181,5 +181,5 @@ async def _judge(
         return found, shown
 
 
-def _at(given: JudgedSet, prompt: str, batched: bool) -> Answer | None:
+def _at(given: JudgedSet, prompt: str, batched: bool) -> GivenAnswer | None:
     return next((one for one in given.given.answers if (one.prompt, one.batched) == (prompt, batched)), None)
