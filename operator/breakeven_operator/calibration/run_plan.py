@@ -156,24 +156,28 @@ def trial_limits(
 
     The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
     """
-    gpus, answers_s = max(1, plan.gpus_per_pod), plan.answers_seconds or 0
+    gpus, present = max(1, plan.gpus_per_pod), plan.arms[index]
     left_s = min(
         (plan.budget.max_gpu_seconds - used_gpu_s) / gpus, plan.budget.max_duration_seconds - elapsed_s
     )
-    share_s = max(0.0, left_s) / (len(plan.arms) - index)
     starts = [
         (arm.ready_time - arm.started_time).total_seconds()
         for arm in arms
         if arm.ready_time and arm.started_time
     ]
     startup_s = sum(starts) / len(starts) if starts else 0.0
-    points = plan.points_of(plan.arms[index]) + _SPARE_POINTS
-    needed_s = points * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S) + answers_s
-    if plan.arms[index].judges:
-        needed_s = answers_s * (len(plan.arms) - 1)
-    sweep_s = max(1, round(min(needed_s, share_s - startup_s)))
+    answers_s, measured = plan.answers_seconds or 0, sum(not arm.judges for arm in plan.arms)
+    judgement_s = answers_s * measured
+    to_come = sum(not arm.judges for arm in plan.arms[index:])
+    # The judge needs no share of an arm's size: it measures nothing.
+    kept_s = min(judgement_s + startup_s, max(0.0, left_s) / (to_come + 1)) if answers_s else 0.0
+    share_s = max(0.0, left_s - kept_s) / max(1, to_come)
+    points = plan.points_of(present) + _SPARE_POINTS
+    needed_s = points * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S)
+    sweep_s = max(1, round(min(needed_s, share_s - startup_s - answers_s)))
+    beside_s = judgement_s if present.judges else answers_s
     active_s = min(
-        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + _STOPPING_S,
+        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + beside_s + _STOPPING_S,
         # The budget counts from the moment the pod holds its GPUs, which the Job's own clock does not know.
         plan.pending_deadline_seconds + round(left_s) + _STOPPING_S,
     )
