@@ -571,10 +571,17 @@ def template_is(**fields):
     return lambda job, _: job["spec"]["template"]["metadata"].update(fields)
 
 
-def answers_of(job, key="answers.json.gz"):
+def answers_of(job, key="answers.json.gz", *, engine=False):
     secret = {"name": job, "optional": True, "items": [{"key": key, "path": job}]}
     volume = {"name": "breakeven-answers", "projected": {"sources": [{"secret": secret}]}}
-    return lambda _, pod: pod["volumes"].append(volume)
+
+    def change(_, pod):
+        pod["volumes"].append(volume)
+        if engine:
+            mount = {"name": "breakeven-answers", "mountPath": "/a"}
+            pod["initContainers"][-1].setdefault("volumeMounts", []).append(mount)
+
+    return change
 
 
 TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
@@ -636,10 +643,7 @@ NOT_OURS = {
         engine_is(env=[{"name": "P", "valueFrom": {"configMapKeyRef": {"name": "prompts", "key": "p.jsonl"}}}]),
         "Nobody but the load driver",
     ),
-    "engine-has-answers": (
-        engine_is(volumeMounts=[{"name": "breakeven-answers", "mountPath": "/a"}]),
-        "Nobody but the load driver",
-    ),
+    "engine-has-answers": (answers_of("chat-7f3c2-none", engine=True), "Nobody but the load driver"),
     "another-runs-answers": (answers_of("chat-00000-none"), "answers that arms of its run left"),
     "secret-as-answers": (answers_of("chat-7f3c2-none", key="token"), "answers that arms of its run left"),
     "whole-secret-as-answers": (
