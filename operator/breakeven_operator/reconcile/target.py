@@ -123,6 +123,11 @@ def refuse_rolls(
                 else "use mode Recommend and set the arm there"
             ),
         )
+    if spec.update_policy.first_wave is not None and workload.kind.unheld:
+        return Refusal(
+            ClusterReason.NO_FIRST_WAVE,
+            f"{workload.title} holds no first wave of a roll ({workload.kind.unheld}): remove updatePolicy.firstWave",
+        )
     if workload.held is not None:
         return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
     drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
