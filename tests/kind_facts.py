@@ -40,7 +40,7 @@ class KindFactError(AssertionError):
 
 @dataclass
 class KindFacts:
-    """What cluster tests showed of one kind.
+    """The facts that cluster tests showed of one kind.
 
     Attributes:
         kind: its name.
@@ -64,7 +64,7 @@ def version_of(controller: str) -> str:
 
 
 def stored(kind: str) -> KindFacts | None:
-    """What is stored of a kind."""
+    """The stored facts of a kind; None if there are none."""
     file = STORED / f"{kind}.json"
     return KindFacts(**json.loads(file.read_text())) if file.is_file() else None
 
@@ -72,7 +72,7 @@ def stored(kind: str) -> KindFacts | None:
 def note(
     kind: str, controller: str, test: str, facts: Sequence[str], users: tuple[int, int] | None, *, store: bool
 ) -> None:
-    """What a test has shown of a kind: stored, or compared with what is.
+    """Store what a test has shown of a kind, or compare it with what is stored.
 
     Args:
         kind: its name. controller: a program, or `played`.
@@ -116,7 +116,7 @@ def table(found: Sequence[KindFacts]) -> str:
 
 
 def all_stored() -> list[KindFacts]:
-    """What is stored, real controllers first."""
+    """All stored facts, real controllers first."""
     found = [KindFacts(**json.loads(file.read_text())) for file in sorted(STORED.glob("*.json"))]
     return sorted(found, key=lambda one: (one.controller == PLAYED, one.kind))
 

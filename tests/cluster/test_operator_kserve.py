@@ -11,8 +11,8 @@ import pytest
 
 import kind_facts
 from operatorcluster import manifests
+from operatorcluster.followed_predictors import played_predictors
 from operatorcluster.optional import needs_controller
-from operatorcluster.played_kserve import played_predictors
 from operatorcluster.stage import OPERATOR
 from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.waiting import until
@@ -35,7 +35,7 @@ def served(place, controller):
 
 
 def apply(place, *documents):
-    """As GitOps tools and `kubectl apply --server-side` do."""
+    """Server-side apply: a client-side one would own the annotation's map."""
     place.apply(*documents, options=("--server-side",))
 
 

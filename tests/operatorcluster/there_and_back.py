@@ -19,7 +19,7 @@ _TROUBLED = "breakeven.dev/troubled"
 
 
 class ThereAndBack(NamedTuple):
-    """What users saw.
+    """The requests of users.
 
     Attributes:
         asked: number of their requests. lost: those that failed.

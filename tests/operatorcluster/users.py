@@ -12,6 +12,7 @@ from operatorcluster.stage import Place
 from operatorcluster.target_engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
 
 _FOLLOW_S = 0.2
+_PLACE_IN_GROUP = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
 @contextlib.contextmanager
@@ -43,7 +44,9 @@ def _ready(place: Place, app: str) -> dict[str, str]:
     return {
         pod["metadata"]["name"]: f"http://{pod['status']['podIP']}:8000"
         for pod in place.all("pod")
-        if (pod["metadata"].get("labels") or {}).get("app") == app
+        if (labels := pod["metadata"].get("labels") or {}).get("app") == app
+        # Of a group the leader serves.
+        and labels.get(_PLACE_IN_GROUP, "0") == "0"
         and "deletionTimestamp" not in pod["metadata"]
         and any(
             c["type"] == "Ready" and c["status"] == "True"

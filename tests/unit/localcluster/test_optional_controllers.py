@@ -1,8 +1,10 @@
 """Controllers of kinds that not every cluster has: what is built beside them, and how their manifests become a start."""
 
 import base64
+import json
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 import yaml
@@ -37,22 +39,44 @@ def webhook(resource):
     }
 
 
-@pytest.fixture
-def started(tmp_path):
-    program = tmp_path / "programs" / NAME
+def start_of(tmp_path, name, *documents):
+    program = tmp_path / "programs" / name
     manifests = manifests_of(program)
     manifests.mkdir(parents=True)
+    (manifests / "all.yaml").write_text(yaml.safe_dump_all([ROLE, {"kind": "Kustomization"}, *documents]))
+    state = StateFolder.at(tmp_path / "state")
+    state.create()
+    for file in ("ca.crt", f"{name}.crt", f"{name}.key"):
+        (state.pki / file).write_text(file)
+    return optional_controllers.starting(name, program, state, 7001, 7002)
+
+
+@pytest.fixture
+def started(tmp_path):
     hooks = {
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "mutating-webhook-configuration"},
         "webhooks": [webhook("pods"), webhook("groups")],
     }
-    (manifests / "all.yaml").write_text(yaml.safe_dump_all([KIND, ROLE, hooks, {"kind": "Kustomization"}]))
-    state = StateFolder.at(tmp_path / "state")
-    state.create()
-    for name in ("ca.crt", f"{NAME}.crt", f"{NAME}.key"):
-        (state.pki / name).write_text(name)
-    return optional_controllers.starting(NAME, program, state, 7001, 7002)
+    return start_of(tmp_path, NAME, KIND, hooks)
+
+
+@pytest.fixture
+def of_presets(tmp_path):
+    """The start of KServe's controller."""
+    two = {**KIND, "spec": {"versions": [{"name": "v1alpha1"}, {"name": "v1alpha2"}]}}
+    one = {**KIND, "metadata": {"name": "others.example.org"}, "spec": {"versions": [{"name": "v1"}]}}
+    hooks = [
+        {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": name}, "webhooks": [webhook(name)]}
+        for name in ("a", "b")
+    ]
+    config = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "config"},
+        "data": {"_example": "long", "ingress": '{"urlScheme": "http"}'},
+    }
+    preset = {"kind": "LLMInferenceServiceConfig", "metadata": {"name": "preset"}}
+    return start_of(tmp_path, "llmisvc-controller", two, one, *hooks, config, preset)
 
 
 def test_its_kinds_come_first_and_its_rights_are_its_own(started):
@@ -71,6 +95,35 @@ def test_its_webhook_is_its_port_on_loopback_and_asked_about_pods_of_groups_alon
     assert "service" not in pods["clientConfig"]
     assert pods["objectSelector"]["matchExpressions"][0]["key"] == "leaderworkerset.sigs.k8s.io/name"
     assert "objectSelector" not in groups
+
+
+def test_the_versions_of_kserves_kinds_are_converted_by_its_controller(of_presets):
+    two, one = (part for part in of_presets.before if part["kind"] == "CustomResourceDefinition")
+    client = two["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert client["url"] == "https://127.0.0.1:7001/convert"
+    assert base64.b64decode(client["caBundle"]) == b"ca.crt"
+    assert "conversion" not in one["spec"]
+
+
+def test_kserves_configuration_is_there_before_it_runs_and_its_presets_after(of_presets):
+    namespace, config = of_presets.before[-2:]
+    assert namespace["metadata"]["name"] == config["metadata"]["namespace"] == "kserve"
+    assert config["data"].keys() == {"ingress"}
+    assert json.loads(config["data"]["ingress"]) == {
+        "urlScheme": "http",
+        "enableLLMInferenceServiceTLS": False,
+        "disableIngressCreation": True,
+    }
+    *hooks, preset = of_presets.after
+    assert len({hook["metadata"]["name"] for hook in hooks}) == 2
+    assert preset["metadata"] == {"name": "preset", "namespace": "kserve"}
+
+
+def test_kserves_webhook_finds_its_certificate_in_its_own_folder_of_temporary_files(of_presets):
+    folder = Path(of_presets.environment["TMPDIR"]) / "k8s-webhook-server" / "serving-certs"
+    assert (folder / "tls.crt").read_text() == "llmisvc-controller.crt"
+    assert (folder / "tls.key").read_text() == "llmisvc-controller.key"
+    assert of_presets.environment["POD_NAMESPACE"] == "kserve"
 
 
 def test_a_program_without_its_manifests_is_refused(tmp_path):

@@ -78,13 +78,19 @@ def test_both_templates_of_a_leader_worker_set_are_patched(recommending):
 
 
 def test_of_a_kind_that_is_only_looked_at_the_annotation_is_printed_alone(recommending):
+    recommending.service["spec"]["targetRef"] |= {"apiVersion": "kubeai.org/v1", "kind": "Model"}
+    text = exported(wanted(recommending, {"metadata": {"name": "chat-vllm"}}))
+    assert "take annotations from another object: put this one there" in text
+    assert yaml.safe_load(text) == {ANNOTATION: VALUE}
+
+
+def test_the_annotations_of_a_kserve_object_are_patched_themselves(recommending):
     recommending.service["spec"]["targetRef"] |= {
         "apiVersion": "serving.kserve.io/v1beta1",
         "kind": "InferenceService",
     }
-    text = exported(wanted(recommending, {"metadata": {"name": "chat-vllm"}}))
-    assert "take annotations from another object: put this one there" in text
-    assert yaml.safe_load(text) == {ANNOTATION: VALUE}
+    patch = yaml.safe_load(exported(wanted(recommending, {"metadata": {"name": "chat-vllm"}, "spec": {}})))
+    assert patch["spec"] == {"predictor": {"annotations": {ANNOTATION: VALUE}}}
 
 
 def test_a_rollout_that_borrows_its_template_is_not_patched_itself(recommending):
