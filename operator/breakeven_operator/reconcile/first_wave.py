@@ -149,7 +149,9 @@ def give_up(context: RolloutContext) -> RolloutStep | None:
     if not workload.own_partition or not context.may_write or _accounts(rollout, workload):
         return None
     reason = ClusterReason.FIRST_WAVE_RELEASED
-    message = f"no first wave needs partition {workload.own_partition} of {workload.title} any more: it is given up"
+    message = (
+        f"no first wave needs partition {workload.own_partition} of {workload.title} any more: it is given up"
+    )
     value = workload.value if FIELD_MANAGER in workload.value_managers else None
     return RolloutStep(
         rollout,

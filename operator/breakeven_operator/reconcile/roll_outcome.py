@@ -94,9 +94,7 @@ def wave_outcome(
         return Outcome(HistoryResult.NOT_WORSE, ClusterReason.FIRST_WAVE_RELEASED, bounds)
     if not last_look:
         return None
-    return Outcome(
-        HistoryResult.UNPROVEN, ClusterReason.FIRST_WAVE_UNPROVEN, bounds, _still_cold(measured)
-    )
+    return Outcome(HistoryResult.UNPROVEN, ClusterReason.FIRST_WAVE_UNPROVEN, bounds, _still_cold(measured))
 
 
 def _bar(promise: Estimate) -> float:

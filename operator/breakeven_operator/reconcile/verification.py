@@ -143,6 +143,19 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
     if is_held(context):
         return _judge_wave(context, rollout, evidence, found, remark)
+    return _last_word(context, rollout, evidence, found, failing, remark)
+
+
+def _last_word(
+    context: RolloutContext,
+    rollout: Rollout,
+    evidence: RollEvidence,
+    found: _Finding | str,
+    failing: FailureFinding | str,
+    remark: str,
+) -> RolloutStep | None:
+    """End the measurement of a roll, or undo it; None: it goes on."""
+    windows = _windows_since(context, rollout, evidence.window_s)
     if isinstance(found, str):
         if windows < GIVE_UP_WINDOWS:
             return None

@@ -108,7 +108,9 @@ class Rollout(PromiseAndMeasurement):
     wave_partition: int | None = row(
         "The partition of the target that holds this roll at its first wave; absent: nothing holds it.", ge=1
     )
-    wave_time: Instant | None = row("When all pods of the first wave ran the new arm; it is measured from here.")
+    wave_time: Instant | None = row(
+        "When all pods of the first wave ran the new arm; it is measured from here."
+    )
     target_generation: int | None = row("The target's generation after the write.", ge=0)
     latency_before_seconds: Number | None = row("Measured mean latency before it.")
 
