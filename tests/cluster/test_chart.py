@@ -959,7 +959,7 @@ def test_the_policies_compile_against_the_real_types(cluster, release):
     policies = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", "--output=json").stdout)[
         "items"
     ]
-    assert len(policies) == 10
+    assert len(policies) == 12
     for policy in policies:
         warnings = policy["status"].get("typeChecking", {}).get("expressionWarnings", [])
         assert warnings == [], policy["metadata"]["name"]
