@@ -103,7 +103,7 @@ def test_with_workers_it_is_rolled_by_groups(served, shows):
         for part in ("leaderTemplate", "workerTemplate")
     }
     assert values == {asked(served)}
-    assert len(served.writes("llminferenceservices")) == 3
+    assert len(served.writes("llminferenceservices")) == 2
     assert served.writes("leaderworkersets") == []
     shows(
         "LLMInferenceService with workers", CONTROLLER, "looked at", "rolled", "operator killed", users=seen

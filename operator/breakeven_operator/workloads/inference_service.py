@@ -24,6 +24,12 @@ class InferenceServiceKind(OwningKind):
     made_as = MappingProxyType({"-predictor": DEPLOYMENT})
     annotated = ("spec", "predictor", "annotations")
 
+    def held(self, manifest: Manifest) -> str | None:
+        """See WorkloadKind.held."""
+        if manifest["spec"]["predictor"].get("workerSpec") is not None:
+            return "has spec.predictor.workerSpec, with which each engine runs in pods of two Deployments: use mode Recommend"
+        return super().held(manifest)
+
     def unmade(self, parent: Manifest) -> str:
         """See OwningKind.unmade."""
         asked = (parent["metadata"].get("annotations") or {}).get(_MODE)

@@ -143,6 +143,7 @@ def test_without_the_variable_the_preset_starts_vllm_without_speculation(tmp_pat
         TEXT.replace('eval "exec', '  eval "exec'),
         TEXT + "\n" + TEXT,
         "exec vllm serve m ${VLLM_ADDITIONAL_ARGS}",
+        "#" * 65536 + TEXT,
     ],
 )
 def test_another_text_is_no_preset(text: str) -> None:

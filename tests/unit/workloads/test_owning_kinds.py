@@ -133,6 +133,19 @@ def test_revisions_are_refused_by_name(mode: str, where: str) -> None:
     assert f"its deployment mode is {mode}" in said
 
 
+def test_an_engine_over_two_deployments_is_not_rolled() -> None:
+    parent = parent_of(as_inference_service)
+    child = child_of(parent)
+    assert observed(INFERENCE_SERVICE, parent, child).held is None
+    parent["spec"]["predictor"]["workerSpec"] = {"containers": []}
+    assert "has spec.predictor.workerSpec" in str(observed(INFERENCE_SERVICE, parent, child).held)
+    child["spec"]["paused"] = True
+    del parent["spec"]["predictor"]["workerSpec"]
+    assert "is served by Deployment chat-vllm-predictor, which has spec.paused set" in str(
+        observed(INFERENCE_SERVICE, parent, child).held
+    )
+
+
 def test_either_child_of_a_service_with_workers_is_looked_for() -> None:
     asked = Ref(LLM_SERVICES, "llm", "chat")
     assert made_of(asked) == (

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from breakeven.serving.opt_in import PRESET_VARIABLE
 
 _LAST_COMMAND = re.compile(r'^eval "exec vllm serve ', re.MULTILINE)
+# A target has a megabyte for its text; a preset has 7,000 characters.
+_MOST_CHARACTERS = 64 * 1024
 _USED = re.compile(r"\$\{(\w+)\}")
 _SET = re.compile(r"^[ \t]*(\w+)=(.*)$", re.MULTILINE)
 # Anything else is known only when the text runs.
@@ -39,7 +41,7 @@ def preset_end(text: str) -> PresetEnd | None:
     Args:
         text: of a shell.
     """
-    starts = list(_LAST_COMMAND.finditer(text))
+    starts = list(_LAST_COMMAND.finditer(text)) if len(text) <= _MOST_CHARACTERS else []
     if len(starts) != 1:
         return None
     before, command = text[: starts[0].start()], text[starts[0].start() :]
