@@ -29,7 +29,7 @@ from breakeven_operator.actions import (
 )
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
-from breakeven_operator.kinds import EVENTS, PROFILES, Ref
+from breakeven_operator.kinds import EVENTS, FIELD_MANAGER, PROFILES, Ref
 from breakeven_operator.ports import (
     Clock,
     Cluster,
@@ -250,18 +250,31 @@ class Writer:
         body: dict[str, Any] = {
             # With the uid, a workload of the same name that was made meanwhile is not touched, nor one created.
             "metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
-            **kind.change(meant or {}, action.value),
+            **kind.change(meant or {}, action.value, action.partition),
         }
-        await self._cluster.apply(kind.resource, body, force=action.force)
+        force = action.force
+        if action.partition and meant is not None and set(kind.value_managers(meant)) <= {FIELD_MANAGER}:
+            # The partition's default belongs to whoever made the object. It is taken by force, which can take no annotation:
+            # nobody else has it in the version that is named.
+            body["metadata"]["resourceVersion"], force = meant["metadata"]["resourceVersion"], True
+        await self._cluster.apply(kind.resource, body, force=force)
         # An admission webhook or another writer may have changed it on its way: what stands there is what counts.
         found = await self._cluster.get(kind.resource, target.namespace, target.name)
         value = kind.value_of(found or {})
         if found is not None:
             self._objects.adopt(kind.resource, found)
-        if value != action.value:
+        # A partition alone is given up if the annotation has become somebody else's.
+        alone = action.value is None and meant is not None and kind.own_partition(meant) > 0
+        others = alone and FIELD_MANAGER not in kind.value_managers(meant or {})
+        if value != action.value and not others:
             # One that left the old value there has refused; one that put another there owns it now, as the next cycle sees.
             status = HTTPStatus.PRECONDITION_FAILED if value == before else 0
             raise ClusterError(f"{target}: wrote {action.value!r}, read back {value!r}", status)
+        if found is not None and (held := kind.own_partition(found)) != action.partition:
+            raise ClusterError(
+                f"{target}: wrote partition {action.partition}, read back {held}",
+                HTTPStatus.PRECONDITION_FAILED,
+            )
 
     async def _write_status(self, action: WriteStatus) -> None:
         ref = action.ref
@@ -338,8 +351,9 @@ def _event_time(now: datetime) -> str:
 def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of action
     """One line that says what an action would do."""
     match action:
-        case WriteAnnotation(target, value, force=force):
-            return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}"
+        case WriteAnnotation(target, value, force=force, partition=partition):
+            held = f", with partition {partition}" if partition else ""
+            return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}{held}"
         case WriteStatus(ref, status):
             decision = status.get("decision") or {}
             words = " ".join(str(decision[key]) for key in ("action", "arm", "reason") if key in decision)

@@ -358,8 +358,13 @@ def patch_stateful(cluster, namespace, patch):
     )  # fmt: skip
 
 
-def test_the_operator_may_write_its_annotation_into_a_stateful_set_too(cluster, stateful):
-    done = patch_stateful(cluster, stateful, ANNOTATE)
+@pytest.mark.parametrize(
+    "patch", [ANNOTATE, '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}'], ids=["arm", "wave"]
+)
+def test_the_operator_may_write_its_annotation_and_a_partition_into_a_stateful_set_too(
+    cluster, stateful, patch
+):
+    done = patch_stateful(cluster, stateful, patch)
     assert done.returncode == 0, done.stderr
 
 
@@ -368,8 +373,10 @@ def test_the_operator_may_write_its_annotation_into_a_stateful_set_too(cluster, 
     [
         ('{"spec":{"replicas":5}}', "nothing of a workload but"),
         ('{"spec":{"minReadySeconds":5}}', "nothing of a workload but"),
-        ('{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}', "nothing of a workload but"),
-        ('{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}', "nothing of a workload but"),
+        (
+            '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}',
+            "nothing of a workload's strategy but its partition",
+        ),
         (
             '{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenScaled":"Delete"}}}',
             "nothing of a workload but",
@@ -1009,7 +1016,7 @@ def test_the_policies_compile_against_the_real_types(cluster, release):
     policies = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", "--output=json").stdout)[
         "items"
     ]
-    assert len(policies) == 11
+    assert len(policies) == 13
     for policy in policies:
         warnings = policy["status"].get("typeChecking", {}).get("expressionWarnings", [])
         assert warnings == [], policy["metadata"]["name"]

@@ -5,99 +5,18 @@ law of the arm that the pod really runs.
 """
 
 import json
-import threading
-import time
 
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
-from operatorcluster.posing import PosedTraffic
-from operatorcluster.target_engine import EAGLE, OUTPUT_TOKENS, PROMPT_TOKENS, law, tokens_per_step
+from operatorcluster.posed_pods import LOW_RPS, PosedPods
 from operatorcluster.waiting import until
 
-LOW_RPS = 2.0
 # The break-even lies near 11. Eagle is at 90 % of its saturation here, no speculation at 61 % of its own.
 HIGH_RPS = 12.0
 # Beyond eagle's saturation of 13, also if a busy machine counts a seventh less, and 80 % of that without speculation.
 SATURATING_RPS = 16.0
-_LOOK_S = 0.3
-
-
-class Posed:
-    """The pods of a place's target: what each has counted since it appeared.
-
-    Attributes:
-        rps: of every pod. slow: what requests without speculation take over what the law says.
-    """
-
-    def __init__(self, place):
-        self.place, self.rps, self.slow = place, LOW_RPS, 1.0
-        self.counted = {}
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._follow)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
-
-    def _follow(self):
-        while not self.ended.wait(_LOOK_S):
-            for pod in self.place.all("pod"):
-                meta = pod["metadata"]
-                if meta["name"] not in self.counted:
-                    value = json.loads((meta.get("annotations") or {}).get(manifests.ANNOTATION) or "null")
-                    counted = Counted(self, EAGLE if value else NO_SPECULATION)
-                    self.counted[meta["name"]] = counted
-                    self.place.stage.posers.pose(
-                        f"{self.place.name}-{meta['name']}",
-                        counted.page,
-                        namespace=self.place.name,
-                        pod=meta["name"],
-                    )
-
-
-class Counted:
-    """The counters of one pod; requests beyond its arm's saturation wait."""
-
-    def __init__(self, posed, arm):
-        self.posed, self.arm = posed, arm
-        self.at, self.requests, self.spent_s, self.waiting = time.monotonic(), 1.0, 0.0, 0.0
-
-    def page(self):
-        now, (c1_s, c2_s) = time.monotonic(), law(self.arm)
-        rps = min(self.posed.rps, 0.98 / c2_s)
-        passed_s, self.at = now - self.at, now
-        self.waiting = max(self.waiting + (self.posed.rps - rps) * passed_s, 0.0)
-        slow = self.posed.slow if self.arm == NO_SPECULATION else 1.0
-        latency_s = slow * float(open_loop_latency(c1_s, c2_s, rps)) + self.waiting / rps
-        self.requests += rps * passed_s
-        self.spent_s += rps * passed_s * latency_s
-        steps = self.requests * (OUTPUT_TOKENS - 1) / tokens_per_step(self.arm)
-        counters = {
-            "request_success_total": self.requests,
-            "time_to_first_token_seconds_count": self.requests,
-            "time_to_first_token_seconds_sum": self.spent_s / OUTPUT_TOKENS,
-            "e2e_request_latency_seconds_count": self.requests,
-            "e2e_request_latency_seconds_sum": self.spent_s,
-            "generation_tokens_total": self.requests * OUTPUT_TOKENS,
-            "inter_token_latency_seconds_count": steps,
-            "inter_token_latency_seconds_sum": self.spent_s * (1 - 1 / OUTPUT_TOKENS),
-            "prompt_tokens_total": self.requests * PROMPT_TOKENS,
-            "request_prompt_tokens_sum": self.requests * PROMPT_TOKENS,
-            "request_generation_tokens_sum": self.requests * OUTPUT_TOKENS,
-            "request_generation_tokens_count": self.requests,
-        }
-        running = rps * latency_s - self.waiting
-        counters |= {"num_requests_running": running, "num_requests_waiting": self.waiting}
-        return PosedTraffic(rps, latency_s, now).page(
-            **{name: str(value) for name, value in counters.items()}
-        )
 
 
 @pytest.fixture
@@ -106,7 +25,7 @@ def posed(place):
     place.apply(
         manifests.profile(place.stage.fingerprint), manifests.target(scraped=False), manifests.service()
     )
-    with Posed(place) as posed:
+    with PosedPods(place) as posed:
         place.until_settled("eagle/3")
         place.until_service("the first roll is confirmed", lambda status: results(status) == ["Confirmed"])
         yield posed
@@ -145,7 +64,7 @@ def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
     posed.rps = HIGH_RPS
     until("the arm is left", lambda: place.annotation() == "null")
     policy(place, cooldownSeconds=3600)
-    posed.rps, posed.slow = LOW_RPS, 6.0
+    posed.rps, posed.slow[NO_SPECULATION] = LOW_RPS, 6.0
     found = place.until_service("that roll is undone", lambda status: len(results(status)) == 2)
     change = found["status"]["history"][0]
     assert (change["result"], change["reason"]) == ("Undone", "RollDisproved")

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from operatorcluster import manifests
+from operatorcluster.first_waves import REPLICAS, loses, released, waved
 from operatorcluster.optional import needs_controller
 from operatorcluster.stage import OPERATOR, condition
 from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
@@ -152,6 +153,14 @@ def test_a_partition_that_leaves_groups_on_the_old_template_is_refused_with_the_
     assert grouped.writes("leaderworkersets") == []
 
 
+@pytest.mark.parametrize("ends", [released, loses])
+def test_a_first_wave_of_one_group_is_held_measured_and(grouped, ends):
+    target = manifests.grouped_target(REPLICAS)
+    del target["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]["annotations"]
+    with waved(grouped, target, manifests.grouped_service) as wave:
+        ends(wave)
+
+
 def patched(place, patch):
     """The API server's words to the operator's account; empty where it may do that."""
     done = place.stage.cluster.kubectl(
@@ -172,6 +181,8 @@ def test_the_operator_may_write_its_annotation_into_both_templates_and_change_no
     grouped.apply(manifests.grouped_target(1, 2, leaders_apart=True))
     assert patched(grouped, in_template("leaderTemplate", OURS)) == ""
     assert patched(grouped, in_template("workerTemplate", OURS)) == ""
+    wave = {"rollingUpdateConfiguration": {"partition": 1}}
+    assert patched(grouped, {"spec": {"rolloutStrategy": wave}}) == ""
     for change, said in (
         (
             in_template("workerTemplate", {"metadata": {"annotations": {"x": "y"}}}),
@@ -182,7 +193,7 @@ def test_the_operator_may_write_its_annotation_into_both_templates_and_change_no
         (in_template("leaderTemplate", None), "nothing of a workload but"),
         (in_template("size", 3), "nothing of a workload but"),
         ({"spec": {"replicas": 3}}, "nothing of a workload but"),
-        ({"spec": {"rolloutStrategy": SURGE}}, "nothing of a workload but"),
+        ({"spec": {"rolloutStrategy": SURGE}}, "nothing of a workload's strategy but its partition"),
         ({"metadata": {"finalizers": ["x.io/y"]}}, "no metadata of a workload"),
     ):
         assert f"Breakeven may change {said}" in patched(grouped, change), change

@@ -1,6 +1,6 @@
 """The LeaderWorkerSet controller, played after the source of version 0.9: a set of leaders by revision, and a status in groups.
 
-Groups have one pod, and there is no surge. Workers, surge and partitions are tried on the real controller
+Groups have one pod, and there is no surge. Workers and surge are tried on the real controller
 (`tests/cluster/test_operator_lws.py`).
 """
 
@@ -32,6 +32,8 @@ class LeaderWorkerSetController:
         revision = hashlib.sha256(json.dumps(groups, sort_keys=True).encode()).hexdigest()[:10]
         template = copy.deepcopy(groups["workerTemplate"])
         template["metadata"].setdefault("labels", {})[LABEL] = revision
+        rolling = (target["spec"].get("rolloutStrategy") or {}).get("rollingUpdateConfiguration") or {}
+        strategy = {"rollingUpdate": {"partition": rolling.get("partition", 0)}}
         leaders = {
             "metadata": {
                 "namespace": meta["namespace"],
@@ -44,11 +46,16 @@ class LeaderWorkerSetController:
             "spec": {
                 "replicas": target["spec"]["replicas"],
                 "podManagementPolicy": "Parallel",
+                "updateStrategy": strategy,
                 "template": template,
             },
         }
         there = self._cluster.objects.get((STATEFULSETS.plural, meta["namespace"], meta["name"]))
-        if there is None or there["metadata"]["labels"][LABEL] != revision:
+        if (
+            there is None
+            or there["metadata"]["labels"][LABEL] != revision
+            or there["spec"]["updateStrategy"] != strategy
+        ):
             self._cluster.put(
                 STATEFULSETS, {**leaders, "status": (there or {}).get("status", {})}, manager="lws"
             )

@@ -69,7 +69,13 @@ def foreign(context: RolloutContext) -> RolloutStep:
     return RolloutStep(
         rollout=context.rollout,
         memory=memory.replace(restores=memory.restores + 1),
-        write=WriteAnnotation(workload.ref, value, workload.generation),
+        # Who replaces the whole object drops the partition as well.
+        write=WriteAnnotation(
+            workload.ref,
+            value,
+            workload.generation,
+            partition=(context.rollout.wave_partition if context.rollout else None) or 0,
+        ),
         events=(Event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
         message=message,

@@ -111,6 +111,8 @@ _WARNINGS = frozenset(ClusterReason) - {
     ClusterReason.CALIBRATION_PAYS_NOTHING,
     ClusterReason.ROLL_STARTED,
     ClusterReason.ROLLING,
+    ClusterReason.FIRST_WAVE_HELD,
+    ClusterReason.FIRST_WAVE_RELEASED,
     ClusterReason.ROLLING_BACK,
     ClusterReason.RESUMED,
     ClusterReason.AUTOSCALING,

@@ -18,6 +18,7 @@ from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile import first_wave
 from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.figures import bounded
@@ -54,6 +55,7 @@ def begin(
     reason: str,
     prediction: ExpectedSpeedup,
     uid: str,
+    partition: int = 0,
 ) -> RolloutStep:
     """Start a change of arm.
 
@@ -65,6 +67,7 @@ def begin(
         reason: reason word of the decision.
         prediction: what the decision expects.
         uid: of the service; makes the change's id its own.
+        partition: below it pods stay on the old arm at first; 0: on none.
     """
     now, workload = context.now, context.workload
     seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{value}"
@@ -77,7 +80,8 @@ def begin(
         value=value,
         previous_value=workload.value,
         started_time=now,
-        deadline_time=now + timedelta(seconds=deadline_s(context)),
+        deadline_time=now + timedelta(seconds=deadline_s(context, workload.desired - partition)),
+        wave_partition=partition or None,
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
         **bounded("predicted_speedup", prediction.speedup),
         load_rps=prediction.load_rps,
@@ -88,6 +92,8 @@ def begin(
         (ended(context, HistoryResult.UNMEASURED, "another change began first"),) if context.rollout else ()
     )
     message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(from_arm, prediction)
+    if partition:
+        message += f"; {workload.desired - partition} of {workload.desired} pods come first"
     return RolloutStep(
         rollout=rollout,
         memory=context.memory.replace(
@@ -99,7 +105,9 @@ def begin(
             requests_before=context.memory.requests_before if to_arm.k == 0 else None,
         ),
         ended=earlier,
-        write=WriteAnnotation(workload.ref, value, workload.generation, force=context.memory.force_next),
+        write=WriteAnnotation(
+            workload.ref, value, workload.generation, force=context.memory.force_next, partition=partition
+        ),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
         message=message,
@@ -189,18 +197,15 @@ def end(context: RolloutContext, result: HistoryResult, reason: ClusterReason, m
     )
 
 
-def deadline_s(context: RolloutContext) -> float:
-    """How long a roll may take: as the user says, else from measured start-ups, batches and draining."""
+def deadline_s(context: RolloutContext, pods: int | None = None) -> float:
+    """How long a roll of so many pods (None: all) may take: as the user says, else from measured start-ups, batches and draining."""
     if context.policy.roll_deadline_seconds is not None:
         return float(context.policy.roll_deadline_seconds)
     workload = context.workload
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
-    return _roll_batches(workload) * (2 * startup_s + workload.grace_s) + _SLACK_S
-
-
-def _roll_batches(workload: Workload) -> int:
-    """Number of batches of pods that start one after another during a roll."""
-    return max(1, math.ceil(workload.desired / max(1, workload.max_surge + workload.max_unavailable)))
+    batch = max(1, workload.max_surge + workload.max_unavailable)
+    batches = max(1, math.ceil((workload.desired if pods is None else pods) / batch))
+    return batches * (2 * startup_s + workload.grace_s) + _SLACK_S
 
 
 def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
@@ -225,7 +230,11 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         rollout,
         context.memory,
         write=WriteAnnotation(
-            workload.ref, rollout.value or "null", workload.generation, force=context.memory.force_next
+            workload.ref,
+            rollout.value or "null",
+            workload.generation,
+            force=context.memory.force_next,
+            partition=rollout.wave_partition or 0,
         ),
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
@@ -245,6 +254,8 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         return foreign(context)
     if workload.aborted is not None:
         return _aborted(context, rollout, workload.aborted)
+    if rollout.wave_partition is not None and (held := _first_wave(context, rollout)) is not None:
+        return held
     late = _past(rollout.deadline_time, now)
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
     if workload.settled or (late and workload.rolled_out):
@@ -287,6 +298,26 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         message=message,
         busy=True,
     )
+
+
+def _first_wave(context: RolloutContext, rollout: Rollout) -> RolloutStep | None:
+    """The step of a roll that is held at its first wave; None while the pods of that come, as those of any roll."""
+    workload, policy = context.workload, context.policy.first_wave
+    rest = context.now + timedelta(seconds=deadline_s(context))
+    if not workload.own_partition:
+        return first_wave.released_by_hand(context, rollout, rest)
+    if policy is None:
+        return first_wave.release(context, rollout, "updatePolicy.firstWave was removed", rest)
+    if rollout.wave_time is None:
+        if not first_wave.stands(workload):
+            return None
+        until = context.now + timedelta(seconds=policy.deadline_seconds)
+        begun = rollout.replace(wave_time=context.now, deadline_time=until, unschedulable_since_time=None)
+        return first_wave.hold(context, begun, begins=True)
+    if _past(rollout.deadline_time, context.now):
+        why = "its first wave was not measured by its deadline"
+        return undo(context, rollout, ClusterReason.FIRST_WAVE_UNPROVEN, why)
+    return first_wave.hold(context, rollout, begins=False) if workload.trouble is None else None
 
 
 def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:

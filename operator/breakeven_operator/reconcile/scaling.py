@@ -75,6 +75,9 @@ def fleet_need(
         batch: requests that a pod runs at once; None if unknown.
     """
     figures = _known(live, spec.metrics_source.window_seconds)
+    if workload.own_partition:
+        # The figures are of the first wave's pods: an autoscaler that took their load for the fleet's would remove the others.
+        figures = None
     found = _capacities(spec, profile, running.arm, figures, memory, batch) if profile else {}
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None

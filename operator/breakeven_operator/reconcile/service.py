@@ -7,6 +7,7 @@ from datetime import datetime
 
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
+from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of, still_wanted
 from breakeven_operator.reconcile.annotation_owner import note_writers
@@ -16,10 +17,12 @@ from breakeven_operator.reconcile.case_reading import read_case
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import take_account
+from breakeven_operator.reconcile.first_wave import partition_of
 from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.leaving import LEAVING
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
+from breakeven_operator.reconcile.preconditions import URGENT
 from breakeven_operator.reconcile.refused_target import refused
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
 from breakeven_operator.reconcile.scaling import fleet_need
@@ -31,6 +34,9 @@ from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far
 from breakeven_operator.refused_writes import RefusedWrite, of_annotation
 from breakeven_operator.resources import SpeculativeService
+
+# Reasons of rolls that no first wave holds: a person's order, and measurements that ask for the other arm.
+_NOT_HELD: frozenset[Reason | ClusterReason] = frozenset({ClusterReason.PINNED, *URGENT, *LEAVING})
 
 
 def reconcile(
@@ -112,6 +118,7 @@ def _begun(
     """The step that begins a change of arm."""
     running, wanted, rollout = case.running.arm, verdict.arm, case.context.rollout
     assert running is not None and wanted is not None  # noqa: PT018, S101 - no change without both
+    partition = partition_of(case.spec.update_policy, case.workload, wanted, verdict.reason, _NOT_HELD)
     started = begin(
         replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence)),
         running,
@@ -120,6 +127,7 @@ def _begun(
         str(verdict.reason),
         _prediction(choice, case.live),
         case.service.metadata.uid,
+        partition,
     )
     memory = started.memory
     if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:

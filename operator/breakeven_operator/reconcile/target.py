@@ -124,8 +124,8 @@ def refuse_rolls(
                 else "use mode Recommend and set the arm there"
             ),
         )
-    if workload.held is not None:
-        return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
+    if (controlled := _controller_refuses(spec, workload)) is not None:
+        return controlled
     drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
     halves = workload.kind.halves(workload.manifest)
     if drafters and (halves or hands_caches_on(engine.words)):
@@ -151,6 +151,18 @@ def refuse_rolls(
             + "; ".join(engine.drain.problems)
             + "; or accept that with updatePolicy.drain AcceptLoss",
         )
+    return None
+
+
+def _controller_refuses(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
+    """Why the target's controller would not roll as the policy asks; None if it would."""
+    if spec.update_policy.first_wave is not None and workload.kind.unheld:
+        return Refusal(
+            ClusterReason.NO_FIRST_WAVE,
+            f"{workload.title} holds no first wave of a roll ({workload.kind.unheld}): remove updatePolicy.firstWave",
+        )
+    if workload.held is not None:
+        return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
     return None
 
 

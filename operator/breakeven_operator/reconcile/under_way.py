@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from breakeven_operator.labels import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
+from breakeven_operator.reconcile.first_wave import give_up, is_held
 from breakeven_operator.reconcile.rollout import forget_target, watch
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.verification import RollEvidence, verify
@@ -16,6 +17,9 @@ from breakeven_operator.resources.rolloutstatus import RolloutPhase
 
 def go_on(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
     """The step of whatever is under way; one without a write and not busy if nothing is."""
+    freed = give_up(context)
+    if freed is not None:
+        return freed
     seen = service.status.target
     before = context.memory.target_uid or (seen.uid if seen is not None else None)
     if before not in {None, context.workload.ref.uid}:
@@ -26,9 +30,13 @@ def go_on(service: SpeculativeService, context: RolloutContext, evidence: RollEv
         if handed.busy:
             return handed
         context = replace(context, memory=handed.memory)
-        step = handed.then(watch(context))
-    else:
-        step = watch(context)
+    held = is_held(context)
+    # A wave is judged first: its last look may be due at the deadline that undoes it.
+    step = (verify(context, evidence) if held else None) or watch(context)
+    if handed is not None:
+        step = handed.then(step)
+    if held:
+        return step
     rolling = step.rollout is not None and step.rollout.phase is RolloutPhase.ROLLING
     if step.write is not None or (step.busy and not rolling):
         return step

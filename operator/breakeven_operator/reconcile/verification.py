@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.barred_arms import acquitted, barred
+from breakeven_operator.reconcile.first_wave import is_held, is_late, release
 from breakeven_operator.reconcile.leaving import LEAVING, crashing, fails_without
 from breakeven_operator.reconcile.roll_answers import AnswerShift, find_answers
 from breakeven_operator.reconcile.roll_failures import FailureFinding, find_failures
@@ -40,8 +42,9 @@ from breakeven_operator.reconcile.roll_outcome import (
     GIVE_UP_WINDOWS,
     JUDGED_WINDOWS,
     outcome,
+    wave_outcome,
 )
-from breakeven_operator.reconcile.rollout import end, undo
+from breakeven_operator.reconcile.rollout import deadline_s, end, undo
 from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
 from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.reconcile.target import Refusal
@@ -123,6 +126,7 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
 
     - Undone: its speedup is significantly below 1 and below the promise for this load; from the first blocks on, in
       the middle of the roll too. An arm that a person pinned stays, and is said to lose.
+    - Released, if its first wave is held: as soon as a loss of more than 5 % is excluded. Undone if it is not at the deadline.
     - Its last word: three windows after the roll has finished; up to six while nothing is proved or too few requests came.
     """
     rollout = context.rollout
@@ -140,6 +144,21 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
         return _fails_requests(context, rollout, failing, evidence.entry)
     found = _find(rollout, evidence)
     remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
+    if is_held(context):
+        return _judge_wave(context, rollout, evidence, found, remark)
+    return _last_word(context, rollout, evidence, found, failing, remark)
+
+
+def _last_word(
+    context: RolloutContext,
+    rollout: Rollout,
+    evidence: RollEvidence,
+    found: _Finding | str,
+    failing: FailureFinding | str,
+    remark: str,
+) -> RolloutStep | None:
+    """End the measurement of a roll, or undo it; None: it goes on."""
+    windows = _windows_since(context, rollout, evidence.window_s)
     if isinstance(found, str):
         if windows < GIVE_UP_WINDOWS:
             return None
@@ -172,6 +191,28 @@ def _with_answers(step: RolloutStep, answers: AnswerShift | None) -> RolloutStep
     return replace(step, events=(*step.events, event))
 
 
+def _judge_wave(
+    context: RolloutContext, rollout: Rollout, evidence: RollEvidence, found: _Finding | str, remark: str
+) -> RolloutStep | None:
+    """Release the first wave of a roll, or undo it; None: it is held."""
+    late = is_late(context)
+    reason, windows = ClusterReason.FIRST_WAVE_UNPROVEN, _windows_since(context, rollout, evidence.window_s)
+    if isinstance(found, str):
+        if not late:
+            return None
+        return undo(context, rollout, reason, f"its first wave was not measured: {found}{remark}")
+    word = wave_outcome(found.measured, found.promise, windows, last_look=late)
+    if word is None:
+        return None
+    if word.result is HistoryResult.DISPROVED:
+        return _disproved(context, rollout, evidence, found, word.bounds)
+    said, measured = f"{found.said(word.bounds)}{word.remark}{remark}", found.kept_in(rollout, word.bounds)
+    if word.result is HistoryResult.UNPROVEN:
+        return undo(context, measured, reason, f"its first wave proves nothing: {said}")
+    # What was measured of a part is no word about the whole, whose promise is the decision's own.
+    return release(context, rollout, said, context.now + timedelta(seconds=deadline_s(context)))
+
+
 def _with_requests(step: RolloutStep, rollout: Rollout, failing: FailureFinding | str) -> RolloutStep:
     """The lesson of the requests: the figures that the new arm's are compared with from now on, or that the old arm was not to blame."""
     if isinstance(failing, str) or rollout.to_arm is None:
@@ -202,6 +243,8 @@ def settled(context: RolloutContext, window_s: float) -> bool:
     rollout = context.rollout
     if rollout is None:
         return True
+    if rollout.finished_time is None:
+        return False
     return _windows_since(context, rollout, window_s) > _SETTLED_WINDOWS
 
 
@@ -217,10 +260,11 @@ def rolls_stopped(memory: MemoryStatus, profile_name: str) -> Refusal | None:
 
 
 def _windows_since(context: RolloutContext, rollout: Rollout, window_s: float) -> float:
-    """Windows since all pods ran the new arm; below 0 before."""
-    if rollout.finished_time is None:
+    """Windows since all pods ran the new arm, or all of a first wave that is held; below 0 before."""
+    since = rollout.wave_time if is_held(context) else rollout.finished_time
+    if since is None:
         return -1.0
-    return (context.now - rollout.finished_time).total_seconds() / window_s
+    return (context.now - since).total_seconds() / window_s
 
 
 def _find(rollout: Rollout, evidence: RollEvidence) -> _Finding | str:

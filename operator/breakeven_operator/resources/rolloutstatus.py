@@ -105,6 +105,12 @@ class Rollout(PromiseAndMeasurement):
     to_replica_set: ObjectName | None = row(
         "The ReplicaSet or ControllerRevision whose pods run the new arm."
     )
+    wave_partition: int | None = row(
+        "The partition of the target that holds this roll at its first wave; absent: nothing holds it.", ge=1
+    )
+    wave_time: Instant | None = row(
+        "When all pods of the first wave ran the new arm; it is measured from here."
+    )
     target_generation: int | None = row("The target's generation after the write.", ge=0)
     latency_before_seconds: Number | None = row("Measured mean latency before it.")
 

@@ -27,6 +27,8 @@ class StatefulSetKind(WorkloadKind):
     keeps_names = True
     refusals_in_events = True
     without_loss = "give the target a replica more, because a StatefulSet has no surge"
+    partition_at = ("spec", "updateStrategy", "rollingUpdate", "partition")
+    unheld = ""
 
     def template(self, manifest: Manifest) -> Manifest:
         """The pod template, each claim template as a volume that every pod has for itself."""

@@ -93,6 +93,7 @@ class Workload:
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
+        own_partition: below it pods keep the template before, because the operator wrote so; 0: the operator holds none.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """
@@ -125,6 +126,7 @@ class Workload:
     lost: tuple[PodState, ...] = ()
     refusal: str = ""
     workers: Workers = ALONE
+    own_partition: int = 0
 
     @property
     def title(self) -> str:
@@ -168,7 +170,10 @@ class Workload:
     @property
     def waits(self) -> str | None:
         """The part of its user's strategy that holds a roll under way, as a clause; None if its controller goes on by itself."""
-        return self.kind.waits(self.manifest)
+        waits = self.kind.waits(self.manifest)
+        if waits is None and not self.own_partition and (partition := self.kind.partition(self.manifest)):
+            return f"its partition {partition}, which another hand has set, holds it"
+        return waits
 
     @property
     def aborted(self) -> str | None:
@@ -311,6 +316,7 @@ def observe(
     pods, lost = _pods(kind, owners, newest, engine, around, now)
     counts = kind.counts(manifest)
     surge, unavailable = kind.strategy(manifest, counts.desired)
+    own_partition = kind.own_partition(manifest)
     written, writer = _last_write(meta, kind.own_writers)
     nodes = [pod.node for pod in pods if pod.node and not pod.terminating]
     products = {around.node_labels.get(node, {}).get(gpu_label, "") for node in nodes}
@@ -324,12 +330,12 @@ def observe(
         generation=int(meta.get("generation", 0)),
         observed_generation=kind.observed_generation(manifest),
         **counts._asdict(),
-        held=kind.held(manifest),
+        held=None if own_partition else kind.held(manifest),
         max_surge=surge,
         max_unavailable=unavailable,
         value=kind.value_of(manifest),
         given=kind.given_value(manifest),
-        value_managers=_managers_of_value(meta, kind.value_fields(manifest)),
+        value_managers=kind.value_managers(manifest),
         last_writer=writer,
         last_write_time=parse_time(written),
         scaled_by=_autoscaler(maker_of(manifest)["metadata"]),
@@ -340,6 +346,7 @@ def observe(
         lost=lost,
         refusal=next((around.warnings[uid] for uid in (meta["uid"], *owners) if uid in around.warnings), ""),
         workers=kind.workers(manifest),
+        own_partition=own_partition,
     )
 
 
@@ -368,23 +375,6 @@ def _pods(
         )
         (lost if is_lost(pod, around.lost_nodes, now) else states).append(state)
     return tuple(states), tuple(lost)
-
-
-def _managers_of_value(meta: Mapping[str, Any], paths: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    entries = meta.get("managedFields") or []
-    return tuple(
-        str(entry.get("manager", "")) for entry in entries if any(_names(entry, path) for path in paths)
-    )
-
-
-def _names(entry: Mapping[str, Any], path: Iterable[str]) -> bool:
-    """Whether an entry of managedFields has the field at a path."""
-    fields: Any = entry.get("fieldsV1") or {}
-    for step in path:
-        fields = fields.get(step) if isinstance(fields, Mapping) else None
-        if fields is None:
-            return False
-    return True
 
 
 def _autoscaler(meta: Mapping[str, Any]) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.serving.rolling import Strategy
-from breakeven_operator.kinds import Resource
+from breakeven_operator.kinds import FIELD_MANAGER, Resource
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.object_facts import condition, owner_uid
 from breakeven_operator.workloads.trouble import Trouble, refused_pod
@@ -81,6 +81,8 @@ class WorkloadKind(ABC):
         takes_back: whether its controller removes an annotation from the pods' template when nobody asks for it any more.
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
         beside_at: where further templates may stand whose pods need the same annotation.
+        partition_at: where the number of pods stands that keep the template before; empty if there is none.
+        unheld: why no first wave of its rolls is held, as a clause; empty if one can be.
     """
 
     resource: Resource
@@ -99,6 +101,8 @@ class WorkloadKind(ABC):
     takes_back: ClassVar[bool] = True
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
     beside_at: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    partition_at: ClassVar[tuple[str, ...]] = ()
+    unheld: ClassVar[str] = "it has no partition: its controller replaces all pods once it has begun"
 
     def of(self, manifest: Manifest) -> WorkloadKind:  # noqa: ARG002 - its objects do not differ
         """The facts of one object of the kind."""
@@ -109,16 +113,46 @@ class WorkloadKind(ABC):
         found: Manifest = reduce(lambda part, name: part[name], self.template_at, manifest)
         return found
 
-    def change(self, manifest: Manifest, value: str | None) -> dict[str, Any]:
+    def change(self, manifest: Manifest, value: str | None, partition: int = 0) -> dict[str, Any]:
         """The part of a server-side apply that sets the annotation; None gives the key up, which undoes a first write.
 
         Args:
             manifest: the workload, which shows the templates that there are.
             value: of the annotation.
+            partition: 0 gives that up, and its controller's default, which holds nothing, comes back.
         """
-        if value is None:
-            return {}
-        return _nested({(*path, ANNOTATION): value for path in self._annotations_at(manifest)})
+        places = self._annotations_at(manifest) if value is not None else []
+        written: dict[tuple[str, ...], Any] = {(*path, ANNOTATION): value for path in places}
+        if partition:
+            written[self.partition_at] = partition
+        return _nested(written)
+
+    def partition(self, manifest: Manifest) -> int:
+        """The ordinal below which pods keep the template before; 0: a change reaches all."""
+        if not self.partition_at:
+            return 0
+        *outer, last = self.partition_at
+        return int(_at(manifest, outer).get(last) or 0)
+
+    def own_partition(self, manifest: Manifest) -> int:
+        """The partition if the operator has written it and nobody has changed it since; else 0."""
+        path = tuple(f"f:{name}" for name in self.partition_at)
+        applied = any(
+            entry.get("manager") == FIELD_MANAGER
+            and entry.get("operation") == "Apply"
+            and has_field(entry, path)
+            for entry in manifest["metadata"].get("managedFields") or []
+        )
+        return self.partition(manifest) if path and applied else 0
+
+    def value_managers(self, manifest: Manifest) -> tuple[str, ...]:
+        """Field managers that own the annotation."""
+        paths = self.value_fields(manifest)
+        return tuple(
+            str(entry.get("manager", ""))
+            for entry in manifest["metadata"].get("managedFields") or []
+            if any(has_field(entry, path) for path in paths)
+        )
 
     def value_of(self, manifest: Manifest) -> str | None:
         """The arm's annotation; None if absent, or if it is not the same in all templates."""
@@ -140,8 +174,10 @@ class WorkloadKind(ABC):
         )
 
     def written_fields(self, manifest: Manifest) -> Mapping[str, Any]:
-        """The fields whose writers are asked about: the annotation, and the number of replicas."""
-        return _nested({path: {} for path in (*self.value_fields(manifest), ("f:spec", "f:replicas"))})
+        """The fields whose writers are asked about: the annotation, the partition, and the number of replicas."""
+        partition = tuple(f"f:{name}" for name in self.partition_at)
+        asked = (*self.value_fields(manifest), ("f:spec", "f:replicas"), *((partition,) if partition else ()))
+        return _nested({path: {} for path in asked})
 
     def _annotations_at(self, manifest: Manifest) -> list[tuple[str, ...]]:
         there = (self.template_at, *(path for path in self.beside_at if _at(manifest, path)))
@@ -163,7 +199,7 @@ class WorkloadKind(ABC):
         self.value_of(manifest)
         if self.borrows(manifest) is None:
             self.template(manifest)
-        for fact in (self.held, self.waits, self.aborted, self.workers, self.waits_for_ready):
+        for fact in (self.held, self.partition, self.waits, self.aborted, self.workers, self.waits_for_ready):
             fact(manifest)
 
     def owners(self, manifest: Manifest, makers: Iterable[Manifest]) -> frozenset[str]:
@@ -250,6 +286,16 @@ def _volume(claim: Mapping[str, Any]) -> dict[str, Any]:
         "name": claim["metadata"]["name"],
         "ephemeral": {"volumeClaimTemplate": {"spec": claim["spec"]}},
     }
+
+
+def has_field(entry: Mapping[str, Any], path: Iterable[str]) -> bool:
+    """Whether an entry of managedFields has the field at a path of `fieldsV1`."""
+    fields: Any = entry.get("fieldsV1") or {}
+    for step in path:
+        fields = fields.get(step) if isinstance(fields, Mapping) else None
+        if fields is None:
+            return False
+    return True
 
 
 def _at(manifest: Manifest, path: Iterable[str]) -> Mapping[str, Any]:
