@@ -177,7 +177,7 @@ def _last_word(
             return None
         remark = f"{kept}{remark}"
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {found.said(word.bounds)}{remark}"
-    answers = find_answers(evidence.failures, rolled)
+    answers = find_answers(evidence.failures, RolledPods.of(rollout, evidence.workload, evidence.model_name))
     measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
     step = end(measured, word.result, word.reason, f"{message}{f'; {answers.said}' if answers else ''}")
     return _with_answers(_with_requests(step, rollout, failing), answers)
