@@ -22,6 +22,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
+from breakeven.points.point import Point
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
     ENGINE,
@@ -471,11 +472,18 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengt
         np.array([math.nan if point.ttft_mean_s is None else point.ttft_mean_s for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
         Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
-        np.array([point.relative_error or 0.0 for point in points]),
+        _stated_errors(points),
         bool(one.arm.k)
         and one.arm.family not in acceptance
         and not all(point.tokens_per_step for point in points),
     )
+
+
+def _stated_errors(points: Sequence[Point]) -> FloatArray:
+    """Error of each row as it states it. One that says none beside others is no surer than they: too few answers tell none."""
+    known = [point.relative_error for point in points if point.relative_error is not None]
+    unknown = max(known, default=0.0)
+    return np.array([unknown if one is None else one for one in (point.relative_error for point in points)])
 
 
 def _tiers(one: ArmRows, model: AcceptanceModel | None) -> tuple[Tier, ...]:
