@@ -196,7 +196,7 @@ def _judge_wave(
     said, measured = f"{found.said(word.bounds)}{word.remark}{remark}", found.kept_in(rollout, word.bounds)
     if word.result is HistoryResult.UNPROVEN:
         return undo(context, measured, reason, f"its first wave proves nothing: {said}")
-    # What was measured of a part is no word about the whole, whose promise is the decision's own.
+    # The promise stays that of the decision: a word about the wave is none about the whole roll.
     return release(context, rollout, said, context.now + timedelta(seconds=deadline_s(context)))
 
 
