@@ -19,7 +19,19 @@ from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Scene, per
 from demo.picture import draw
 from demo.record import Record
 from demo.story import Story, tell
-from demo.summary import PHASE_HEAD, ROLL_HEAD, Check, first_row, judge, phase_rows, roll_rows, tell_checks
+from demo.summary import (
+    ANSWER_HEAD,
+    PHASE_HEAD,
+    ROLL_HEAD,
+    Check,
+    answer_checks,
+    answer_rows,
+    first_row,
+    judge,
+    phase_rows,
+    roll_rows,
+    tell_checks,
+)
 from localcluster import LocalCluster
 
 # While arms are measured, users already ask a little: the service has its figures when the profile is there.
@@ -41,6 +53,7 @@ def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
     stories, profiles = performance.told
     checks = [
         first_row(performance.record.services["chat"]),
+        *answer_checks(profiles),
         *judge(performance.record, stories, performance.writes, performance.failures),
     ]
     _tell(console, performance.record, profiles, stories, checks)
@@ -69,6 +82,8 @@ async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile]]:
     stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
     for name, story in stories.items():
         view.step(f"measured: {name}: {story.sentence}")
+    for name, arm, word in answer_rows(profiles):
+        view.step(f"answers: {name}: {arm}: {word}")
     for number in range(3):
         phases = {name: story.phases[number] for name, story in stories.items()}
         loads = ", ".join(f"{name} {phase.rps:.1f} rps" for name, phase in phases.items())
@@ -95,6 +110,12 @@ def _tell(
     for row in rows:
         summary.add_row(*row)
     console.print(summary)
+    answers = TerminalTable(title="Answers beside those of no speculation", title_justify="left")
+    for head in ANSWER_HEAD:
+        answers.add_column(head)
+    for row in answer_rows(profiles):
+        answers.add_row(*row)
+    console.print(answers)
     if rolls := roll_rows(record):
         told = TerminalTable(title="Promise against measurement", title_justify="left")
         for head in ROLL_HEAD:
@@ -135,6 +156,7 @@ def _page(
         warnings=failed,
         tables=[
             Table("What happened", PHASE_HEAD, phase_rows(record)),
+            Table("Answers beside those of no speculation", ANSWER_HEAD, answer_rows(profiles)),
             Table("Promise against measurement", ROLL_HEAD, roll_rows(record)),
             Table(
                 "Checks",

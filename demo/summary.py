@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from breakeven.profile import Profile
+from breakeven.reasons import Reason
 from breakeven_operator.reconcile.formatting import PAST_MARK
 from demo.record import PhaseResult, Record, ServiceRecord, Speedup
 from demo.story import Story
@@ -25,7 +27,19 @@ PHASE_HEAD = (
 )
 
 
+ANSWER_HEAD = ("service", "arm", "answers as no speculation does")
 ROLL_HEAD = ("service", "roll", "result", "promised", "measured", "requests")
+
+
+_WORDS_ABOUT_ANSWERS = {
+    str(word)
+    for word in (
+        Reason.ANSWERS_AGREE,
+        Reason.ANSWERS_DIFFER,
+        Reason.ANSWERS_BROKEN,
+        Reason.ANSWERS_UNDECIDED,
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +135,24 @@ def judge(
         else:
             checks.append(_rolls_check(service, story, writes))
     return checks + safety_checks(record, failures)
+
+
+def answer_rows(profiles: Mapping[str, Profile]) -> list[tuple[str, str, str]]:
+    """One row per service and speculative arm: the answer gate's word."""
+    return [
+        (name, fit.arm.name, fit.answers or "not compared")
+        for name, profile in profiles.items()
+        for fit in profile.arms
+        if fit.k
+    ]
+
+
+def answer_checks(profiles: Mapping[str, Profile]) -> list[Check]:
+    """Check that the gate has a word for every arm; the simulated engine's arms are sound unless its costs break them."""
+    return [
+        Check(f"{service}: answers of {arm} were compared", word in _WORDS_ABOUT_ANSWERS, word)
+        for service, arm, word in answer_rows(profiles)
+    ]
 
 
 def first_row(service: ServiceRecord) -> Check:

@@ -235,10 +235,33 @@ CONTROLLERS: Final = (
     ),
 )
 """Controllers of kinds that not every cluster has: built for whoever names them, and for nobody else."""
+SOURCES: Final = (
+    Bundle(
+        folder="victoriametrics",
+        requires="github.com/VictoriaMetrics/VictoriaMetrics",
+        programs=(
+            Program(
+                "victoria-metrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics", 115
+            ),
+        ),
+        stamps=(
+            "github.com/VictoriaMetrics/VictoriaMetrics/lib/buildinfo.Version=victoria-metrics-{version}",
+        ),
+    ),
+    Bundle(
+        folder="thanos",
+        requires="github.com/thanos-io/thanos",
+        programs=(Program("thanos", "github.com/thanos-io/thanos/cmd/thanos", 455),),
+        # It casts its own labels to Prometheus' ones, which have another form in memory without the second tag.
+        tags=("netgo", "slicelabels"),
+        stamps=("github.com/prometheus/common/version.Version={bare}",),
+    ),
+)
+"""Servers that are asked in Prometheus' place, for tests of what differs: built for whoever names them."""
 EVERYDAY: Final = tuple(program.name for bundle in BUNDLES for program in bundle.programs)
 PROGRAMS: Final = {
     program.name: CataloguedProgram(bundle, program)
-    for bundle in (*BUNDLES, *CONTROLLERS)
+    for bundle in (*BUNDLES, *CONTROLLERS, *SOURCES)
     for program in bundle.programs
 }
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")

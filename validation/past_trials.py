@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from breakeven.arm import Arm
 from breakeven.past.courses import NOW, RESETS, SAMPLES, PodCourse, PodName, TimeGrid
@@ -28,8 +29,22 @@ END_S = 1_760_000_400
 """A whole hour."""
 
 _LOOKBACK_S = 300.0
-_SAMPLE, _RUNS, _HALVINGS = 40_000, 2, 4
+_SAMPLE, _RUNS, _HALVINGS, _NEAR = 40_000, 8, 3, 0.03
+"""Requests of a run, runs beside the break-even, steps towards it, and how far beside it these runs are."""
+
 _NAMES = {**{stat: counted.name for stat, counted in COUNTED.items()}, "drafted": DRAFTED.name}
+
+
+class Crossing(NamedTuple):
+    """A break-even that was found by long runs.
+
+    Attributes:
+        rps: its rate; NaN: none.
+        error_rps: standard error of it.
+    """
+
+    rps: float
+    error_rps: float
 
 
 class PastTrial(NamedTuple):
@@ -38,7 +53,7 @@ class PastTrial(NamedTuple):
     Attributes:
         engine, kind, k: whose past, of which kind, with which other arm.
         words: what the past cannot say.
-        true_rps: rate of the break-even at the lengths and acceptance of the rows; NaN: none was asked for.
+        true: the break-even at the lengths and acceptance of the rows; NaN: none was asked for.
         found_rps, bounds_rps: what is said of it; None: nothing, or an open end.
     """
 
@@ -46,17 +61,22 @@ class PastTrial(NamedTuple):
     kind: PastOf
     k: int
     words: tuple[str, ...]
-    true_rps: float = math.nan
+    true: Crossing = Crossing(math.nan, math.nan)
     found_rps: float | None = None
     bounds_rps: tuple[float | None, float | None] = (None, None)
 
     @property
     def held(self) -> bool | None:
-        """Whether the bounds hold the truth; None if nothing is claimed."""
-        if self.found_rps is None or math.isnan(self.true_rps):
+        """Whether the bounds hold the truth, which has an error itself; None if nothing is claimed."""
+        true_rps, error_rps = self.true
+        if self.found_rps is None or math.isnan(true_rps):
             return None
-        low, high = self.bounds_rps
-        return (low is None or low <= self.true_rps) and (high is None or self.true_rps <= high)
+        doubt_rps = float(ndtri(0.5 + 0.5 * CONFIDENCE)) * error_rps
+        low, high = (
+            None if end is None else math.hypot(end - self.found_rps, doubt_rps) for end in self.bounds_rps
+        )
+        off_rps = true_rps - self.found_rps
+        return (low is None or -off_rps <= low) and (high is None or off_rps <= high)
 
 
 def courses_of(past: MadePast, grid: TimeGrid) -> tuple[PodCourse, ...]:
@@ -122,9 +142,9 @@ def judged_past(engine: JudgedEngine, kind: PastOf, k: int, crossing_rps: float,
     seen = known.against_none(arm, CONFIDENCE)
     if kind is PastOf.ONE_ARM or seen is None:
         return found
-    true_rps = steady_crossing_rps(_as_read(engine, kind, known, arm), k, crossing_rps)
+    true = steady_crossing(_as_read(engine, kind, known, arm), k, crossing_rps)
     return found._replace(
-        true_rps=true_rps, found_rps=seen.break_even_rps, bounds_rps=seen.break_even_ci_rps or (None, None)
+        true=true, found_rps=seen.break_even_rps, bounds_rps=seen.break_even_ci_rps or (None, None)
     )
 
 
@@ -147,36 +167,45 @@ def _as_read(engine: JudgedEngine, kind: PastOf, known: KnownPast, arm: Arm) -> 
 
 
 @cache
-def steady_crossing_rps(engine: JudgedEngine, k: int, about_rps: float) -> float:
+def steady_crossing(engine: JudgedEngine, k: int, about_rps: float) -> Crossing:
     """The rate at which both arms take equally long, from runs that are long beside the swings of a loaded engine's queue.
 
     Runs of some thousand requests begin empty and end before such a queue is what it is on average: their crossings are 1 to
-    5 % higher (`truths.break_even_rps`).
+    5 % higher (`truths.break_even_rps`). A gain of a tenth of a percent moves a break-even by as much as a bound is wide, so one
+    run after another gives a crossing of its own, and their scatter the error.
     """
     low, high = 0.7 * about_rps, 1.15 * about_rps
-    at_low, at_high = _gain(engine, k, low), _gain(engine, k, high)
+    at_low, at_high = (_gain(engine, k, rate, 0) for rate in (low, high))
     if at_low * at_high > 0.0:
-        return math.nan
+        return Crossing(math.nan, math.nan)
     for _ in range(_HALVINGS):
         middle = low + (high - low) * min(max(at_low / (at_low - at_high), 0.15), 0.85)
-        found = _gain(engine, k, middle)
+        found = _gain(engine, k, middle, 0)
         if found * at_low > 0.0:
             low, at_low = middle, found
         else:
             high, at_high = middle, found
-    return low + (high - low) * at_low / (at_low - at_high)
+    near = low + (high - low) * at_low / (at_low - at_high)
+    low, high = (1.0 - _NEAR) * near, (1.0 + _NEAR) * near
+    found_rps = []
+    for seed in range(1, _RUNS + 1):
+        at_low, at_high = (_gain(engine, k, rate, seed) for rate in (low, high))
+        found_rps.append(low + (high - low) * at_low / (at_low - at_high))
+    return Crossing(float(np.mean(found_rps)), float(np.std(found_rps, ddof=1)) / math.sqrt(_RUNS))
 
 
-def _gain(engine: JudgedEngine, k: int, rate_rps: float) -> float:
+def _gain(engine: JudgedEngine, k: int, rate_rps: float, seed: int) -> float:
     """Latency without speculation over that with it (ln), of the same requests at the same moments."""
-    sums = [0.0, 0.0]
-    for seed in range(_RUNS):
-        asked, moments = drawn(engine.asking, _SAMPLE, 100 + seed), arrivals(rate_rps, _SAMPLE, 100 + seed)
-        counted = slice(_SAMPLE // 10, int(0.97 * _SAMPLE))
-        for at, drafts in enumerate((0, k)):
-            course = served(engine.machine, drafts, asked, moments)
-            sums[at] += float((course.done_s - course.arrival_s)[counted].sum())
-    return math.log(sums[0] / sums[1])
+    asked, moments = drawn(engine.asking, _SAMPLE, 100 + seed), arrivals(rate_rps, _SAMPLE, 100 + seed)
+    counted = slice(_SAMPLE // 10, int(0.97 * _SAMPLE))
+    # So many arrivals come half a percent too soon or too late by chance, which is more than the error of the whole.
+    seen = moments[counted]
+    moments *= (seen.size - 1) / rate_rps / (seen[-1] - seen[0])
+    latency_s = []
+    for drafts in (0, k):
+        course = served(engine.machine, drafts, asked, moments)
+        latency_s.append(float((course.done_s - course.arrival_s)[counted].mean()))
+    return math.log(latency_s[0] / latency_s[1])
 
 
 def past_trials(
@@ -201,8 +230,8 @@ def past_trials(
 
 def past_row(one: PastTrial) -> tuple[str, ...]:
     """A trial as a row of a table."""
-    ends = ["..." if end is None else f"{end:.3g}" for end in one.bounds_rps]
-    true = "" if math.isnan(one.true_rps) else f"{one.true_rps:.3g}"
+    ends = ["..." if end is None else f"{end:.4g}" for end in one.bounds_rps]
+    true = "" if math.isnan(one.true.rps) else f"{one.true.rps:.4g}"
     bounds = ends if one.found_rps is not None else ["", ""]
     verdict = "" if one.held is None else "yes" if one.held else "NO"
     words = " ".join(dict.fromkeys(word for word in one.words if word != PastWord.CHANGES_UNKNOWN))

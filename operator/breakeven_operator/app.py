@@ -21,14 +21,17 @@ from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.observer import Observer, QueryLimits, Scope
+from breakeven_operator.adapters.observer import Observer, QueryLimits
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.service_reader import Scope
+from breakeven_operator.adapters.shards import Shards
 from breakeven_operator.adapters.unreadable import UnreadableObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleSettings, Reconciler
-from breakeven_operator.kinds import SERVICES
+from breakeven_operator.kinds import SERVICES, NamespacedName
 from breakeven_operator.loop import Loop
 from breakeven_operator.ports import ClusterError, PrometheusAccess
+from breakeven_operator.resources.labelselector import LabelSelector
 from breakeven_operator.serve import web
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
@@ -119,6 +122,7 @@ async def _parts(
         if once
         else WatchedObjects(cluster, clock, namespaces=namespaces, relist_s=settings.relist_s, wake=wake)
     )
+    shards = _shards(settings, cluster, clock, once=once)
     fitter = ChildFitter()
     observer = Observer(
         cluster,
@@ -129,12 +133,10 @@ async def _parts(
         fitter=None if once else fitter,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
         limits=QueryLimits(settle_s),
-        scope=Scope(settings.allowed_drafters, settings.watch_annotated == "true"),
+        scope=Scope(settings.allowed_drafters, settings.watch_annotated == "true", shards),
     )
     identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
-    lease = Lease(
-        cluster, clock, settings.namespace, settings.lease_name, identity.text, lease_s=settings.lease_s
-    )
+    lease = _lease(settings, cluster, clock, identity, shards)
     writer = Writer(
         cluster,
         fitter,
@@ -162,6 +164,35 @@ async def _parts(
         await metrics.close()
         await cluster.close()
         identity.release()
+
+
+def _shards(settings: Settings, cluster: KubernetesCluster, clock: SystemClock, *, once: bool) -> Shards:
+    return Shards(
+        cluster,
+        clock,
+        NamespacedName(settings.namespace, settings.lease_name),
+        settings.service_selector or LabelSelector(),
+        # The other one looks once per cycle.
+        settle_s=0.0 if once else 2 * settings.cycle_s,
+    )
+
+
+def _lease(
+    settings: Settings,
+    cluster: KubernetesCluster,
+    clock: SystemClock,
+    identity: LeaseIdentity,
+    shards: Shards,
+) -> Lease:
+    return Lease(
+        cluster,
+        clock,
+        settings.namespace,
+        settings.lease_name,
+        identity.text,
+        lease_s=settings.lease_s,
+        annotations=shards.annotations,
+    )
 
 
 async def _connected(settings: Settings, clock: SystemClock, telemetry: Telemetry) -> KubernetesCluster:

@@ -343,6 +343,12 @@ class ClusterReason(StrEnum):
     ARM_STARTING = "ArmStarting", "The engine of an arm loads its weights."
     ARM_MEASURING = "ArmMeasuring", "The load driver sends requests to the engine of an arm."
     ARM_MEASURED = "ArmMeasured", "All points of an arm are stored."
+    ANSWERS_JUDGED = "AnswersJudged", "The answers of the arms were compared with those of no speculation."
+    ANSWERS_NOT_JUDGED = (
+        "AnswersNotJudged",
+        "The answers of the arms could not be compared: too few arms were measured, or none left answers.",
+        "The log of the calibration pods' container `driver` says why; docs/answers.md lists what an engine must offer.",
+    )
     SCHEDULE_NOT_MEASURED = (
         "ScheduleNotMeasured",
         "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",

@@ -24,21 +24,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from breakeven.arm import Arm
+from breakeven.answering.gate import GateFinding
+from breakeven.answering.prompt_set import ANSWER_TOKENS
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.dataset import Dataset, read_dataset
 from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
 from breakeven.load_driver.question import Question
-from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
+from breakeven.load_driver.sweep import Sweep, SweepProgress, check_arm, run_sweep
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, TrialPlan, arm_label
+from breakeven_operator.answer_trial import AnswerTrial, ask_and_keep, judge_kept
+from breakeven_operator.calibration.answer_secrets import MOUNT_PATH, AnswerOwner, answers_status
+from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, TrialPlan, arm_label, job_name
 from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.calibration.sending import sent, text_name, workload_spec
 from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
+from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.workloadspec import PromptSource
@@ -65,6 +70,10 @@ class Runs(Protocol):
         """Server-side apply."""
         ...
 
+    async def create(self, resource: Resource, body: Manifest) -> Manifest:
+        """Make an object."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TrialEnvironment:
@@ -74,6 +83,7 @@ class TrialEnvironment:
         namespace, run: the CalibrationRun.
         arm_name: the arm as the run calls it.
         schedule: the draft length per batch size that the engine runs; None if it drafts by one length.
+        answers: how its answers are kept, or those of all arms judged; None if none are compared.
         sweep: what to measure.
         endpoint: the engine.
     """
@@ -84,6 +94,7 @@ class TrialEnvironment:
     sweep: Sweep
     endpoint: Endpoint
     schedule: str | None = None
+    answers: AnswerTrial | None = None
 
     @classmethod
     def read(cls, env: Mapping[str, str]) -> TrialEnvironment:
@@ -127,12 +138,33 @@ class TrialEnvironment:
                 check_hostname=False,
             ),
             schedule=str(schedule) if schedule is not None else None,
+            answers=_answers(trial, env, dataset),
         )
 
     @property
     def field_manager(self) -> str:
         """Owner of this arm's points."""
         return f"breakeven-trial-{arm_label(self.arm_name)}"
+
+
+def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) -> AnswerTrial | None:
+    if trial.plan.answers_seconds is None:
+        return None
+    return AnswerTrial(
+        owner=AnswerOwner(
+            _text(env, "NAMESPACE"),
+            trial.service,
+            trial.run,
+            job_name(trial.run, trial.arm.arm),
+            "" if trial.judged else _text(env, "JOB_UID"),
+        ),
+        arm=trial.arm.arm,
+        longest_s=float(trial.plan.answers_seconds),
+        tokens=trial.plan.answers_output_tokens or ANSWER_TOKENS,
+        judged=trial.judged,
+        own=dataset,
+        folder=Path(env.get("BREAKEVEN_ANSWERS") or MOUNT_PATH),
+    )
 
 
 class PromptsError(Exception):
@@ -167,13 +199,14 @@ class RunGoneError(Exception):
 
 
 class PointStore:
-    """The arm's points in the CalibrationRun's status."""
+    """The arm's points in the CalibrationRun's status; of the judge, its findings about answers."""
 
     def __init__(self, trial: TrialEnvironment, runs: Runs, *, pause_s: float = 0.5) -> None:
         self._trial = trial
         self._runs = runs
         self._pause_s = pause_s
         self._points: list[StoredPoint] = []
+        self._answers: list[ArmAnswers] = []
 
     async def load(self) -> CalibrationRun:
         """Read the run and remember this arm's points.
@@ -209,6 +242,16 @@ class PointStore:
         self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
         await self._persistently(self._apply)
 
+    async def add_answers(self, found: GateFinding) -> None:
+        """Make one more finding durable.
+
+        Raises:
+            RunGoneError: the run was deleted meanwhile.
+            ClusterError: the API server did not take it.
+        """
+        self._answers.append(answers_status(found))
+        await self._persistently(self._apply)
+
     async def _get(self) -> Manifest | None:
         return await self._runs.get(RUNS, self._trial.namespace, self._trial.run)
 
@@ -217,7 +260,9 @@ class PointStore:
             "apiVersion": RUNS.api_version,
             "kind": RUNS.kind,
             "metadata": {"name": self._trial.run, "namespace": self._trial.namespace},
-            "status": {"points": [point.to_json_object() for point in self._points]},
+            "status": {"answers": [one.to_json_object() for one in self._answers]}
+            if self._answers
+            else {"points": [point.to_json_object() for point in self._points]},
         }
         try:
             return await self._runs.apply(
@@ -254,6 +299,8 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
     """
     store = PointStore(trial, runs)
     run = await store.load()
+    if trial.answers is not None and trial.answers.judged:
+        return await _judge_answers(trial, trial.answers, store)
     # Rates measured for the arms before this one are taken over if they fit, so that arms meet at equal loads.
     others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
     identity = trial.sweep.workload.identity
@@ -291,7 +338,20 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
 
     async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
-        return await run_sweep(client, sweep, measured_of(store.points), on_point=keep, on_progress=show)
+        finished = await run_sweep(client, sweep, measured_of(store.points), on_point=keep, on_progress=show)
+        if trial.answers is not None:
+            # After the load: a cache that a drafter has spoilt is full by then.
+            await ask_and_keep(trial.answers, client, runs)
+        return finished
+
+
+async def _judge_answers(trial: TrialEnvironment, answers: AnswerTrial, store: PointStore) -> Finished:
+    """Judge the answers of all arms on an engine that was started again and does not speculate."""
+    async with EngineClient(trial.endpoint) as client:
+        await client.wait_until_ready(_READY_S)
+        await check_arm(client, NO_SPECULATION)
+        await judge_kept(answers, client, store.add_answers)
+    return Finished(complete=True, reason="the answers of all arms are judged")
 
 
 async def _main(trial: TrialEnvironment) -> int:

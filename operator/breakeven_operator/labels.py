@@ -39,3 +39,20 @@ def owner_reference(owner: Resource, name: str, uid: str) -> dict[str, Any]:
 def service_of(run: Mapping[str, Any]) -> str:
     """Name of the service a CalibrationRun belongs to; by its spec, because people make runs without labels."""
     return str(((run.get("spec") or {}).get("serviceRef") or {}).get("name", ""))
+
+
+def matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a label selector picks an object with these labels."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for expression in selector.get("matchExpressions") or []:
+        key, values = expression["key"], expression.get("values") or []
+        holds = {
+            "In": labels.get(key) in values and key in labels,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }[expression["operator"]]
+        if not holds:
+            return False
+    return True

@@ -119,7 +119,7 @@ def judge() -> None:
             held[one.held] += 1
         bounds = " to ".join("..." if end is None else f"{end:.3f}" for end in one.bounds_rps)
         click.echo(
-            f"{one.engine:13} k={one.k} {one.kind:30} true {one.true_rps:.3f} bounds {bounds} {one.held} {' '.join(one.words)}"
+            f"{one.engine:13} k={one.k} {one.kind:30} true {one.true.rps:.3f} +- {one.true.error_rps:.3f} bounds {bounds} {one.held} {' '.join(one.words)}"
         )
     click.echo(f"bounds of 90 % hold {held[True]} of {held.total()} break-evens")
 

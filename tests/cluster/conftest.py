@@ -12,7 +12,6 @@ Fixtures (session unless said otherwise):
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections import defaultdict
@@ -27,9 +26,10 @@ from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 from localcluster import LocalCluster, optional_controllers
 from localcluster.account import account
 from localcluster.binaries import ensure
-from localcluster.catalog import EVERYDAY
+from localcluster.catalog import EVERYDAY, SOURCES
 from operatorcluster.administrator import Administrator
 from operatorcluster.fixtures import place, shows, stage  # noqa: F401 - fixtures of the operator's tests
+from operatorcluster.optional import asked
 from operatorcluster.stage import HOME, Place, Stage
 
 HERE = Path(__file__).parent
@@ -61,6 +61,7 @@ SECONDS: Mapping[str, int] = {
     "test_operator_lws": 300,
     "test_operator_rollouts": 200,
     "test_operator_metrics": 300,
+    "test_history_on_prometheus": 240,
 }
 
 
@@ -97,14 +98,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return GroupScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-# Controllers of kinds that not every cluster has; their tests are skipped if nobody asks for them and they were not built.
-CONTROLLERS = optional_controllers.NAMES if os.environ.get("BREAKEVEN_CONTROLLERS") == "build" else ()
+# Controllers of kinds that not every cluster has, and servers in Prometheus' place; their tests are skipped if nobody asks for them
+# and they were not built.
+OPTIONAL = asked(
+    (*optional_controllers.NAMES, *(program.name for bundle in SOURCES for program in bundle.programs))
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Of several processes the first: it runs no test, and what the others print while they build is seen by nobody.
     if config.getoption("numprocesses", None) and not config.option.collectonly:
-        ensure((*EVERYDAY, *CONTROLLERS))
+        ensure((*EVERYDAY, *OPTIONAL))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -113,7 +117,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if wanted and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
-            ensure((*EVERYDAY, *CONTROLLERS))
+            ensure((*EVERYDAY, *OPTIONAL))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,9 @@ import pytest
 import yaml
 
 from breakeven import __version__
+from breakeven.answering.answer import AnswerSet
 from breakeven_operator.calibration import schedule_job, trial_access
+from breakeven_operator.calibration.answer_secrets import AnswerOwner, secret_of
 from breakeven_operator.calibration.jobs import TrialLimits, build_job
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.kinds import DEPLOYMENTS, Ref
@@ -576,6 +578,19 @@ def template_is(**fields):
     return lambda job, _: job["spec"]["template"]["metadata"].update(fields)
 
 
+def answers_of(job, key="answers.json.gz", *, engine=False):
+    secret = {"name": job, "optional": True, "items": [{"key": key, "path": job}]}
+    volume = {"name": "breakeven-answers", "projected": {"sources": [{"secret": secret}]}}
+
+    def change(_, pod):
+        pod["volumes"].append(volume)
+        if engine:
+            mount = {"name": "breakeven-answers", "mountPath": "/a"}
+            pod["initContainers"][-1].setdefault("volumeMounts", []).append(mount)
+
+    return change
+
+
 TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
 EXEC = {"exec": {"command": ["sh", "-c", "cat /var/run/secrets/kubernetes.io/serviceaccount/token"]}}
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u"}
@@ -634,6 +649,13 @@ NOT_OURS = {
     "prompt-as-variable": (
         engine_is(env=[{"name": "P", "valueFrom": {"configMapKeyRef": {"name": "prompts", "key": "p.jsonl"}}}]),
         "Nobody but the load driver",
+    ),
+    "engine-has-answers": (answers_of("chat-7f3c2-none", engine=True), "Nobody but the load driver"),
+    "another-runs-answers": (answers_of("chat-00000-none"), "answers that arms of its run left"),
+    "secret-as-answers": (answers_of("chat-7f3c2-none", key="token"), "answers that arms of its run left"),
+    "whole-secret-as-answers": (
+        lambda _, pod: pod["volumes"].append({"name": "breakeven-answers", "secret": {"secretName": "chat-key"}}),
+        "answers that arms of its run left",
     ),
     "other-image": (driver_is(image="evil"), "its own image and command"),
     "other-command": (driver_is(command=["python", "-c", "print()"]), "its own image and command"),
@@ -926,6 +948,41 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     assert cluster.kubectl("patch", "calrun", name, f"--namespace={target}", "--subresource=status", "--type=merge", '--patch={"status":{"message":"x"}}')  # fmt: skip
 
 
+def test_a_driver_makes_secrets_of_answers_and_no_others(cluster, target):
+    driver = f"system:serviceaccount:{target}:breakeven-chat"
+    cluster.kubectl(
+        "create", "rolebinding", "breakeven-chat", f"--namespace={target}", "--clusterrole=breakeven-trial",
+        f"--serviceaccount={target}:breakeven-chat",
+    )  # fmt: skip
+
+    def made(change=lambda _: None):
+        secret = secret_of(
+            AnswerSet("none"), AnswerOwner(target, "chat", "chat-7f3c2", "chat-7f3c2-none", "u")
+        )
+        change(secret)
+        answer = cluster.kubectl(
+            f"--as={driver}", "create", "--dry-run=server", "--filename=-", f"--namespace={target}",
+            stdin=yaml.safe_dump(secret), check=False,
+        )  # fmt: skip
+        return answer.stderr
+
+    assert made() == ""
+    token = {"kubernetes.io/service-account.name": "default"}
+    for change, said in (
+        (lambda one: one.update(type="Opaque"), "Secrets of answers and no others"),
+        (lambda one: one.update(data={"password": "eA=="}), "Secrets of answers and no others"),
+        (lambda one: one.update(immutable=False), "Secrets of answers and no others"),
+        (lambda one: one["metadata"].update(annotations=token), "Secrets of answers and no others"),
+        (
+            lambda one: one["metadata"]["labels"].update({"breakeven.dev/service": "code"}),
+            "its own service alone",
+        ),
+        (lambda one: one["metadata"].pop("ownerReferences"), "go with the Job"),
+        (lambda one: one["metadata"].update(name="other"), "go with the Job"),
+    ):
+        assert said in made(change)
+
+
 def test_a_driver_may_ask_for_runs_and_store_points(cluster, target):
     cluster.kubectl(
         "create", "rolebinding", "breakeven-chat", f"--namespace={target}", "--clusterrole=breakeven-trial",
@@ -941,7 +998,7 @@ def test_a_driver_may_ask_for_runs_and_store_points(cluster, target):
     run = "calibrationruns.breakeven.dev"
     assert can("get", run) == can("create", run) == can("patch", run, "--subresource=status") == "yes"
     for verb, resource in [
-        ("list", run), ("patch", run), ("delete", run), ("get", "secrets"), ("get", "pods"),
+        ("list", run), ("patch", run), ("delete", run), ("get", "secrets"), ("list", "secrets"), ("delete", "secrets"), ("get", "pods"),
         ("get", "speculativeservices.breakeven.dev"), ("create", "jobs.batch"),
     ]:  # fmt: skip
         assert can(verb, resource) == "no", (verb, resource)
@@ -959,7 +1016,7 @@ def test_the_policies_compile_against_the_real_types(cluster, release):
     policies = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", "--output=json").stdout)[
         "items"
     ]
-    assert len(policies) == 12
+    assert len(policies) == 13
     for policy in policies:
         warnings = policy["status"].get("typeChecking", {}).get("expressionWarnings", [])
         assert warnings == [], policy["metadata"]["name"]

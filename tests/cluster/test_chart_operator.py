@@ -18,10 +18,11 @@ COSTS = ROOT / "examples" / "engine-costs" / "demo.json"
 OPERATOR = "system:serviceaccount:breakeven:breakeven"
 DRIVER = "system:serviceaccount:llm:breakeven-chat"
 SHORT = {
-    "budget": {"maxGpuSeconds": 600, "maxDurationSeconds": 240},
+    "budget": {"maxGpuSeconds": 600, "maxDurationSeconds": 480},
     "loads": 3,
     "pointSeconds": 4,
     "warmupSeconds": 0,
+    "answers": {"maxSecondsPerArm": 40, "outputTokens": 16},
     "schedule": "0 3 * * 0",
     "workload": {"promptTokens": 64, "outputTokens": 32},
 }
@@ -98,6 +99,20 @@ def test_it_calibrates_a_service_and_is_refused_nothing():
         assert {point["arm"] for point in run["status"]["points"]} >= {"none", "lookup/3"}, run["status"]
         assert refused(cluster, OPERATOR, DRIVER) == []
         assert complaints(cluster) == []
+        # The answers went from pod to pod in Secrets of the arms' Jobs, which are gone with them.
+        words = {found["arm"]: found["word"] for found in run["status"]["answers"]}
+        assert words.pop("lookup/3") == "AnswersAgree", run["status"]["answers"]
+        assert set(words) <= {"lookup/schedule"}
+        made = [
+            event
+            for event in cluster.audit_events()
+            if event.user == DRIVER and event.resource == "secrets" and event.verb == "create"
+        ]
+        assert len(made) == 2 + len(words)
+        cluster.kubectl(
+            "wait", "--namespace=llm", "secret", "--selector=app.kubernetes.io/managed-by=breakeven",
+            "--for=delete", "--timeout=60s",
+        )  # fmt: skip
         (info,) = query(cluster, "breakeven_service_info")
         assert info["metric"]["specsvc"] == "chat"
         assert info["metric"]["specsvc_namespace"] == "llm"

@@ -19,7 +19,7 @@ from breakeven_operator.adapters.workload_pasts import WorkloadPast, WorkloadPas
 from breakeven_operator.ports import PrometheusAccess
 from fakes.manual_clock import FakeClock
 from fakes.past_samples import openmetrics
-from operatorcluster.made_up_prometheus import prometheus_of
+from operatorcluster.sources import SOURCES, source_of
 from validation.judged_engines import ENGINES, Half
 from validation.past_trials import read_made
 from validation.pasts import DEPLOYMENT, PastOf, made_past
@@ -46,10 +46,10 @@ def pasts():
     return {kind: made_past(ENGINE, kind, DRAFTS, HIGHEST_RPS, end_s, DAYS) for kind in PastOf}
 
 
-@pytest.fixture(scope="module")
-def address(pasts, tmp_path_factory):
+@pytest.fixture(scope="module", params=SOURCES)
+def address(request, pasts, tmp_path_factory):
     made = openmetrics({space(kind): past for kind, past in pasts.items()})
-    with prometheus_of(tmp_path_factory.mktemp("prometheus"), made) as found:
+    with source_of(request.param, tmp_path_factory.mktemp("source"), made) as found:
         yield found
 
 

@@ -22,7 +22,8 @@ from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_q
 from breakeven_operator.reconcile.live_metrics import SeriesOwner, read_fleet
 from breakeven_operator.reconcile.past_metrics import LoadOwner, read_past
 from breakeven_operator.reconcile.roll_metrics import read_roll
-from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_of
+from operatorcluster.made_up_prometheus import asked, past_asked
+from operatorcluster.sources import SOURCES, source_of
 
 SECONDS, SCRAPE_S, WINDOW_S = 1200, 15, 300
 RPS = 2.0
@@ -88,8 +89,8 @@ def name(letters):
     return f"chat-7d9f8b6c5d-{letters}"
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
+@pytest.fixture(scope="module", params=SOURCES)
+def address(request, tmp_path_factory):
     page = Page()
     for letters, copies in (("bbbbb", COPIES[:1]), ("ccccc", COPIES)):
         for engine in "01":
@@ -103,7 +104,7 @@ def address(tmp_path_factory):
         page.engine(name("fffff"), {"engine": "vllm", "exported_engine": engine})
     page.engine("gone-7d9f8b6c5d-bbbbb", {"engine": "0"}, finished=0.5)
     page.other_prefix("kserve_vllm:")
-    with prometheus_of(tmp_path_factory.mktemp("prometheus"), page.text()) as found:
+    with source_of(request.param, tmp_path_factory.mktemp("source"), page.text()) as found:
         yield found
 
 

@@ -100,6 +100,7 @@ spec:
     - {name: eagle, method: eagle3, model: org/eagle, draftLengths: [2, 7], schedule: Never}
   calibration:
     schedule: "0 3 * * 0"
+    answers: {check: Disabled}
     loads: 5
     pointSeconds: 20
     warmupSeconds: 5
@@ -218,11 +219,10 @@ class World:
                     assert list(status) == ["points"], "the importer writes points and nothing else"
                     self.status["points"] = json.loads(json.dumps(status["points"]))
                 case WriteStatus(ref=ref, status=status) if ref.resource == RUNS:
-                    assert "points" not in status, "points belong to the drivers"
-                    points = self.status.get("points")
-                    self.run["status"] = json.loads(json.dumps(status)) | (
-                        {"points": points} if points else {}
-                    )
+                    theirs = {"points", "answers"}
+                    assert not theirs & set(status), "points and answers belong to the drivers"
+                    kept = {name: self.status[name] for name in theirs if self.status.get(name)}
+                    self.run["status"] = json.loads(json.dumps(status)) | kept
                 case WriteStatus():
                     pass
                 case Create(resource=resource, body=body) if resource == JOBS:

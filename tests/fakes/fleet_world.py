@@ -16,8 +16,9 @@ from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.made_targets import joined_targets
-from breakeven_operator.adapters.observer import Observer, QueryLimits, Scope
+from breakeven_operator.adapters.observer import Observer, QueryLimits
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
+from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
 from breakeven_operator.kinds import (

@@ -15,6 +15,7 @@ from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.language import Language
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.speculative_config import speculation
 from breakeven_sim.engine.vllm_api import VllmApi
@@ -48,7 +49,9 @@ async def simulated(
     metrics = EngineMetrics(engine, model, CacheInfo(16, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0)
     paced = PacedEngine(engine, metrics.record_step)
     texts = TextSource(costs.method(spec.method).text, 0) if spec else None
-    api = VllmApi(paced, metrics, (model,), model, _MAX_MODEL_LEN, None, texts, 0)
+    broken = costs.method(spec.method).broken_answers if spec else None
+    language = Language(costs.near_ties, broken, spec.drafts.longest if spec else 0)
+    api = VllmApi(paced, metrics, (model,), model, _MAX_MODEL_LEN, None, texts, 0, language=language)
     runner = web.AppRunner(
         api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
     )

@@ -64,12 +64,15 @@ class StoredRun:
         return self.run
 
 
-def trial_environment(url: str, arm: str = "eagle/2", **changes: Any) -> TrialEnvironment:
+def trial_environment(
+    url: str, arm: str = "eagle/2", *, job_uid: str = "", answers: str = "", **changes: Any
+) -> TrialEnvironment:
     """The driver's environment as the Job gives it.
 
     Args:
         url: of the engine.
         arm: which arm is measured.
+        job_uid, answers: the Job's uid, and the folder of kept answers.
         changes: other fields of the plan (`loads`), of the arm (`arm_k`) and of the document (`trial_run`), as in JSON.
     """
     method, _, k = arm.partition("/")
@@ -82,4 +85,5 @@ def trial_environment(url: str, arm: str = "eagle/2", **changes: Any) -> TrialEn
         part, _, field = name.rpartition("_")
         parts[part or "plan"][field] = value
     given = {"TRIAL": json.dumps(trial), "NAMESPACE": "llm", "URL": url}
+    given |= {"JOB_UID": job_uid, "ANSWERS": answers}
     return TrialEnvironment.read({f"BREAKEVEN_{name}": value for name, value in given.items()})

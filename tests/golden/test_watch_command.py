@@ -22,7 +22,7 @@ WINDOWS = 24
 RATES = np.linspace(4.0, 0.3, WINDOWS)
 GRID = grid_of(WINDOWS)
 NOISE = np.random.default_rng(1).normal(0.0, 0.01, WINDOWS)
-# Gains alone, loses in company: the lines cross at 1.7 rps.
+# Gains alone, loses in company: the lines cross at 2 rps.
 DRAFTS = {"k": 3, "c1_s": 1.5, "c2_s": 0.2}
 
 

@@ -26,22 +26,26 @@ _Answer = TypeVar("_Answer")
 
 
 @contextlib.contextmanager
-def prometheus_of(folder: Path, openmetrics: str, rules: Path | None = None) -> Iterator[str]:
+def prometheus_of(
+    folder: Path, openmetrics: str, rules: Path | None = None, external: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Serve made-up samples; yields the address.
 
     Args:
         folder: an empty one, for its files.
         openmetrics: samples with times (s), as promtool makes blocks of them.
         rules: a file of rules, evaluated every second.
+        external: labels that tell this server from others where their answers are put together.
     """
     programs = ensure(("prometheus", "promtool"))
     (folder / "samples.txt").write_text(openmetrics)
-    rule_files = f"rule_files: [{rules}]\n" if rules is not None else ""
+    everywhere = {"evaluation_interval": "1s", "external_labels": dict(external or {})}
+    document = {"global": everywhere, "rule_files": [str(rules)] if rules is not None else []}
     subprocess.run(
         [programs["promtool"], "tsdb", "create-blocks-from", "openmetrics", "samples.txt", "data"],
         cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
-    with _serving(folder, f"global: {{evaluation_interval: 1s}}\n{rule_files}") as address:
+    with _serving(folder, yaml.safe_dump(document)) as address:
         yield address
 
 
@@ -109,13 +113,26 @@ def _serving(folder: Path, config: str, *flags: str) -> Iterator[str]:
         "--config.file=prometheus.yml",
         *flags,
     ]
+    with served(folder, command, f"http://127.0.0.1:{port}") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def served(folder: Path, command: Sequence[str], address: str, ready: str = "/-/ready") -> Iterator[str]:
+    """Run a server until the block ends; yields its address when it is ready.
+
+    Args:
+        folder: of the process; its log and the file `pid` lie there.
+        command: of the server.
+        address: of its pages.
+        ready: the page that answers with 200 when it is ready.
+    """
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     (folder / "pid").write_text(str(process.pid))
     try:
-        address = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + 60
-        while not _ready(address):
+        while not _answers(f"{address}{ready}"):
             assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
             time.sleep(0.1)
         yield address
@@ -124,8 +141,8 @@ def _serving(folder: Path, config: str, *flags: str) -> Iterator[str]:
         process.wait()
 
 
-def _ready(address: str) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/-/ready") as answer:
+def _answers(url: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(url) as answer:
         return bool(answer.status == 200)
     return False
 

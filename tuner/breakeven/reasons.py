@@ -126,6 +126,24 @@ class Reason(StrEnum):
         "Another arm would save request time over the loads to come, but not more than the roll takes.",
     )
 
+    # Answers: whether an arm answers as no speculation does.
+    ANSWERS_AGREE = (
+        "AnswersAgree",
+        "The arm's answers hold no more faults than those of no speculation, and enough answers were judged to say so.",
+    )
+    ANSWERS_DIFFER = (
+        "AnswersDiffer",
+        "The arm's answers hold tokens that no speculation would not choose, beyond what rounding does.",
+    )
+    ANSWERS_BROKEN = (
+        "AnswersBroken",
+        "The arm's answers are empty, loop, or break the demanded JSON or tool call, where those of no speculation do not.",
+    )
+    ANSWERS_UNDECIDED = (
+        "AnswersUndecided",
+        "A few faults that chance explains, or too few answers, to say whether the arm answers as no speculation does.",
+    )
+
     # Decision: wait.
     COOLING_DOWN = "CoolingDown", "The last switch is too recent for another one."
     DWELLING = "Dwelling", "Another arm is worth entering, but has not been so for long enough."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ class Lease:
         identity: of this replica; no other living process has it (`LeaseIdentity`).
         lease_s: how long a silent holder keeps it.
         margin_s: a holder stops this long before the others may begin.
+        annotations: that its record has.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Lease:
         *,
         lease_s: float = 30.0,
         margin_s: float = 5.0,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -60,6 +63,7 @@ class Lease:
         self._identity = identity
         self._lease_s = lease_s
         self._margin_s = margin_s
+        self._annotations = dict(annotations or {})
         self._held_until = float("-inf")
         self._seen: _SeenLease | None = None
         self.changed = asyncio.Event()
@@ -99,7 +103,7 @@ class Lease:
         try:
             lease = await self._cluster.get(LEASES, self._namespace, self._name)
             if lease is not None and _holder(lease) == self._identity:
-                await self._cluster.replace(LEASES, _body(lease, "", self._lease_s, released=True))
+                await self._cluster.replace(LEASES, self._body(lease, "", released=True))
         except ClusterError as error:
             _LOG.info("lease %s/%s not released: %s", self._namespace, self._name, error)
 
@@ -108,14 +112,14 @@ class Lease:
         lease = await self._cluster.get(LEASES, self._namespace, self._name)
         if lease is None:
             fresh = {"metadata": {"namespace": self._namespace, "name": self._name}}
-            await self._cluster.create(LEASES, _body(fresh, self._identity, self._lease_s))
+            await self._cluster.create(LEASES, self._body(fresh, self._identity))
             self._held_until = began + self._lease_s - self._margin_s
             return
         if not self._may_take(lease, began):
             self._held_until = float("-inf")
             return
         # The resourceVersion in the body makes two takers collide: one of them gets a conflict.
-        await self._cluster.replace(LEASES, _body(lease, self._identity, self._lease_s))
+        await self._cluster.replace(LEASES, self._body(lease, self._identity))
         self._held_until = began + self._lease_s - self._margin_s
 
     def _may_take(self, lease: Manifest, now: float) -> bool:
@@ -131,28 +135,30 @@ class Lease:
         silent_s = max(self._lease_s, min(said_s, LONGEST_LEASE_S))
         return now - self._seen.at_s > silent_s
 
+    def _body(self, lease: Manifest, identity: str, *, released: bool = False) -> dict[str, Any]:
+        spec = dict(lease.get("spec") or {})
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        changed_hands = identity and spec.get("holderIdentity") not in {None, identity}
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {
+                key: lease["metadata"][key]
+                for key in ("namespace", "name", "resourceVersion", "uid")
+                if key in lease["metadata"]
+            }
+            | ({"annotations": self._annotations} if self._annotations else {}),
+            "spec": {
+                "holderIdentity": identity,
+                "leaseDurationSeconds": 1 if released else round(self._lease_s),
+                "acquireTime": spec.get("acquireTime", now)
+                if spec.get("holderIdentity") == identity
+                else now,
+                "renewTime": now,
+                "leaseTransitions": int(spec.get("leaseTransitions", 0)) + (1 if changed_hands else 0),
+            },
+        }
+
 
 def _holder(lease: Manifest) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
-
-
-def _body(lease: Manifest, identity: str, lease_s: float, *, released: bool = False) -> dict[str, Any]:
-    spec = dict(lease.get("spec") or {})
-    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    changed_hands = identity and spec.get("holderIdentity") not in {None, identity}
-    return {
-        "apiVersion": LEASES.api_version,
-        "kind": LEASES.kind,
-        "metadata": {
-            key: lease["metadata"][key]
-            for key in ("namespace", "name", "resourceVersion", "uid")
-            if key in lease["metadata"]
-        },
-        "spec": {
-            "holderIdentity": identity,
-            "leaseDurationSeconds": 1 if released else round(lease_s),
-            "acquireTime": spec.get("acquireTime", now) if spec.get("holderIdentity") == identity else now,
-            "renewTime": now,
-            "leaseTransitions": int(spec.get("leaseTransitions", 0)) + (1 if changed_hands else 0),
-        },
-    }

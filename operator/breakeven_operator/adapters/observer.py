@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from breakeven.errors import InputError
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.background import SETTLE_S
@@ -25,7 +24,8 @@ from breakeven_operator.adapters.present_pods import PresentPods, Wanted
 from breakeven_operator.adapters.profile_entries import FiledProfile
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.roll_blocks import LaterFailures, RollBlocks, under_way
-from breakeven_operator.adapters.snapshot import InvalidService, Legible, Snapshot
+from breakeven_operator.adapters.service_reader import Scope, ServiceReader
+from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.adapters.workload_pasts import WorkloadPast, WorkloadPasts
 from breakeven_operator.kinds import (
     BUDGETS,
@@ -132,18 +132,6 @@ class QueryLimits(NamedTuple):
     pods_per_query: int = PODS_PER_QUERY
 
 
-class Scope(NamedTuple):
-    """Services that an installation takes on.
-
-    Attributes:
-        drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
-        annotated: whether workloads that ask for a service by their annotation are read.
-    """
-
-    drafters: tuple[str, ...] = ()
-    annotated: bool = False
-
-
 class Observer:
     """Reads the world.
 
@@ -174,8 +162,7 @@ class Observer:
         self._cluster = cluster
         self._objects = objects
         self._default_source = default_source
-        # Most services do not change between two cycles.
-        self._services: dict[str, SpeculativeService] = {}
+        self._reader = ServiceReader(scope)
         self._clock = clock
         self._last_heard: _Heard | None = None
         tell = counted or (lambda _outcome: None)
@@ -197,6 +184,7 @@ class Observer:
 
     async def rest(self) -> None:
         """Nothing is observed for a while; end the watches."""
+        self._reader.rest()
         await self._objects.rest()
 
     async def close(self) -> None:
@@ -235,12 +223,12 @@ class Observer:
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
-        services, invalid = self._parsed(manifests)
+        own, services, invalid, everyone = await self._reader.read(manifests)
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._ask_nothing()
             return replace(_nothing(), annotated=(await self._targets(self._interest((), ()))).annotated)
-        interest = self._interest(manifests, services)
+        interest = self._interest(own, services)
         (
             (targets, makers, unread, annotated),
             pods,
@@ -283,7 +271,7 @@ class Observer:
             pods=(pods_by_namespace := _by_namespace(pods)),
             pods_of=_by_owner(living),
             pod_names=_names(pods_by_namespace),
-            claims=_claims(services),
+            claims=_claims(everyone),
             jobs=_by_namespace(jobs),
             cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
@@ -368,37 +356,6 @@ class Observer:
             return None
         step_s = past_step_s(lookback_s, watch.window_s)
         return Lookback(watch.source, watch.matchers, lookback_s, step_s, watch.prefix)
-
-    def _parsed(
-        self, manifests: Sequence[Manifest]
-    ) -> tuple[tuple[SpeculativeService, ...], tuple[InvalidService, ...]]:
-        """Services that can be acted upon, and those that break a rule (which an older CRD let through)."""
-        parsed: dict[str, SpeculativeService] = {}
-        invalid = []
-        for manifest in manifests:
-            meta = manifest["metadata"]
-            known = self._services.get(meta["uid"])
-            if (problem := problem_of(manifest)) is not None:
-                invalid.append(InvalidService(manifest, problem))
-                continue
-            if known is not None and known.metadata.resource_version == meta["resourceVersion"]:
-                parsed[meta["uid"]] = known
-                continue
-            try:
-                service = SpeculativeService.read(
-                    manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}"
-                )
-            except InputError as error:
-                invalid.append(InvalidService(manifest, str(error)))
-                continue
-            strays = [(m.name, m.strays_from(self._scope.drafters)) for m in service.spec.candidates.methods]
-            problems = [f"spec.candidates.methods {name}: {problem}" for name, problem in strays if problem]
-            if problems:
-                invalid.append(InvalidService(manifest, problems[0]))
-                continue
-            parsed[meta["uid"]] = service
-        self._services = parsed
-        return tuple(parsed.values()), tuple(invalid)
 
     def _interest(self, manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
         return Interest(

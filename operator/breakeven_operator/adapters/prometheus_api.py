@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import logging
 import os
 import re
 import socket
 import ssl
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -19,6 +21,8 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
+from breakeven.serving.promql import WHOLE_ANSWERS
+from breakeven_operator.adapters.query_dialects import ApiQuestion, QueryDialects
 from breakeven_operator.adapters.tenant_servers import TenantServers
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import (
@@ -143,6 +147,7 @@ class _Document(msgspec.Struct, rename="camel"):
     status: str = ""
     error_type: str = ""
     error: str = ""
+    is_partial: bool = False
     data: msgspec.Raw = msgspec.Raw()
 
 
@@ -206,6 +211,7 @@ class PrometheusClient:
         own: the operator's own Prometheus; None: there is none.
         bearer_file, ca_file: token and certificate authority for `own`, and for nobody else.
         allowed: servers that are asked although they are loopback or link-local, see `TenantServers`.
+        now: Unix time (s).
     """
 
     def __init__(
@@ -217,6 +223,7 @@ class PrometheusClient:
         bearer_file: str = "",
         ca_file: str = "",
         allowed: Sequence[str] = (),
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
@@ -226,6 +233,7 @@ class PrometheusClient:
         self._servers = TenantServers(allowed, own)
         # Keyed by whether the installation names the server.
         self._clients: dict[bool, aiohttp.ClientSession] = {}
+        self._dialects = QueryDialects(now)
         self._turns = {own: asyncio.Semaphore(_LARGE_AT_A_TIME) for own in (True, False)}
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
@@ -266,22 +274,35 @@ class PrometheusClient:
             # One limit around everything: a limit per read, or per phase, does not stop a server that sends a byte per second.
             async with asyncio.timeout(self._timeout_s):
                 access = await self._access(source)
-                answer = await self._get(source, promql, access, room, trusted=trusted)
+                get = functools.partial(self._get, source, access, room, trusted=trusted)
+
+                async def status_of(question: ApiQuestion) -> int:
+                    return (await get(question)).status
+
+                answer = await get(
+                    await self._dialects.question(source, promql, status_of, past=kind is _MATRIX)
+                )
         except TimeoutError as error:
             raise MetricsError(f"{source.name} gave no whole answer within {self._timeout_s:g} s") from error
         return _result(source, kind, answer, access)
 
     async def _get(
-        self, source: PrometheusAccess, promql: str, access: _Access, room: _AnswerRoom, *, trusted: bool
+        self,
+        source: PrometheusAccess,
+        access: _Access,
+        room: _AnswerRoom,
+        question: ApiQuestion,
+        *,
+        trusted: bool,
     ) -> _Reply:
         try:
-            form = {"query": promql}
+            form = {**question.form, **WHOLE_ANSWERS}
             # A proxy in front of Prometheus takes addresses of 8 KiB, which the names of twenty namespaces fill. Shorter questions
             # use GET, because a proxy may allow nothing else; longer ones are posted.
             long = len(urlencode(form)) > _LONGEST_ADDRESS
             async with self._session(trusted=trusted).request(
                 "POST" if long else "GET",
-                f"{source.address.rstrip('/')}/api/v1/query",
+                f"{source.address.rstrip('/')}/api/v1/{question.path}",
                 params=None if long else form,
                 data=form if long else None,
                 headers=access.headers,
@@ -387,15 +408,11 @@ def _result(source: PrometheusAccess, kind: _Kind[_Row], answer: _Reply, access:
     except _UNREADABLE:
         document = _Document()
     if answer.status != HTTPStatus.OK or document.status == "error":
-        if document.error:
-            said = access.hidden_in(f"{document.error_type}: {document.error}")
-            _LOG.warning("%s refused the query: %s", source.name, said)
-        code = "" if answer.status == HTTPStatus.OK else f"HTTP {answer.status}"
-        word = document.error_type if document.error_type in _ERROR_TYPES else ""
-        why = " ".join(filter(None, (code, word))) or "no reason that this API knows"
-        if answer.status in {HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}:
-            why += ": a question about one service is longer than an address may be, so POST must be allowed"
-        raise MetricsError(f"{source.name} refused the query: {why}")
+        raise MetricsError(f"{source.name} refused the query: {_refusal(source, answer, document, access)}")
+    if document.is_partial:
+        raise MetricsError(
+            f"{source.name} answered in part: a store behind it is down, so the load is unknown"
+        )
     if memoryview(document.data)[:1] != b"{":
         raise MetricsError(f"{source.name} answered with something that is not Prometheus' JSON")
     try:
@@ -405,6 +422,21 @@ def _result(source: PrometheusAccess, kind: _Kind[_Row], answer: _Reply, access:
     if found.result_type != kind.word:
         raise _no(kind, source)
     return found.result
+
+
+def _refusal(source: PrometheusAccess, answer: _Reply, document: _Document, access: _Access) -> str:
+    """Why a query was refused, in words of ours; the server's own go to the log."""
+    if document.error:
+        said = access.hidden_in(f"{document.error_type}: {document.error}")
+        _LOG.warning("%s refused the query: %s", source.name, said)
+    code = "" if answer.status == HTTPStatus.OK else f"HTTP {answer.status}"
+    word = document.error_type if document.error_type in _ERROR_TYPES else ""
+    why = " ".join(filter(None, (code, word))) or "no reason that this API knows"
+    if "maxQueryLen" in document.error:
+        why += ": VictoriaMetrics' flag -search.maxQueryLen is below the question's length; set it to 1MB"
+    if answer.status in {HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}:
+        why += ": a question about one service is longer than an address may be, so POST must be allowed"
+    return why
 
 
 def _no(kind: _Kind[_Row], source: PrometheusAccess) -> MetricsError:

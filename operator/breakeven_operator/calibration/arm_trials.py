@@ -21,6 +21,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import Manifest
+from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
@@ -74,6 +75,10 @@ class Trials:
             if not self._is_asked_for(planned):
                 message = "the service no longer names it: what was measured of it is left out"
                 self._skip(index, ClusterReason.CANDIDATES_CHANGED, message)
+                continue
+            if planned.judges and sum(arm.phase is ArmPhase.DONE for arm in self.arms) < 2:
+                message = "there are no answers of two arms to compare"
+                self._skip(index, ClusterReason.ANSWERS_NOT_JUDGED, message)
                 continue
             table = self.arms[index].schedule
             if planned.scheduled and table is None:
@@ -277,6 +282,8 @@ class Trials:
         """The arm's Job came to its end: the arm is done if it left enough points for a law."""
         usable = self._usable(arm.arm)
         ended = seen.ended or self.transition.now
+        if arm.arm == JUDGE:
+            return self._judged(arm, seen, ended)
         if arm.schedule is not None:
             points = measured_of(self.transition.run.status.points_of(arm.arm))
             deaf = schedule_making.ignored(points, Schedule.parse(arm.schedule, arm.arm))
@@ -290,6 +297,15 @@ class Trials:
             arm, ArmPhase.FAILED, reason, f"only {usable} usable points, {MIN_POINTS} are needed", ended
         )
 
+    def _judged(self, arm: ArmStatus, seen: TrialState, ended: datetime) -> ArmStatus:
+        """The judge's Job came to its end: it is done if it left a word about an arm."""
+        found = self.transition.run.status.answers
+        if not found:
+            reason = seen.reason or ClusterReason.ANSWERS_NOT_JUDGED
+            return _over(arm, ArmPhase.FAILED, reason, seen.message or "no answers were kept to judge", ended)
+        message = ", ".join(f"{one.arm}: {one.word}" for one in found)
+        return _over(arm, ArmPhase.DONE, ClusterReason.ANSWERS_JUDGED, message, ended)
+
     def _stop(self, index: int) -> None:
         """The budget is used up: keep the measured points and measure nothing more; every arm is over then."""
         budget = self.plan.budget
@@ -299,7 +315,9 @@ class Trials:
         )
         for later in range(index, len(self.arms)):
             arm = self.arms[later]
-            enough = self._usable(arm.arm) >= MIN_POINTS
+            enough = self._usable(arm.arm) >= MIN_POINTS or (
+                arm.arm == JUDGE and bool(self.transition.run.status.answers)
+            )
             phase = ArmPhase.DONE if enough else ArmPhase.FAILED
             self.arms[later] = _over(arm, phase, ClusterReason.BUDGET_EXHAUSTED, message, self.transition.now)
 
@@ -366,6 +384,8 @@ class Trials:
         if seen.stage is TrialStage.MEASURING:
             done = len(self.transition.run.status.points_of(planned.arm))
             message = f"{done} of {self.plan.points_of(planned)} points"
+            if planned.judges:
+                message = "the answers of all arms are judged"
         elif seen.stage is TrialStage.QUEUED:
             message = seen.message or "its pod waits for a place"
         else:
@@ -437,7 +457,13 @@ class Trials:
         return {"arm_statuses": tuple(self.arms), "gpu_seconds_used": self._used_gpu_s}
 
     def _delete_jobs(self, keep: str | None) -> Iterable[Action]:
-        return tuple(Delete(job_ref(job)) for job in self._view.jobs if job["metadata"]["name"] != keep)
+        """Delete all Jobs but one, and but those whose answers are still to be judged: answers go with their Job."""
+        kept = {keep, *self._unjudged_jobs()}
+        return tuple(Delete(job_ref(job)) for job in self._view.jobs if job["metadata"]["name"] not in kept)
+
+    def _unjudged_jobs(self) -> Iterable[str | None]:
+        waits = any(arm.arm == JUDGE and not _is_over(arm) for arm in self.arms)
+        return (arm.job for arm in self.arms if waits and arm.phase is ArmPhase.DONE)
 
 
 def _is_over(arm: ArmStatus) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION
@@ -12,12 +12,13 @@ from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
-from breakeven_operator.actions import Action, Create, FitOutcome, WriteStatus
+from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PROFILES, Ref
 from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL
+from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     CalibrationPlan,
@@ -59,7 +60,9 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         profile = Profile.from_json(outcome.profile_json, f"fit of {run.metadata.name}")
     except BreakevenError as error:
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_FAILED, str(error))
-    findings = [ArmFinding(profile, fit) for fit in profile.arms]
+    answers = {one.arm: one for one in run.status.answers}
+    profile = _with_words(profile, answers)
+    findings = [ArmFinding(profile, fit, answers.get(fit.arm.name)) for fit in profile.arms]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     good = [finding for finding in findings if finding.fit.believable]
     if dense is None or not dense.fit.believable or len(good) < 2:
@@ -77,7 +80,13 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
     readable = (*(finding.readable() for finding in findings), *missing)
     return (
-        Create(PROFILES, _profile_object(transition, plan, readable, outcome.profile_json)),
+        *_answer_events(transition, run.status.answers),
+        Create(
+            PROFILES,
+            _profile_object(
+                transition, plan, readable, profile.to_json() if answers else outcome.profile_json
+            ),
+        ),
         WriteStatus(
             Ref(PROFILES, run.metadata.namespace, run.metadata.name),
             SpeculationProfileStatus(
@@ -102,6 +111,7 @@ class ArmFinding:
 
     profile: Profile
     fit: ArmFit
+    answers: ArmAnswers | None = None
 
     @property
     def comparison(self) -> Comparison | None:
@@ -144,8 +154,27 @@ class ArmFinding:
             else 100 * fit.max_relative_error,
             believable=fit.believable,
             reason=fit.reason or None,
+            answers=self.answers,
             **(_compared(comparison) if comparison is not None else {}),
         )
+
+
+def _with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
+    """The profile with the word about each arm's answers, which goes where the profile goes."""
+    if not answers:
+        return profile
+    words = {arm: one.word for arm, one in answers.items()}
+    return replace(profile, arms=tuple(replace(fit, answers=words.get(fit.arm.name)) for fit in profile.arms))
+
+
+def _answer_events(transition: Transition, answers: Iterable[ArmAnswers]) -> tuple[Action, ...]:
+    """The events about arms that do not answer as no speculation does."""
+    bad = {Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN}
+    return tuple(
+        EmitEvent(transition.ref, one.word, f"{one.arm}: {one.message}"[:1024], warning=True)
+        for one in answers
+        if one.word in bad
+    )
 
 
 def _compared(comparison: Comparison) -> dict[str, object]:
@@ -175,7 +204,7 @@ def _missing(
             reason=statuses[arm.arm].reason if arm.arm in statuses else None,
         )
         for arm in plan.arms
-        if arm.arm not in fitted
+        if arm.arm not in fitted and not arm.judges
     )
 
 

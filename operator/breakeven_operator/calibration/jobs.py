@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from breakeven.tiers import Schedule
-from breakeven_operator.calibration import podcopy, sending
+from breakeven_operator.calibration import answer_secrets, podcopy, sending
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import JOBS, RUNS
 from breakeven_operator.labels import (
@@ -76,6 +76,8 @@ class TrialPlan(StatusModel):
     Attributes:
         run: name of the CalibrationRun.
         plan: of the run, without its arms.
+        service: name of the SpeculativeService.
+        judged: Jobs of the arms whose answers are judged, no speculation first; empty: the driver measures an arm.
         prompts: path of the file of prompts; None without one.
         max_seconds: time for measuring.
         max_concurrency: clients of the ceiling point.
@@ -84,6 +86,8 @@ class TrialPlan(StatusModel):
     run: str
     arm: PlannedArm
     plan: CalibrationPlan
+    service: str = ""
+    judged: tuple[str, ...] = ()
     prompts: str | None = None
     max_seconds: Annotated[int, Field(ge=1)]
     max_concurrency: Annotated[int, Field(ge=2)]
@@ -148,6 +152,10 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
         run=meta["name"],
         arm=arm,
         plan=plan,
+        service=own[SERVICE_LABEL],
+        judged=tuple(job_name(meta["name"], one.arm) for one in plan.arms if not one.judges)
+        if arm.judges
+        else (),
         prompts=sending.file_of(sending.workload_spec(plan.workload).prompts),
         max_seconds=limits.sweep_s,
         max_concurrency=podcopy.max_concurrency(engine),
@@ -165,7 +173,11 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": limits.active_s,
-            "ttlSecondsAfterFinished": settings.ttl_seconds_after_finished,
+            # Answers go with the arm's Job, so it stays until they are judged.
+            "ttlSecondsAfterFinished": max(
+                settings.ttl_seconds_after_finished,
+                plan.budget.max_duration_seconds if plan.answers_seconds else 0,
+            ),
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -191,7 +203,8 @@ def _pod_spec(
     as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
     spec["containers"] = [_driver(trial, engine, address, settings, as_root=as_root)]
     volume = sending.volume_of(sending.workload_spec(plan.workload).prompts)
-    spec["volumes"] = [*(spec.get("volumes") or []), token_volume(), *([volume] if volume else [])]
+    answers = [answer_secrets.answers_volume(trial.judged)] if trial.judged else []
+    spec["volumes"] = [*(spec.get("volumes") or []), token_volume(), *([volume] if volume else []), *answers]
     spec |= {
         "restartPolicy": "Never",
         "serviceAccountName": account_name(view.run["spec"]["serviceRef"]["name"]),
@@ -222,6 +235,11 @@ def _driver(
     driver: dict[str, Any] = {"name": DRIVER, "image": settings.image}
     prompts = sending.workload_spec(trial.plan.workload).prompts
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
+    if trial.judged:
+        mounts.append(answer_secrets.answers_mount())
+    elif trial.plan.answers_seconds:
+        path = f"metadata.labels['{answer_secrets.JOB_UID_LABEL}']"
+        env.append({"name": "BREAKEVEN_JOB_UID", "valueFrom": {"fieldRef": {"fieldPath": path}}})
     if address.key_variable is not None:
         env.append({**address.key_variable, "name": "BREAKEVEN_API_KEY"})
     elif engine.container.get("envFrom") and engine.flag("--api-key") is None:

@@ -19,7 +19,7 @@ from breakeven.serving.opt_in import ANNOTATION, VARIABLE
 from breakeven.serving.script_opt_in import with_argument
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.labels import SERVICE_LABEL
+from breakeven_operator.labels import SERVICE_LABEL, matches
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload import Workload
@@ -237,23 +237,6 @@ def pod_labels(
 def _keys(selector: Manifest) -> set[str]:
     required = set(selector.get("matchLabels") or {})
     return required | {expression["key"] for expression in selector.get("matchExpressions") or []}
-
-
-def matches(selector: Manifest, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector picks an object with these labels."""
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for expression in selector.get("matchExpressions") or []:
-        key, values = expression["key"], expression.get("values") or []
-        holds = {
-            "In": labels.get(key) in values and key in labels,
-            "NotIn": labels.get(key) not in values,
-            "Exists": key in labels,
-            "DoesNotExist": key not in labels,
-        }[expression["operator"]]
-        if not holds:
-            return False
-    return True
 
 
 def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Iterable[Manifest]) -> None:

@@ -10,6 +10,7 @@ from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
     CalibrationPlan,
@@ -24,6 +25,7 @@ from breakeven_operator.resources.speculativeservice import SpeculativeService
 _POINT_OVERHEAD_S = 60
 _SPARE_POINTS = 3
 _STOPPING_S = 60
+_JUDGE = PlannedArm(arm=JUDGE, method="none", k=0, speculative_config="null")
 
 
 def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
@@ -47,8 +49,12 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     calibration = service.spec.calibration
     # An import sends nothing; its files say how long its requests were.
     workload = planned_workload(view, run.spec, service) if not run.spec.import_from else NOTHING_SENT
+    answers_s = calibration.answers.seconds if not run.spec.import_from else None
     return CalibrationPlan(
-        arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
+        arms=(
+            *(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
+            *([_JUDGE] if answers_s else []),
+        ),
         loads=run.spec.loads or calibration.loads,
         load_choice=calibration.load_choice,
         expected_rps=_expected_rps(service) if calibration.load_choice is LoadChoice.AUTO else (),
@@ -59,6 +65,8 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
         warmup_seconds=calibration.warmup_seconds,
         startup_deadline_seconds=calibration.startup_deadline_seconds,
         pending_deadline_seconds=calibration.pending_deadline_seconds,
+        answers_seconds=answers_s,
+        answers_output_tokens=calibration.answers.output_tokens if answers_s else None,
         budget=(run.spec.budget or calibration.budget).within(view.settings.longest_s),
         confidence_percent=service.spec.update_policy.confidence_percent,
         target=view.target.ref.name,
@@ -148,22 +156,28 @@ def trial_limits(
 
     The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
     """
-    gpus = max(1, plan.gpus_per_pod)
+    gpus, present = max(1, plan.gpus_per_pod), plan.arms[index]
     left_s = min(
         (plan.budget.max_gpu_seconds - used_gpu_s) / gpus, plan.budget.max_duration_seconds - elapsed_s
     )
-    share_s = max(0.0, left_s) / (len(plan.arms) - index)
     starts = [
         (arm.ready_time - arm.started_time).total_seconds()
         for arm in arms
         if arm.ready_time and arm.started_time
     ]
     startup_s = sum(starts) / len(starts) if starts else 0.0
-    points = plan.points_of(plan.arms[index]) + _SPARE_POINTS
+    answers_s, measured = plan.answers_seconds or 0, sum(not arm.judges for arm in plan.arms)
+    judgement_s = answers_s * measured
+    to_come = sum(not arm.judges for arm in plan.arms[index:])
+    # The judge needs no share of an arm's size: it measures nothing.
+    kept_s = min(judgement_s + startup_s, max(0.0, left_s) / (to_come + 1)) if answers_s else 0.0
+    share_s = max(0.0, left_s - kept_s) / max(1, to_come)
+    points = plan.points_of(present) + _SPARE_POINTS
     needed_s = points * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S)
-    sweep_s = max(1, round(min(needed_s, share_s - startup_s)))
+    sweep_s = max(1, round(min(needed_s, share_s - startup_s - answers_s)))
+    beside_s = judgement_s if present.judges else answers_s
     active_s = min(
-        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + _STOPPING_S,
+        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + beside_s + _STOPPING_S,
         # The budget counts from the moment the pod holds its GPUs, which the Job's own clock does not know.
         plan.pending_deadline_seconds + round(left_s) + _STOPPING_S,
     )

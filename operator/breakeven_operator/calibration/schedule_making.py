@@ -235,6 +235,6 @@ def points_for(arms: Sequence[PlannedArm], planned: PlannedArm) -> tuple[str, ..
     return tuple(
         arm.arm
         for arm in arms
-        if arm.k == 0
+        if (arm.k == 0 and not arm.judges)
         or (not arm.scheduled and (arm.method, arm.candidate) == (planned.method, planned.candidate))
     )

@@ -48,7 +48,7 @@ class Transition:
     def write(self, changes: Mapping[str, object], break_even: str | None = None) -> tuple[Action, ...]:
         """Write the status with these fields changed; nothing if it says that already.
 
-        The points are left out: they belong to the drivers, and applying them here would take them over.
+        Points and answers are left out: they belong to the drivers, and applying them here would take them over.
         """
         before = self.run.status
         status = before.replace(observed_generation=self.run.metadata.generation, **changes)
@@ -57,9 +57,10 @@ class Transition:
             conditions=self._conditions(status),
         )
         document = status.to_json_object()
-        document.pop("points", None)
         known = before.to_json_object()
-        known.pop("points", None)
+        for theirs in ("points", "answers"):
+            document.pop(theirs, None)
+            known.pop(theirs, None)
         return () if document == known else (WriteStatus(self.ref, document),)
 
     def finish(

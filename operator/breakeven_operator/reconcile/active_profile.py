@@ -17,6 +17,7 @@ from breakeven_operator.labels import MANAGED_BY, RECALIBRATE_ANNOTATION, SERVIC
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
+from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
 from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
@@ -188,12 +189,20 @@ def calibrated(
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
+        answers=_words_about_answers(entry),
         doubts=0 if found.dispelled else status.doubts + doubted,
         **_progress(run),
     )
     # A run that is under way answers the request.
     handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
     return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
+
+
+def _words_about_answers(entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
+    arms = entry.profile.arms if entry is not None and entry.profile is not None else ()
+    return tuple(
+        AnswersInForce(arm=fit.arm.name, word=fit.answers) for fit in arms if fit.answers is not None
+    )
 
 
 def _spared(first: FirstAnswer | None) -> _Due | None:

@@ -1,16 +1,22 @@
-"""Arms on which requests failed or engines crashed: they are not entered again before something about them has changed."""
+"""Arms that are not entered: requests failed on them, engines crashed, or their answers are not those of no speculation."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.resources.calibrationspec import AnswerCheck
 from breakeven_operator.resources.memorystatus import BarredArm, MemoryStatus
 
 _MOST = 8
 _WORDS = {str(reason): reason for reason in ClusterReason}
+_ABOUT_ANSWERS = {
+    str(reason): reason for reason in (Reason.ANSWERS_AGREE, Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN)
+}
 
 
 def barred(
@@ -53,3 +59,25 @@ def refuse_barred(memory: MemoryStatus, wanted: Arm) -> Refusal | None:
                 "profile is in force, or the annotation breakeven.dev/resume of the SpeculativeService gets a new value",
             )
     return None
+
+
+def refuse_answers(check: AnswerCheck, profile: Profile | None, wanted: Arm) -> Refusal | None:
+    """Why an arm is not entered for its answers; None: it may be.
+
+    Absence of evidence is not agreement: with Require an arm whose answers were not compared is not entered either.
+    """
+    if check is not AnswerCheck.REQUIRE or wanted == NO_SPECULATION or profile is None:
+        return None
+    found = profile.arm(wanted).answers if profile.measured(wanted) else None
+    word = _ABOUT_ANSWERS.get(found or "", Reason.ANSWERS_UNDECIDED)
+    if word is Reason.ANSWERS_AGREE:
+        return None
+    said = (
+        word.meaning
+        if found is not None
+        else "the profile in force says nothing about the answers of this arm"
+    )
+    return Refusal(
+        word,
+        f"calibration.answers.check is Require, and {said[0].lower()}{said[1:].rstrip('.')}; a new calibration compares them again",
+    )

@@ -13,7 +13,7 @@ from breakeven.deciding import Action, sentence
 from breakeven.errors import BreakevenError
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.barred_arms import refuse_barred
+from breakeven_operator.reconcile.barred_arms import refuse_answers, refuse_barred
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.decide import Choice, by_past, choose, forget_candidate
 from breakeven_operator.reconcile.leaving import LEAVING, why_leave
@@ -152,7 +152,9 @@ def blocked(case: Case, verdict: Verdict, choice: Choice, cannot_roll: Refusal |
     wanted, ordered = verdict.arm or running, verdict.reason in _ORDERED
     suspect = refuse_suspect(memory, name, None if ordered else choice.decision, wanted)
     if suspect is None and not ordered:
-        suspect = refuse_barred(memory, wanted)
+        suspect = refuse_barred(memory, wanted) or refuse_answers(
+            spec.calibration.answers.check, case.profile, wanted
+        )
     if spec.update_policy.mode is Mode.RECOMMEND and suspect is None:
         return replace(verdict, action=RECOMMEND)
     urgent = verdict.reason in URGENT

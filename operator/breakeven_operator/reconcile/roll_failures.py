@@ -25,9 +25,10 @@ from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, masked
+from breakeven_operator.reconcile.roll_answers import FINISHED, answer_counters
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown, masked
 
-POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
+POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", FINISHED
 
 _BY_SERIES = "namespace,pod,handler,method,status"
 _BY_COUNTER = ",".join((*POD, *ENGINE, "finished_reason"))
@@ -106,7 +107,7 @@ def failures_query(
     *,
     prefix: str = PREFIX,
 ) -> str:
-    """Counters of HTTP requests, and of requests that engines finished, once per block of a roll.
+    """Counters of HTTP requests, of requests that engines finished and of their answers, once per block of a roll.
 
     A series that differs only in labels that are not the server's (a second scrape job) counts once.
 
@@ -118,9 +119,13 @@ def failures_query(
     Raises:
         ValueError: a matcher that is none.
     """
+    workloads = tuple(workloads)
+    answers = answer_counters(
+        [*of_workloads(workloads), *extra], prefix, lambda series: f"max by ({_BY_COUNTER}) ({series})"
+    )
     joined = "\nor ".join(
         f'label_replace(sum by (namespace,pod) ({expression}), "{STAT}", "{stat}", "", "")'
-        for stat, expression in _counters(workloads, extra, prefix).items()
+        for stat, expression in (_counters(workloads, extra, prefix) | answers).items()
     )
     return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
 
@@ -254,18 +259,12 @@ def _blocks(reading: RollReading, rolled: RolledPods) -> tuple[FloatArray, Float
 
 
 def _add(found: FloatArray, stats: Mapping[str, FloatArray]) -> None:
-    rows = [_grown(stats[POSTS]), _grown(stats.get(REFUSALS, stats[POSTS] * 0.0)), _grown(stats[SERVED])]
+    rows = [grown(stats[POSTS]), grown(stats.get(REFUSALS, stats[POSTS] * 0.0)), grown(stats[SERVED])]
     # Before the first refusal there is no series of them.
     rows[1] = np.where(np.isfinite(rows[0]), np.nan_to_num(rows[1]), np.nan)
     blocks = np.stack(rows)
     known = np.isfinite(blocks).all(axis=0)
     found[:, known] = np.nan_to_num(found[:, known]) + blocks[:, known]
-
-
-def _grown(counter: FloatArray) -> FloatArray:
-    """By how much a counter grew in each block; one that fell belongs to a process that began again at 0."""
-    grown = np.diff(counter)
-    return np.where(grown < 0.0, counter[1:], grown)
 
 
 def _requests(blocks: FloatArray) -> ArmRequests:

@@ -182,6 +182,12 @@ def masked(stats: Mapping[str, FloatArray], part: BoolArray) -> dict[str, FloatA
     return {name: np.where(part, values, np.nan) for name, values in stats.items()}
 
 
+def grown(counter: FloatArray) -> FloatArray:
+    """By how much a counter grew in each block; one that fell belongs to a process that began again at 0."""
+    steps = np.diff(counter)
+    return np.where(steps < 0.0, counter[1:], steps)
+
+
 def _same_process(stats: Mapping[str, FloatArray], began: BoolArray) -> BoolArray:
     """The samples of the process that served when the roll began: next to them, and no counter falls or is missing between."""
     counters = np.stack([values for name, values in stats.items() if name not in {WAITING_NOW, SAMPLED}])

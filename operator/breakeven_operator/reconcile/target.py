@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from breakeven.methods import LOOKUP_METHODS
+from breakeven.reasons import Reason
 from breakeven.serving.hindrances import hands_caches_on
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -24,7 +25,7 @@ from breakeven_operator.workloads.workload import Workload
 class Refusal:
     """Why something is not done; `message` is a whole sentence that names the way out."""
 
-    reason: ClusterReason
+    reason: ClusterReason | Reason
     message: str
 
 

@@ -28,11 +28,13 @@ from breakeven.planning.roll_experiment import (
 )
 from breakeven.profile import Conditions, Curve, LoadPoint
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.barred_arms import acquitted, barred
 from breakeven_operator.reconcile.first_wave import is_held, is_late, release
 from breakeven_operator.reconcile.leaving import LEAVING, crashing, fails_without
+from breakeven_operator.reconcile.roll_answers import AnswerShift, find_answers
 from breakeven_operator.reconcile.roll_failures import FailureFinding, find_failures
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
 from breakeven_operator.reconcile.roll_outcome import (
@@ -134,7 +136,8 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     crash = crashing(context.workload, context.now) if windows >= 0.0 else None
     if crash is not None and _kept(context, rollout) is None:
         return _left(context, rollout, ClusterReason.ARM_CRASHES, crash, evidence.entry)
-    failing = find_failures(evidence.failures, RolledPods.of(rollout, evidence.workload, evidence.model_name))
+    rolled = RolledPods.of(rollout, evidence.workload, evidence.model_name)
+    failing = find_failures(evidence.failures, rolled)
     # An arm that is left for its failures was left too late for these to be compared with those of the next one.
     left = rollout.reason in LEAVING
     if not left and not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
@@ -174,8 +177,18 @@ def _last_word(
             return None
         remark = f"{kept}{remark}"
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {found.said(word.bounds)}{remark}"
+    answers = find_answers(evidence.failures, RolledPods.of(rollout, evidence.workload, evidence.model_name))
     measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
-    return _with_requests(end(measured, word.result, word.reason, message), rollout, failing)
+    step = end(measured, word.result, word.reason, f"{message}{f'; {answers.said}' if answers else ''}")
+    return _with_answers(_with_requests(step, rollout, failing), answers)
+
+
+def _with_answers(step: RolloutStep, answers: AnswerShift | None) -> RolloutStep:
+    """The step with an event if live answers of the new arm differ from those of the old one in the same time."""
+    if answers is None or not answers.differing:
+        return step
+    event = Event(Reason.ANSWERS_DIFFER, answers.said, warning=True)
+    return replace(step, events=(*step.events, event))
 
 
 def _judge_wave(

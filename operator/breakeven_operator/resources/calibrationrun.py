@@ -11,8 +11,10 @@ from pydantic import Field, create_model
 from breakeven.arm import SCHEDULE
 from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
+from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.base import (
     ATOMIC,
+    JUDGE,
     LIST_SET,
     ArmName,
     Cell,
@@ -24,6 +26,7 @@ from breakeven_operator.resources.base import (
     Rule,
     Sentence,
     StatusModel,
+    TrialName,
     Word,
     list_map,
 )
@@ -169,7 +172,12 @@ class CalibrationRunSpec(Model):
 class PlannedArm(StatusModel):
     """One arm as it is measured."""
 
-    arm: Annotated[ArmName, Field(description="Its name.")]
+    arm: Annotated[
+        TrialName,
+        Field(
+            description="Its name; none/judge: no speculation once more, to judge the answers of all arms."
+        ),
+    ]
     method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
     k: Annotated[
         int, Field(ge=0, le=1024, description="Draft length, tokens per step; of a schedule the longest.")
@@ -188,12 +196,17 @@ class PlannedArm(StatusModel):
         """Whether it runs a draft length per batch size, made from the arms before it."""
         return self.arm.endswith(f"/{SCHEDULE}")
 
+    @property
+    def judges(self) -> bool:
+        """Whether it measures nothing and judges the answers of the other arms."""
+        return self.arm == JUDGE
+
 
 class CalibrationPlan(StatusModel):
     """The run's measurements, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
 
     arms: tuple[PlannedArm, ...] = row(
-        "Arms in the order of measuring.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
+        "Arms in the order of measuring.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 1
     )
     loads: Annotated[
         int,
@@ -221,6 +234,12 @@ class CalibrationPlan(StatusModel):
     pending_deadline_seconds: Annotated[
         int, Field(ge=1, le=86400, description="How long a pod may wait for a GPU.")
     ]
+    answers_seconds: int | None = row(
+        "Time for the answers of one arm, and for their judgement; absent where no answers are compared.",
+        ge=1,
+        le=3600,
+    )
+    answers_output_tokens: int | None = row("Tokens of an answer at most.", ge=16, le=1024)
     budget: Annotated[Budget, Field(description="What the run may cost at most.")]
     confidence_percent: int = row("Confidence of the fit's intervals.", default=90, ge=50, le=99)
     target: Annotated[ObjectName, Field(description="Name of the workload that was copied.")]
@@ -244,7 +263,9 @@ class CalibrationPlan(StatusModel):
     )
 
     def points_of(self, arm: PlannedArm) -> int:
-        """Points of an arm: its loads, and those at other lengths, which a schedule has not."""
+        """Points of an arm: its loads, and those at other lengths, which a schedule has not; the judge of answers has none."""
+        if arm.judges:
+            return 0
         return self.loads + (0 if arm.scheduled else POINTS_AT_OTHER_LENGTHS)
 
 
@@ -306,7 +327,7 @@ else:
 class ArmStatus(StatusModel):
     """How measuring one arm goes."""
 
-    arm: Annotated[ArmName, Field(description="The arm.")]
+    arm: Annotated[TrialName, Field(description="The arm; none/judge: the judgement of answers.")]
     phase: ArmPhase | None = row("Waiting, Starting, Measuring, Done, Failed or Skipped.")
     schedule: str | None = row(
         "Draft length per batch size that is measured, such as 1-8:5,9-32:2,33-:0; made from the arms before it.",
@@ -335,7 +356,7 @@ class RunDisplay(StatusModel):
 
 
 class CalibrationRunStatus(StatusModel):
-    """How the run goes; points are written by the load driver, everything else by the operator."""
+    """How the run goes; points and answers are written by the load drivers, everything else by the operator."""
 
     observed_generation: int | None = row("Generation of the spec that was acted upon.", ge=0)
     phase: RunPhase | None = row("How far the run has come.")
@@ -351,13 +372,19 @@ class CalibrationRunStatus(StatusModel):
     finished_time: Instant | None = row("When it ended.")
     plan: CalibrationPlan | None = row("What is measured, fixed at the start.")
     arm_statuses: tuple[ArmStatus, ...] = row(
-        "How each arm goes.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
+        "How each arm goes.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 1
     )
     points: tuple[StoredPoint, ...] = row(
         "What was measured; each point is written before the next one starts.",
         default=(),
         extra=list_map("arm", "index"),
         max_length=1024,
+    )
+    answers: tuple[ArmAnswers, ...] = row(
+        "How the answers of each arm compare with those of no speculation; written by the judge's driver.",
+        default=(),
+        extra=list_map("arm"),
+        max_length=MAX_ARMS,
     )
     gpu_seconds_used: Number | None = row("GPUs times seconds held so far.")
     profile_ref: ObjectReference | None = row("The SpeculationProfile that came out.")

@@ -25,6 +25,48 @@ class PastUse(StrEnum):
     IGNORE = "Ignore"
 
 
+class AnswerCheck(StrEnum):
+    """Whether a calibration compares the arms' answers with those of no speculation, and what follows from that."""
+
+    DISABLED = "Disabled"
+    WARN = "Warn"
+    REQUIRE = "Require"
+
+
+class AnswersSpec(Model):
+    """How the answers of arms are compared with those of no speculation."""
+
+    check: Annotated[
+        AnswerCheck,
+        Field(
+            description="Warn: each arm answers a set of greedy requests (256 tokens, together and some alone), and a second start of no "
+            "speculation judges them; the word stands beside the arm. This costs one more engine start and a few minutes. Require: an arm "
+            "is entered only with the word AnswersAgree. Disabled: nothing is compared."
+        ),
+    ] = AnswerCheck.WARN
+    output_tokens: Annotated[
+        int,
+        Field(
+            ge=16,
+            le=1024,
+            description="Tokens of an answer at most: long enough for a drafter's cache to go wrong.",
+        ),
+    ] = 256
+    max_seconds_per_arm: Annotated[
+        int,
+        Field(
+            ge=10,
+            le=3600,
+            description="Time for the answers of one arm, and again for their judgement. What is not answered by then does not count.",
+        ),
+    ] = 300
+
+    @property
+    def seconds(self) -> int | None:
+        """Time for the answers of one arm; None if nothing is compared."""
+        return None if self.check is AnswerCheck.DISABLED else self.max_seconds_per_arm
+
+
 class Budget(Model):
     """Limits of one calibration; points measured until a limit are kept."""
 
@@ -80,6 +122,12 @@ class Calibration(Model):
     ] = PastUse.USE
     budget: Annotated[Budget, Field(description="What one calibration may cost at most.")] = Budget()
     workload: Annotated[WorkloadSpec, Field(description="The requests that are sent.")] = WorkloadSpec()
+    answers: Annotated[
+        AnswersSpec,
+        Field(
+            description="Whether the arms answer as no speculation does: the gate before a speed is believed."
+        ),
+    ] = AnswersSpec()
     loads: Annotated[
         int,
         Field(

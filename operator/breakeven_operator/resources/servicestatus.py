@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.base import (
     ATOMIC,
     Cell,
@@ -53,6 +54,13 @@ class CalibrationStatus(StatusModel):
         ge=0,
     )
     startup_seconds: Number | None = row("Longest engine start-up seen; sets the deadline of rolls.")
+    answers: tuple[AnswersInForce, ...] = row(
+        "Whether the arms of the profile in force answer as no speculation does; absent where that was not compared.",
+        Renewal.AT_ONCE,
+        default=(),
+        extra=list_map("arm"),
+        max_length=64,
+    )
 
 
 class ServiceDisplay(StatusModel):

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.base import (
     ArmName,
     Cell,
@@ -74,6 +75,9 @@ class ProfileArm(Model):
     max_relative_error_percent: Annotated[Number | None, Field(description="Worst residual.")] = None
     believable: Annotated[bool | None, Field(description="Whether decisions may use it.")] = None
     reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
+    answers: Annotated[
+        ArmAnswers | None, Field(description="How its answers compare with those of no speculation.")
+    ] = None
     c1_ratio: Annotated[Number | None, Field(description="C1,R: C1 over that of none.")] = None
     c2_ratio: Annotated[Number | None, Field(description="C2,R: C2 over that of none.")] = None
     verdict: Annotated[PaysWhereStatus | None, Field(description="For which loads it beats none.")] = None

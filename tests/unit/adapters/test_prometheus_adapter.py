@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
 import re
 from contextlib import asynccontextmanager
@@ -40,10 +41,11 @@ async def server(status=200, body=VECTOR, headers=None, tls=None):
         asked.append(request)
         # The request keeps its body, so that a test can read it later.
         await request.post()
+        code, said = body(request) if callable(body) else (status, body)
         return (
-            web.Response(text=body, status=status)
-            if isinstance(body, str)
-            else web.json_response(body, status=status, headers=headers)
+            web.Response(text=said, status=code)
+            if isinstance(said, str)
+            else web.json_response(said, status=code, headers=headers)
         )
 
     app = web.Application()
@@ -338,3 +340,71 @@ async def test_a_native_histogram_is_its_count_and_its_buckets():
         await client.close()
     assert (one.labels, one.value) == ({"pod": "a"}, 7.0)
     assert one.buckets == ((-math.inf, 0.1, 3.0), (0.5, math.inf, 4.0))
+
+
+class OtherServer:
+    """Answers as VictoriaMetrics does: it refuses functions of native histograms, and has a path for range queries."""
+
+    def __init__(self, refusal=422):
+        self._refusal = refusal
+
+    def __call__(self, request):
+        if "histogram_" in request.query["query"]:
+            return self._refusal, {"status": "error", "errorType": "422", "error": "unsupported function"}
+        return 200, MATRIX if request.path.endswith("query_range") else VECTOR
+
+
+NATIVE = "increase(a_count[5m]) or histogram_count(increase(a[5m]))"
+
+
+def asked_for(requests):
+    return [
+        (request.path.rpartition("/")[2], request.query["query"])
+        for request in requests
+        if "vector(0)" not in request.query["query"]
+    ]
+
+
+async def test_a_server_without_native_histograms_is_asked_in_its_own_words_and_probed_once():
+    async with server(body=OtherServer()) as (url, asked), adapter(now=lambda: 1830.0) as prometheus:
+        source = PrometheusAccess(url)
+        for _ in range(2):
+            assert len(await prometheus.query(source, NATIVE)) == 2
+        await prometheus.query_past(source, "(up)[600s:60s]")
+        await prometheus.query_past(source, f"({NATIVE})[600s:60s] @ 1200")
+    assert len(asked) == 5
+    classic = "increase(a_count[5m])"
+    assert asked_for(asked) == [
+        ("query", classic),
+        ("query", classic),
+        ("query_range", "up"),
+        ("query_range", classic),
+    ]
+    spans = [tuple(one.query[name] for name in ("start", "end", "step")) for one in asked[3:]]
+    # Without the newest half minute; and as of the time that is named, less nothing.
+    assert spans == [("1260", "1800", "60s"), ("660", "1200", "60s")]
+
+
+@pytest.mark.parametrize("body", [VECTOR, OtherServer(refusal=500)], ids=["prometheus", "starting"])
+async def test_any_other_server_is_asked_as_prometheus_is(body):
+    async with server(body=body) as (url, asked), adapter() as prometheus:
+        with contextlib.suppress(MetricsError):
+            await prometheus.query(PrometheusAccess(url), NATIVE)
+        with contextlib.suppress(MetricsError):
+            await prometheus.query_past(PrometheusAccess(url), "(up)[600s:60s]")
+    assert asked_for(asked) == [("query", NATIVE), ("query", "(up)[600s:60s]")]
+
+
+async def test_a_question_that_all_servers_understand_alike_needs_no_probe():
+    async with server() as (url, asked):
+        await ask(PrometheusAccess(url))
+    assert asked_for(asked) == [("query", "up")] == [("query", one.query["query"]) for one in asked]
+
+
+async def test_no_server_may_leave_out_a_store_that_is_down():
+    async with server() as (url, asked):
+        await ask(PrometheusAccess(url))
+    assert asked[0].query.items() >= {("partial_response", "false"), ("deny_partial_response", "1")}
+    async with server(body={**VECTOR, "isPartial": True}) as (url, _):
+        with pytest.raises(MetricsError, match="answered in part: a store behind it is down"):
+            await ask(PrometheusAccess(url))

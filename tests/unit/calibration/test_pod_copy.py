@@ -21,7 +21,7 @@ from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.driver import TrialEnvironment
-from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL
+from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL, matches
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.workloads.served_engine import ServedEngine
@@ -118,7 +118,7 @@ def test_labels_that_anything_selects_on_are_lost_and_others_kept(build):
     assert labels[SERVICE_LABEL] == "chat"
     assert labels[RUN_LABEL] == "chat-7f3c2"
     assert labels[ARM_LABEL] == "eagle-7"
-    assert not any(podcopy.matches(selector, labels) for selector in selectors)
+    assert not any(matches(selector, labels) for selector in selectors)
 
 
 def test_the_targets_own_selector_does_not_match_even_if_nothing_else_selects(build):

@@ -173,3 +173,47 @@ def test_what_is_asked_carries_the_credential_and_a_redirect_is_not_sent_it(monk
     with pytest.raises(BreakevenError, match="HTTP 307"):
         server(redirecting, **given).instant("up")
     assert len(seen) == 2
+
+
+@pytest.fixture
+def victoria_metrics():
+    """A loopback server that refuses functions of native histograms; yields its address and the paths that were asked."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.path)
+            self.send_response(422 if "histogram_" in self.path else 200)
+            self.end_headers()
+            row = {"metric": {"pod": "a"}, "value": [1, "2.5"]}
+            data = {"resultType": "vector", "result": [row]}
+            partial = "partly" in self.path
+            self.wfile.write(json.dumps({"status": "success", "isPartial": partial, "data": data}).encode())
+
+        def log_message(self, *_):
+            pass
+
+    one = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=one.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"http://127.0.0.1:{one.server_port}", seen
+    one.shutdown()
+    thread.join()
+    one.server_close()
+
+
+def test_a_server_without_native_histograms_is_asked_again_without_them(victoria_metrics):
+    url, seen = victoria_metrics
+    promql = "increase(a_count[5m]) or histogram_count(increase(a[5m]))"
+    assert server(url).instant(promql) == [({"pod": "a"}, 2.5)]
+    assert len(seen) == 2
+    with pytest.raises(BreakevenError, match="HTTP 422"):
+        server(url).instant("histogram_quantile(0.5, a)")
+    assert len(seen) == 3
+
+
+def test_an_answer_without_the_share_of_a_store_is_refused(victoria_metrics):
+    url, seen = victoria_metrics
+    with pytest.raises(InputError, match="an answer in part, because a store behind the server is down"):
+        server(url).instant("partly")
+    assert "partial_response=false&deny_partial_response=1" in seen[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from breakeven.reporting.lines import arm_curves
 from breakeven_operator.reconcile.formatting import figure, pays_until
 from demo.record import PhaseResult, Record, Sample, ServiceRecord
 from demo.story import HIGHEST_UTILISATION, tell
-from demo.summary import judge, operator_failures, phase_rows
+from demo.summary import answer_checks, answer_rows, judge, operator_failures, phase_rows
 
 EAGLE = Arm("eagle3", 3)
 PAYS_BELOW = {NO_SPECULATION: (0.9, 0.04), EAGLE: (0.5, 0.07)}
@@ -188,3 +189,14 @@ def test_a_failure_of_the_operator_itself_fails_a_check_of_its_own(profile_of, l
 
 def test_a_restart_that_took_the_log_away_is_a_failure_too():
     assert operator_failures("", restarts=2) == ["the operator was restarted 2 times"]
+
+
+def test_the_demo_shows_the_word_about_each_arms_answers_and_misses_one_that_is_not_there(profile_of):
+    silent = profile_of(PAYS_BELOW)
+    judged = replace(silent, arms=tuple(replace(fit, answers="AnswersAgree") for fit in silent.arms))
+    profiles = {"chat": judged, "code": silent}
+    assert answer_rows(profiles) == [
+        ("chat", "eagle3/3", "AnswersAgree"),
+        ("code", "eagle3/3", "not compared"),
+    ]
+    assert [check.ok for check in answer_checks(profiles)] == [True, False]

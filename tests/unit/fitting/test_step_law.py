@@ -182,6 +182,23 @@ def on_lines(noise: float) -> Profile:
 LINES = ((NO_SPECULATION, 3.0, 0.10), (Arm("eagle3", 3), 1.5, 0.104), (Arm("eagle3", 5), 1.3, 0.135))
 
 
+def test_a_row_that_states_a_large_error_counts_for_less():
+    """Of a stray row in the middle: one that says that it may stray moves the law less, and its arm is known less well."""
+    rate, latency_s, _ = truth(7, 0.3)
+    off, width = {}, {}
+    for stated in (None, 0.15):
+        stray = replace(point(7, 0.3, 1.15), relative_error=stated)
+        rows = [one for one in sweep() if (one.k, one.request_rate_rps) != (7, rate)]
+        found = fit_points([*rows, stray]).predict(Arm("eagle3", 7), rps=rate)
+        off[stated] = abs(found.latency_s / latency_s - 1.0)
+    assert off[0.15] < 0.3 * off[None]
+    for stated in (None, 0.03):
+        rows = [replace(one, relative_error=stated) if one.k == 7 else one for one in sweep()]
+        low, high = fit_points(rows).compare(Arm("eagle3", 7), rps=rate).speedup_ci
+        width[stated] = high - low
+    assert width[0.03] > 1.5 * width[None]
+
+
 def test_steps_that_rows_show_to_be_a_line_saturate_where_the_line_does():
     """A bend that looks like a line up to .8 of the saturation ended it 6 % earlier."""
     exact = on_lines(0.0)
@@ -221,6 +238,8 @@ def test_the_document_is_the_law(profile):
         (lambda steps: steps["gaps"]["gaps"].pop(), "steps.gaps"),
         (lambda steps: steps["gaps"]["places"].pop(), "steps.gaps"),
         (lambda steps: steps["gaps"]["slopes"][0].pop(), "steps.gaps"),
+        (lambda steps: steps["gaps"]["noises"].pop(), "steps.gaps"),
+        (lambda steps: steps["gaps"]["noises"].__setitem__(0, 0.0), "steps.gaps"),
     ],
 )
 def test_a_law_that_no_fit_writes_is_refused_by_its_place(profile, edit, place):

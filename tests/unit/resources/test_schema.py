@@ -80,7 +80,7 @@ def test_field_names_follow_the_conventions(definition):
 def test_figures_say_their_unit_or_are_ratios(definition):
     # A decimal string without a unit in its name must be one of these plain numbers.
     plain = re.compile(
-        r"(?i)(speedup|dispersion|ratio|lower|upper|utilization|inflight|tokensPerStep|tokens|tokensSq|accept|drafts|concurrency"
+        r"(?i)(nats|pValue|speedup|dispersion|ratio|lower|upper|utilization|inflight|tokensPerStep|tokens|tokensSq|accept|drafts|concurrency"
         r"|draftedPerStep|error|scatter|littleResidual|kvUsageMax|precision\w+|pull\w+"
         # The engine's own words for how it draws tokens, and shares.
         r"|temperature|topP|minP|penalty|rates"

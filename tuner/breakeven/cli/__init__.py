@@ -32,6 +32,7 @@ COMMANDS: dict[str, _Entry] = {
     "schedule": _Entry("breakeven.cli.schedule", "Export vLLM's draft length per batch size."),
     "simulate": _Entry("breakeven.cli.simulate", "Replay a trace against policies."),
     "calibrate": _Entry("breakeven.cli.calibrate", "Sweep one running engine and append its points."),
+    "answers": _Entry("breakeven.cli.compare_answers", "Does an arm answer as no speculation does."),
     "history": _Entry("breakeven.cli.history", "A workload's past at Prometheus as a points file."),
     "share": _Entry("breakeven.cli.share", "A profile's ratios as rows that others may have."),
     "watch": _Entry("breakeven.cli.watch", "A workload's load on the curves of its past, live."),

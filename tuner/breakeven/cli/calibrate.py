@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option, url_option
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import InputFile, Number, OutputFile, read_length_or_schedule, read_loads
+from breakeven.cli.parameters import Number, OutputFile, read_length_or_schedule, read_loads
 from breakeven.cli.workload_options import workload_of, workload_options
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -39,7 +39,7 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 
 
 @click.command()
-@click.option("--url", required=True, help="The engine, http://host:port.")
+@url_option
 @click.option("--method", required=True, help="What the engine runs: none, or vLLM's method name.")
 @click.option(
     "--k",
@@ -49,7 +49,7 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 )
 @click.option("--candidate", help="Your name for the drafter, where one method is tried with several.")
 @click.option("-o", "--output", required=True, type=OutputFile(), help="Points file.")
-@click.option("--model", help="Served model name.  [default: the engine's first]")
+@model_option
 @click.option(
     "--loads",
     callback=read_loads,
@@ -101,8 +101,7 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 )
 @click.option("--workload", help="Name of the workload, copied into the points.")
 @click.option("--gpu", help="GPU product, copied into the points.")
-@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the engine's API key.")
-@click.option("--ca", type=InputFile(), help="CA certificate for https.")
+@access_options
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of prompts, lengths and arrivals."
 )
@@ -124,7 +123,7 @@ def command(**options: Any) -> None:
       breakeven fit points.csv -o profile.json
     """
     as_json = options.pop("as_json")
-    sweep, endpoint = _sweep(options), _endpoint(options)
+    sweep, endpoint = _sweep(options), endpoint_of(options)
     file = PointsFile(options["output"])
     schedule = str(options["k"]) if sweep.arm.scheduled else None
     run = _Run(sweep, endpoint, file, schedule, gpu=options["gpu"] or "", as_json=as_json)
@@ -205,22 +204,6 @@ def _question(
 def _guessed_lone_s(output_tokens: int) -> float:
     """Latency of a lone request (s) before there is a point."""
     return _GUESSED_STEP_S * output_tokens
-
-
-def _endpoint(options: Mapping[str, Any]) -> Endpoint:
-    from breakeven.load_driver.client import Endpoint
-
-    url = options["url"]
-    if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--url {url}: expected http://host:port or https://host:port")
-    name, key = options["api_key_env"], None
-    if name is not None:
-        key = os.environ.get(name)
-        if not key:
-            raise InputError(
-                f"--api-key-env {name}", "not set or empty", "the engine's API key in that variable"
-            )
-    return Endpoint(url, options["model"], key, options["ca"])
 
 
 class PointsFile:

@@ -140,7 +140,7 @@ class PrometheusAddress:
         Raises:
             BreakevenError: there is no usable answer.
         """
-        return self._elements({"query": promql})
+        return self._elements(promql, {})
 
     def at(self, promql: str, time_s: int) -> list[tuple[Mapping[str, str], float]]:
         """The same as of a Unix time (s).
@@ -148,7 +148,7 @@ class PrometheusAddress:
         Raises:
             BreakevenError: there is no usable answer.
         """
-        return self._elements({"query": promql, "time": str(time_s)})
+        return self._elements(promql, {"time": str(time_s)})
 
     def over(self, promql: str, grid: TimeGrid) -> tuple[Series, ...]:
         """Series of a range query at the times of a grid; samples that are no numbers are among them.
@@ -157,36 +157,35 @@ class PrometheusAddress:
             BreakevenError: there is no usable answer.
         """
         ends = {"start": str(grid.first_s), "end": str(grid.last_s), "step": str(grid.step_s)}
-        return self._series("query_range", {"query": promql, **ends})
+        return self._series("query_range", promql, ends)
 
-    def _elements(self, parameters: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
+    def _elements(self, promql: str, parameters: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
         import math
 
-        found = ((one.labels, one.samples[0][1]) for one in self._series("query", parameters))
+        found = ((one.labels, one.samples[0][1]) for one in self._series("query", promql, parameters))
         return [(labels, value) for labels, value in found if math.isfinite(value)]
 
-    def _series(self, kind: str, parameters: Mapping[str, str]) -> tuple[Series, ...]:
-        """The result of one query of a kind.
+    def _series(self, kind: str, promql: str, parameters: Mapping[str, str]) -> tuple[Series, ...]:
+        """The result of one query of a kind; without native histograms if the server has no functions of theirs.
 
         Raises:
             BreakevenError: there is no usable answer.
         """
         import urllib.error
-        import urllib.parse
-        import urllib.request
 
         from breakeven.intake import json_value
         from breakeven.readers.foreign import Document
         from breakeven.readers.prometheus import series
+        from breakeven.serving.engine_series import classic_only
 
-        address = f"{self.url}/api/v1/{kind}?{urllib.parse.urlencode(parameters)}"
-        request = urllib.request.Request(address, headers=dict(self.headers))  # noqa: S310 - the scheme is checked
-        handlers: list[urllib.request.BaseHandler] = [_no_redirects()]
-        if self.tls is not None:
-            handlers.append(urllib.request.HTTPSHandler(context=self.tls))
         try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=self.timeout_s) as answer:
-                text = self._whole(answer)
+            try:
+                text = self._get(kind, {"query": promql, **parameters})
+            except urllib.error.HTTPError as error:
+                classic = classic_only(promql)
+                if classic == promql or error.code not in {400, 422}:
+                    raise
+                text = self._get(kind, {"query": classic, **parameters})
         except urllib.error.HTTPError as error:
             refused = error.code in {401, 403}
             wanted = (
@@ -200,6 +199,20 @@ class PrometheusAddress:
             raise BreakevenError(f"{self.url}: no answer ({why}); expected Prometheus") from error
         expected = f"an answer of Prometheus' /api/v1/{kind}"
         return series(Document(json_value(text, self.url, expected), self.url))
+
+    def _get(self, kind: str, parameters: Mapping[str, str]) -> bytes:
+        import urllib.parse
+        import urllib.request
+
+        from breakeven.serving.promql import WHOLE_ANSWERS
+
+        form = urllib.parse.urlencode({**parameters, **WHOLE_ANSWERS})
+        request = urllib.request.Request(f"{self.url}/api/v1/{kind}?{form}", headers=dict(self.headers))  # noqa: S310 - the scheme is checked
+        handlers: list[urllib.request.BaseHandler] = [_no_redirects()]
+        if self.tls is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=self.tls))
+        with urllib.request.build_opener(*handlers).open(request, timeout=self.timeout_s) as answer:
+            return self._whole(answer)
 
     def _whole(self, answer: HTTPResponse) -> bytes:
         """The body, within a time and a size. The socket's own limit does not stop a server that sends a byte per second."""

@@ -374,6 +374,48 @@ class CalibrateResult(JsonResult):
     """Level of the intervals in a later fit of the points; see `--confidence`."""
 
 
+class AskedResult(JsonResult):
+    """`answers --arm`."""
+
+    arm: str
+    file: str
+    """The arm, and where its answers are."""
+    answers: int
+    refused: int
+    """Answers in the file, and requests that were refused or not answered in time."""
+
+
+class _AnsweredArm(JsonResult):
+    arm: str
+    word: str
+    """The arm, and AnswersAgree, AnswersDiffer, AnswersBroken or AnswersUndecided."""
+    sentence: str
+    """The finding in words, without anything of a prompt or an answer."""
+    answers: int
+    tokens: int
+    near_ties: int
+    """Judged answers, their tokens, and those of them that rounding may explain."""
+    differing: int
+    flawed: int
+    places: tuple[str, ...]
+    """Answers with a fault, those that are empty, invalid or looping, and where the first faults are."""
+    equal: int
+    compared: int
+    first_difference: int | None
+    """Answers that are equal token for token, of how many, and the smallest position at which two part."""
+    widest_gap: float
+    p_value: float
+    share_upper: float
+    """Widest gap to a first choice (nats), chance of so much difference without a fault, most requests that may differ (share)."""
+
+
+class AnswersResult(JsonResult):
+    """`answers`."""
+
+    arms: tuple[_AnsweredArm, ...]
+    """The arms, in the order of their files."""
+
+
 class PlannedPoint(JsonResult):
     """A point that would be measured."""
 
@@ -688,6 +730,7 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "schedule": (ScheduleResult,),
     "simulate": (SimulateResult,),
     "calibrate": (CalibrateResult, CalibratePlanResult),
+    "answers": (AnswersResult, AskedResult),
     "history": (PastResult,),
     "share": (ShareResult,),
     "report": (ReportResult,),
@@ -695,4 +738,4 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "doctor": (DoctorResult,),
     "watch": (WatchResult,),
 }
-"""By command; `fit` has another one for `--group-by`, `calibrate` for `--dry-run`."""
+"""By command; `fit` has another one for `--group-by`, `calibrate` for `--dry-run`, `answers` for `--arm`."""

@@ -114,6 +114,7 @@ class _Sweep(NamedTuple):
     ttft_s: FloatArray
     most: int
     places: Whereabouts
+    errors: FloatArray
     guessed: bool
 
 
@@ -121,7 +122,7 @@ class _Scatter(NamedTuple):
     """Scatter of rows around the law (ln).
 
     Attributes:
-        noise: of the rows, on average over its likely values.
+        noise: of the rows beyond the errors that they state, on average over its likely values.
         form: size of the departures over loads.
         departed: size of the departures over positions.
         wider: root of the mean variance of the noise over `noise`: the factor by which bounds are wider.
@@ -134,10 +135,14 @@ class _Scatter(NamedTuple):
     wider: float
     evidence: float
 
-    def root(self, places: Whereabouts) -> FloatArray:
+    def root(self, places: Whereabouts, errors: FloatArray) -> FloatArray:
         """Cholesky factor of the covariance of rows."""
-        rows = self.noise**2 * np.eye(places.load.size)
+        rows = np.diag(self.of_rows(errors) ** 2)
         return np.asarray(np.linalg.cholesky(self.form.covariance(places, places) + rows), dtype=float)
+
+    def of_rows(self, errors: FloatArray) -> FloatArray:
+        """Standard deviation of each row, which states an error of its own."""
+        return np.hypot(self.noise, errors)
 
 
 def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
@@ -161,21 +166,28 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     # A line with the same costs, not with those of another valley: rows of one length tell many of them no better.
     unbent = np.where(_bends(layout), _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
     solved, scatter = max(bent, _fitted(layout, sweeps, _LINE, (unbent,)), key=lambda one: one[1].evidence)
+    of_rows = scatter.wider * scatter.of_rows(_errors(sweeps))
     return StepLaw(
         families,
         layout.arms,
         tuple(solved.figures.tolist()),
         # Noise and form grow by one factor: the estimates stay and their bounds widen.
         tuple(map(tuple, (scatter.wider**2 * solved.covariance).tolist())),
-        scatter.wider * scatter.noise,
+        math.sqrt(float(of_rows @ of_rows) / of_rows.size),
         max(int(solved.freedom) - _SCATTER_FIGURES, _LEAST_FREEDOM),
         replace(scatter.form, sd=scatter.wider * scatter.form.sd),
         Gaps(
             tuple(map(tuple, np.array(together([one.places for one in sweeps])).tolist())),
             tuple((-solved.gaps).tolist()),
             tuple(map(tuple, solved.slopes.tolist())),
+            tuple(of_rows.tolist()),
         ),
     )
+
+
+def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
+    """Error that each row states, in the order of the sweeps."""
+    return np.concatenate([one.errors for one in sweeps])
 
 
 def _bends(layout: Layout) -> FloatArray:
@@ -247,6 +259,7 @@ def _likeliest(
     """
     gaps = solved.slopes @ (solved.figures - prior.center) - solved.gaps
     places = together([one.places for one in sweeps])
+    stated = np.diag(_errors(sweeps) ** 2)
     noise_squares = np.square(_SCATTERS)
     of_noise = _log_shares(_SCATTERS, _USUAL_NOISE, _NOISE_SPREAD)
     of_form = _log_shares(_FORMS, _USUAL_FORM, _FORM_SPREAD) - math.log(len(_REACHES))
@@ -254,7 +267,7 @@ def _likeliest(
     tried: list[tuple[float, float, float]] = []
     likely: list[FloatArray] = []
     for departed, shares in zip(bending.departed, of_departed, strict=True):
-        wide = solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
+        wide = stated + solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
         for reach in _REACHES:
             alike = FormError(1.0, reach).covariance(places, places)
             # Shapes: forms, noises, rows.
@@ -377,7 +390,7 @@ def _solve(
     Levenberg and Marquardt's steps with the law's own derivatives, which are exact but for what the first token's share
     moves; the residuals decide, so an inexact derivative costs a step and no accuracy.
     """
-    root = scatter.root(together([one.places for one in sweeps]))
+    root = scatter.root(together([one.places for one in sweeps]), _errors(sweeps))
     residuals, slopes, rows = _system(layout, prior, sweeps, figures, scatter.noise, root)
     cost, damping = float(residuals @ residuals), 1e-3
     for _ in range(_ROUNDS):
@@ -458,6 +471,7 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengt
         np.array([math.nan if point.ttft_mean_s is None else point.ttft_mean_s for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
         Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
+        np.array([point.relative_error or 0.0 for point in points]),
         bool(one.arm.k)
         and one.arm.family not in acceptance
         and not all(point.tokens_per_step for point in points),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -241,6 +242,35 @@ class EngineClient:
         finally:
             record.done_s = time.monotonic()
             self._inflight.change(-1, record.done_s)
+
+    async def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, by the engine's tokenizer.
+
+        Raises:
+            EngineError: the engine does not say it.
+        """
+        document = await self.whole("/detokenize", {"tokens": list(token_ids)})
+        return str(document.get("prompt", "")) if isinstance(document, Mapping) else ""
+
+    async def whole(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON of an answer that does not stream, to a body that gets the model's name.
+
+        Raises:
+            EngineError: refused, unreachable, too late or no JSON; shows nothing of request and answer.
+        """
+        where = f"{self._base}{path}"
+        self._inflight.change(1, time.monotonic())
+        try:
+            async with self.session.post(where, json={"model": self._model, **body}) as answer:
+                if answer.status != 200:
+                    raise EngineError(f"{where}: HTTP {answer.status}; expected 200")
+                return json.loads(await self._text(answer, path))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise EngineError(f"{where}: {type(error).__name__}; expected an answer") from None
+        except ValueError:
+            raise EngineError(f"{where}: no JSON; expected an answer of an OpenAI API") from None
+        finally:
+            self._inflight.change(-1, time.monotonic())
 
     async def _get(self, path: str) -> str:
         try:

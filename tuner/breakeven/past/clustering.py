@@ -46,10 +46,13 @@ _AROUND = 2
 """Windows before and after over which the rate of a window is averaged to sort it by."""
 
 _FEWEST_REQUESTS = 30.0
-"""Requests below which a row is left out: its mean would say little, and a fit weighs all rows in the same way."""
+"""Requests below which a row is left out: its mean would say little."""
 
 _LEAST_SHARE = 0.1
 """Share of the requests of an arm's middle row below which a row is left out."""
+
+_FEW_CELLS = 12
+"""Cells of time of which nothing tells how a latency bends against load from how it scatters."""
 
 _SIGNIFICANCE = 0.01
 _LEAST_SCATTER = 0.01
@@ -61,12 +64,14 @@ class Scatter:
     """Scatter of latencies (ln) around what load, lengths and acceptance explain.
 
     Attributes:
-        hours: standard deviation between the hours of one day.
+        hours: standard deviation between the hours of one day, or between windows if there are few hours.
         days: that of the days beyond it; 0 if hours explain it.
+        cell_s: length of what `hours` is about.
     """
 
     hours: float
     days: float
+    cell_s: int = HOUR_S
 
     @property
     def days_differ(self) -> bool:
@@ -142,8 +147,8 @@ def arm_past(windows: Sequence[SteadyWindow], method: str, workload: str) -> Arm
     """
     everything = sorted(windows, key=lambda one: one.end_s)
     ordered = _away_from_saturation(everything)
-    cells = _cells(ordered)
-    scatter = _scatter(cells)
+    cells = _cells(ordered, HOUR_S)
+    scatter = _scatter(ordered, cells)
     points = tuple(
         made
         for number, row in enumerate(_of_weight(_rows(ordered, scatter)), start=1)
@@ -159,7 +164,7 @@ def _away_from_saturation(windows: Sequence[SteadyWindow]) -> list[SteadyWindow]
     Loads are left out, not single windows: a load that keeps its quick windows alone would seem quicker than it is.
     """
     levels = _levels(windows)
-    quiet_s = float(np.quantile([one.latency_s for one in _cells(windows)], _QUIET))
+    quiet_s = float(np.quantile([one.latency_s for one in _cells(windows, HOUR_S)], _QUIET))
     kept = []
     for level in np.unique(levels):
         members = [one for one, own in zip(windows, levels, strict=True) if own == level]
@@ -168,18 +173,20 @@ def _away_from_saturation(windows: Sequence[SteadyWindow]) -> list[SteadyWindow]
     return sorted(kept, key=lambda one: one.end_s)
 
 
-def _cells(windows: Sequence[SteadyWindow]) -> list[HourCell]:
-    hours: dict[int, list[SteadyWindow]] = defaultdict(list)
+def _cells(windows: Sequence[SteadyWindow], length_s: int) -> list[HourCell]:
+    cells: dict[int, list[SteadyWindow]] = defaultdict(list)
     for one in windows:
-        hours[(one.end_s - 1) // HOUR_S].append(one)
+        cells[(one.end_s - 1) // length_s].append(one)
     found = []
-    for hour, members in sorted(hours.items()):
+    for number, members in sorted(cells.items()):
         seen = seen_in(members)
         if seen.latency_s is None:
             continue
         covariates = (seen.prompt_tokens, seen.output_tokens, seen.tokens_per_step)
         logs = tuple(math.log(value) if value else 0.0 for value in covariates)
-        found.append(HourCell(hour // 24, seen.requests, seen.latency_s, _met(members)[0], logs))
+        found.append(
+            HourCell(number * length_s // DAY_S, seen.requests, seen.latency_s, _met(members)[0], logs)
+        )
     return found
 
 
@@ -196,8 +203,11 @@ def _met(windows: Sequence[SteadyWindow]) -> tuple[float, float]:
     return max(inflight - own * latency_s, 0.0), max(rps - own, 0.5 * rps)
 
 
-def _scatter(cells: Sequence[HourCell]) -> Scatter | None:
+def _scatter(windows: Sequence[SteadyWindow], hourly: Sequence[HourCell]) -> Scatter | None:
     """Scatter between hours and between days, of latencies without what load, lengths and acceptance explain."""
+    few = len(hourly) <= _FEW_CELLS
+    cell_s = min(one.span_s for one in windows) if few else HOUR_S
+    cells = _cells(windows, cell_s) if few else hourly
     residuals, weights = _residuals(cells)
     if residuals is None:
         return None
@@ -208,10 +218,10 @@ def _scatter(cells: Sequence[HourCell]) -> Scatter | None:
     free = residuals.size - names.size
     hours = math.sqrt(float(within @ within) / free) if free > 0 else float(np.std(residuals, ddof=1))
     if names.size < 3 or free < 3:
-        return Scatter(hours, 0.0)
+        return Scatter(hours, 0.0, cell_s)
     counts = np.array([float(np.sum(days == day)) for day in names])
     between = float(counts @ means**2) / (names.size - 1)
-    return Scatter(hours, _beyond(between, hours, names.size, free, float(counts.mean())))
+    return Scatter(hours, _beyond(between, hours, names.size, free, float(counts.mean())), cell_s)
 
 
 def _beyond(between: float, hours: float, days: int, free: int, per_day: float) -> float:
@@ -228,13 +238,12 @@ def _beyond(between: float, hours: float, days: int, free: int, per_day: float) 
 def _residuals(cells: Sequence[HourCell]) -> tuple[FloatArray | None, FloatArray]:
     """Residuals (ln) of the cells' latencies, shape (cells,), and their weights; None with too few cells."""
     weights = np.array([one.requests for one in cells])
+    if len(cells) <= _FEW_CELLS:
+        return None, weights
     latency_s = np.array([one.latency_s for one in cells])
     covariates = np.array([one.covariates for one in cells])
-    if len(cells) < 4:
-        return None, weights
     load = np.log1p([one.inflight for one in cells])
-    columns = [*(load**power for power in range(1, 4 if len(cells) > 12 else 2))]
-    columns += [*covariates.T] if len(cells) > 12 else []
+    columns = [*(load**power for power in (1, 2, 3)), *covariates.T]
     centered = [one - np.average(one, weights=weights) for one in columns]
     moving = [one for one in centered if float(np.std(one)) > 1e-3]
     design, root = np.column_stack([np.ones_like(load), *moving]), np.sqrt(weights)
@@ -260,7 +269,7 @@ def _rows(windows: Sequence[SteadyWindow], scatter: Scatter | None) -> list[list
 
 
 def _of_weight(rows: Sequence[list[SteadyWindow]]) -> list[list[SteadyWindow]]:
-    """Rows without those of few requests: a fit weighs all rows in the same way, and takes lengths as their plain mean."""
+    """Rows without those of few requests: a fit takes lengths as the plain mean of all rows."""
     requests = [seen_in(row).requests for row in rows]
     least = _LEAST_SHARE * float(np.median(requests))
     return [row for row, count in zip(rows, requests, strict=True) if count >= least]
@@ -353,16 +362,16 @@ def _point(
 
 
 def _error(windows: Sequence[SteadyWindow], scatter: Scatter | None) -> float | None:
-    """Standard error of a row's mean latency, relative to it: the scatter between hours, over its hours, and that of its days."""
+    """Standard error of a row's mean latency, relative to it: the scatter of its hours and of its days, over their number."""
     if scatter is None:
         return None
-    hours: dict[int, float] = defaultdict(float)
+    cells: dict[int, float] = defaultdict(float)
     days: dict[int, float] = defaultdict(float)
     for one in windows:
         requests = seen_in([one]).requests
-        hours[(one.end_s - 1) // HOUR_S] += requests
+        cells[(one.end_s - 1) // scatter.cell_s] += requests
         days[(one.end_s - 1) // DAY_S] += requests
-    shares = [sum((part / sum(of.values())) ** 2 for part in of.values()) for of in (hours, days)]
+    shares = [sum((part / sum(of.values())) ** 2 for part in of.values()) for of in (cells, days)]
     return math.sqrt(scatter.hours**2 * shares[0] + scatter.days**2 * shares[1])
 
 

@@ -294,10 +294,9 @@ def _met(parts: Sequence[Growths]) -> tuple[float, float]:
     """
     figures = [Window.of([one], replicas=1) for one in parts]
     weights = np.array([one.requests for one in figures])
-    # The gauge and rate times latency err in ways of their own: rows of their mean scatter as much as both are uncertain.
-    inflight = np.array(
-        [0.5 * (one.occupied + (seen.inflight or 0.0)) for one, seen in zip(parts, figures, strict=True)]
-    )
+    # By rate times latency. The gauge is read some twenty times a window and strays by percents: a law fitted at loads that
+    # stray lies off at every rate, and the scatter of its rows, which holds latencies alone, does not say so.
+    inflight = np.array([one.occupied for one in parts])
     rates = np.array([one.rps for one in figures])
     own = 1.0 / parts[0].span_s if len(parts) > 1 else 0.0
     latency_s = float(np.average([one.latency_s or 0.0 for one in figures], weights=weights))

@@ -153,7 +153,8 @@ def _beside(one: Gaps, size: int) -> bool:
     rows = len(one.gaps)
     places = len(one.places) == 4 and all(len(place) == rows for place in one.places)
     slopes = len(one.slopes) == rows and all(len(line) == size for line in one.slopes)
-    return rows > 0 and places and slopes and max(map(abs, one.gaps)) <= _LARGEST_MISS
+    noises = not one.noises or (len(one.noises) == rows and min(one.noises) > 0.0)
+    return rows > 0 and places and slopes and noises and max(map(abs, one.gaps)) <= _LARGEST_MISS
 
 
 def _is_covariance(matrix: FloatArray) -> bool:

@@ -212,6 +212,7 @@ class ArmFit:
         ttft, tpot: laws of the means of TTFT and TPOT where measured.
         quantiles: laws of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
+        answers: the word about its answers beside those of no speculation, such as AnswersAgree; None where not compared.
         over_law: of "ttft" and "tpot", as far as measured, the measured line over the law of steps: of a lone request, and at
             the highest load.
         acceptance: None where not measured.
@@ -258,6 +259,7 @@ class ArmFit:
     kv_requests: float | None = None
     schedule: Annotated[str | None, _Seldom] = None
     over_law: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    answers: Annotated[str | None, _Seldom] = None
 
     @property
     def arm(self) -> Arm:

@@ -100,11 +100,13 @@ class Gaps:
         places: draft, load, prompt and output of each row, as in `Whereabouts`.
         gaps: ln(measured over law) of each.
         slopes: d ln(law)/d(figure) of each, shape (rows, figures).
+        noises: standard deviation (ln) of each; none in profiles that were fitted as if rows were all as certain.
     """
 
     places: tuple[tuple[float, ...], ...]
     gaps: tuple[float, ...]
     slopes: tuple[tuple[float, ...], ...]
+    noises: tuple[float, ...] = ()
 
     @cached_property
     def _at(self) -> Whereabouts:
@@ -115,11 +117,12 @@ class Gaps:
 
         Args:
             form: their size.
-            noise: standard deviation of one row (ln).
+            noise: standard deviation of one row (ln), if rows have none of their own.
             wanted: n places.
         """
         across = form.covariance(wanted, self._at)
-        scattered = form.covariance(self._at, self._at) + noise**2 * np.eye(len(self.gaps))
+        own = np.square(self.noises or [noise] * len(self.gaps))
+        scattered = form.covariance(self._at, self._at) + np.diag(own)
         weights = np.linalg.solve(scattered, across.T).T
         left = form.sd**2 - np.sum(weights * across, axis=-1)
         return Departures(

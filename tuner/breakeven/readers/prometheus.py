@@ -60,6 +60,7 @@ class PrometheusAnswer(BaseModel):
 
     status: str
     error: Any = ""
+    partial: bool = at("isPartial", default=False)
     kind: Literal["vector", "matrix", "scalar", "string"] | None = at("data.resultType")
     result: tuple[Any, ...] | None = at("data.result")
 
@@ -98,6 +99,10 @@ def series(response: Document) -> tuple[Series, ...]:
     if answer.status != "success":
         raise response.refuse(
             f"{answer.status}: {answer.error}"[:120].rstrip(": "), "a successful query", "status"
+        )
+    if answer.partial:
+        raise response.refuse(
+            "an answer in part, because a store behind the server is down", "a whole one", "isPartial"
         )
     if answer.kind is None or answer.result is None:
         raise response.refuse("not a result", "an object with resultType and result", "data")

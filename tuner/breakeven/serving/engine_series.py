@@ -8,6 +8,7 @@ none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -33,6 +34,8 @@ RUNNING = "num_requests_running"
 WAITING = "num_requests_waiting"
 _OF_NATIVE = {"_count": "histogram_count", "_sum": "histogram_sum"}
 """The functions that read a counter of a native histogram, by the suffix of the classic series."""
+# Text of users stands in string literals alone, each of which is one word.
+_WORD = re.compile(rf'"(?:\\.|[^"\\])*"| or (?:{"|".join(_OF_NATIVE.values())})\(|[^"() ]+|.', re.DOTALL)
 
 
 class Counted(NamedTuple):
@@ -189,3 +192,23 @@ def by_replica(expression: str) -> str:
 def joined(parts: Mapping[str, str]) -> str:
     """Expressions in one, each named by the label `stat`."""
     return "\nor ".join(f'label_replace({one},"{STATISTIC}","{stat}","","")' for stat, one in parts.items())
+
+
+def classic_only(promql: str) -> str:
+    """A question without what is asked of native histograms, which a server refuses whole if it has no such functions.
+
+    Args:
+        promql: made by this module.
+
+    Returns:
+        The same text if nothing is asked of native histograms.
+    """
+    kept, depth = [], 0
+    for word in _WORD.findall(promql):
+        if depth:
+            depth += (word == "(") - (word == ")")
+        elif word.startswith(" or "):
+            depth = 1
+        else:
+            kept.append(word)
+    return "".join(kept)

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _OPERATORS = frozenset({"=", "!=", "=~", "!~"})
+WHOLE_ANSWERS: Final[Mapping[str, str]] = {
+    "partial_response": "false",
+    "deny_partial_response": "1",
+    "max_source_resolution": "0s",
+}
+"""Parameters beside every query: an answer without the share of a store that is down must be an error, never a low load.
+
+Thanos knows the first, a cluster of VictoriaMetrics the second. The third keeps Thanos from answering with means of several
+samples in place of counters. Prometheus ignores all of them.
+"""
+
+
+_SUBQUERY = re.compile(r"\((.*)\)\[(\d+)s:(\d+)s\](?: @ (\d+))?", re.DOTALL)
 
 
 class Matcher(NamedTuple):
@@ -51,3 +64,29 @@ def selector(matchers: Iterable[Matcher]) -> str:
     """`{a="b",...}`, or nothing for no matchers."""
     rendered = ",".join(matcher.render() for matcher in matchers)
     return "{" + rendered + "}" if rendered else ""
+
+
+class RangeQuestion(NamedTuple):
+    """A range query: the expression at `first_s` (Unix time, s), and each `step_s` until `last_s`."""
+
+    promql: str
+    first_s: int
+    last_s: int
+    step_s: int
+
+    @classmethod
+    def of_subquery(cls, promql: str, now_s: float) -> RangeQuestion | None:
+        """The same times and values as those of a subquery, by which servers mean different times; None: it is no subquery.
+
+        Args:
+            promql: `(EXPRESSION)[SPANs:STEPs]`, or the same with `@ TIME` behind it.
+            now_s: where the span ends if no time is given; Unix time.
+        """
+        found = _SUBQUERY.fullmatch(promql)
+        if found is None:
+            return None
+        expression, span_s, step_s, at_s = found[1], int(found[2]), int(found[3]), found[4]
+        end_s = now_s if at_s is None else int(at_s)
+        # Times of a subquery are multiples of its step; the beginning of the span is not in it.
+        steps_before, steps = (int(time_s // step_s) for time_s in (end_s - span_s, end_s))
+        return cls(expression, (steps_before + 1) * step_s, steps * step_s, step_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from breakeven_sim.engine.language import Answered
 from breakeven_sim.engine.protocol import Generation
 
 SYSTEM_FINGERPRINT = "vllm-0.32.0-simulated"
@@ -82,19 +83,32 @@ class ChunkWriter:
 
 
 def whole_answer(
-    generation: Generation, identifier: str, created: int, text: str, generated: int, reason: str
+    generation: Generation,
+    identifier: str,
+    created: int,
+    spoken: Answered,
+    judged: list[dict[str, Any] | None] | None = None,
 ) -> dict[str, Any]:
-    """The answer of a request that does not stream."""
+    """The answer of a request that does not stream; `judged` is its field `prompt_logprobs`."""
+    greedy = generation.greedy
+    ids = greedy if greedy is not None and greedy.return_token_ids else None
+    prompt_ids, token_ids = (None, None) if ids is None else (list(ids.prompt_ids), list(spoken.token_ids))
+    tool = greedy.tool if greedy is not None else None
+    reason = "tool_calls" if tool is not None and greedy and not greedy.named else spoken.finish_reason
     choice: dict[str, Any] = {"index": 0}
-    ending = {"logprobs": None, "finish_reason": reason, "stop_reason": None, "token_ids": None}
+    ending = {"logprobs": None, "finish_reason": reason, "stop_reason": None, "token_ids": token_ids}
     if generation.chat:
         absent = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
-        choice["message"] = {"role": "assistant", "content": text, **absent}
+        choice["message"] = {"role": "assistant", "content": spoken.text, **absent}
+        if tool is not None:
+            called = {"id": f"call_{identifier[-8:]}", "type": "function"}
+            function = {"name": tool, "arguments": spoken.text}
+            choice["message"] |= {"content": None, "tool_calls": [{**called, "function": function}]}
         choice |= {**ending, "routed_experts": None}
-        extra = dict.fromkeys(("prompt_logprobs", "prompt_token_ids", "prompt_text"))
+        extra = {"prompt_logprobs": judged, "prompt_token_ids": prompt_ids, "prompt_text": None}
     else:
-        choice |= {"text": text, **ending}
-        choice |= {"prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None}
+        choice |= {"text": spoken.text, **ending}
+        choice |= {"prompt_logprobs": judged, "prompt_token_ids": prompt_ids, "routed_experts": None}
         extra = {}
     return {
         "id": identifier,
@@ -104,7 +118,7 @@ def whole_answer(
         "choices": [choice],
         "service_tier": None,
         "system_fingerprint": SYSTEM_FINGERPRINT,
-        "usage": usage(generation.prompt_tokens, generated) | _NO_DETAILS,
+        "usage": usage(generation.prompt_tokens, len(spoken.token_ids)) | _NO_DETAILS,
         **extra,
         "kv_transfer_params": None,
         "ec_transfer_params": None,

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -130,6 +130,20 @@ class Text(_Strict):
     )
 
 
+class BrokenAnswers(_Strict):
+    """Faults of a method: it answers otherwise than the model would, as a drafter that spoils a cache does."""
+
+    share: _Share = Field(default=0.0, description="share of the requests that are answered wrongly")
+    from_token: int = Field(default=0, ge=0, description="position of the answer from which it is wrong")
+    kind: Literal["wrong", "loop", "empty"] = Field(
+        default="wrong",
+        description="wrong: some tokens are not the model's; loop: four tokens again and again; empty: nothing",
+    )
+    grammar_share: _Share = Field(
+        default=0.0, description="share of the answers in demanded JSON that break off before their end"
+    )
+
+
 class Method(_Strict):
     """One speculative method (or one drafter of it) on this engine."""
 
@@ -137,6 +151,9 @@ class Method(_Strict):
     text: Text = Field(description="what gets accepted")
     kv_pool_share: _Share = Field(
         default=0.0, lt=1, description="share of the KV pool that the drafter takes"
+    )
+    broken_answers: BrokenAnswers | None = Field(
+        default=None, description="faults of its answers; null: it answers as the model does"
     )
 
 
@@ -161,6 +178,10 @@ class EngineCosts(_Strict):
         default=None,
         ge=1,
         description="mean output length (geometric) of a request that may end by itself; null: every request runs to max_tokens",
+    )
+    near_ties: _Share = Field(
+        default=0.0,
+        description="share of tokens whose second choice is as good: among other requests rounding may turn them round",
     )
     time_scale: float = Field(
         default=1.0, gt=0, description="multiplies every duration of this document, start-up included"

@@ -7,13 +7,13 @@ and words errors in the same way. Fields without an effect here are ignored, as 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from breakeven_sim.engine.tokens import count_tokens
+from breakeven_sim.engine.tokens import count_tokens, tokenize
 
 _SAMPLING_EPS = 1e-5
 
@@ -50,6 +50,7 @@ class Generation:
         stream: answer in chunks.
         include_usage: end the stream with a usage chunk.
         continuous_usage: every chunk carries usage.
+        greedy: what the model's own answer follows from; None: its text means nothing.
         refusal: what the engine says to it in place of an answer: vLLM checks some fields only once it takes a request up,
             when the headers of a stream are sent; None: it takes the request.
     """
@@ -64,6 +65,28 @@ class Generation:
     include_usage: bool
     continuous_usage: bool
     refusal: RequestError | None = None
+    greedy: GreedyRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyRequest:
+    """A request whose answer is the model's own: at temperature 0, and of a length that is not imposed; or one that is judged.
+
+    Attributes:
+        prompt_ids: as the tokenizer has them.
+        schema: of the demanded JSON, or of the demanded tool's parameters; None: the answer is free.
+        tool: name of the tool that must be called; None: none must.
+        named: whether the request names that tool, rather than demanding any.
+        return_token_ids: whether the answer carries the ids of prompt and output.
+        prompt_logprobs: choices per token of the prompt that the answer carries; None: no judgement.
+    """
+
+    prompt_ids: tuple[int, ...]
+    schema: Mapping[str, Any] | None = None
+    tool: str | None = None
+    named: bool = False
+    return_token_ids: bool = False
+    prompt_logprobs: int | None = None
 
 
 class _StreamOptions(BaseModel):
@@ -85,6 +108,9 @@ class _Sampling(BaseModel):
     ignore_eos: bool = False
     stream: bool | None = False
     stream_options: _StreamOptions | None = None
+    return_token_ids: bool | None = None
+    prompt_logprobs: int | None = None
+    response_format: dict[str, Any] | None = None
 
 
 class CompletionBody(_Sampling):
@@ -99,6 +125,8 @@ class ChatBody(_Sampling):
 
     max_completion_tokens: int | None = None
     messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
 
 
 class TokenizeBody(BaseModel):
@@ -214,7 +242,45 @@ def parse_generation(
         # Without a usage chunk at the end vLLM leaves out the other usage counts as well.
         continuous_usage=options.include_usage and options.continuous_usage_stats,
         refusal=_refused_while_speculating(body) if speculates else None,
+        greedy=_greedy(body),
     )
+
+
+def _greedy(body: ChatBody | CompletionBody) -> GreedyRequest | None:
+    """The request whose answer is the model's own; None for load: nobody reads its text."""
+    if body.prompt_logprobs is None and (body.temperature != 0 or body.ignore_eos):
+        return None
+    tool, named = _demanded_tool(body) if isinstance(body, ChatBody) else (None, False)
+    wanted = body.response_format or {}
+    by_format = (
+        (wanted.get("json_schema") or {}).get("schema") if wanted.get("type") == "json_schema" else None
+    )
+    return GreedyRequest(
+        prompt_ids=tuple(_prompt_ids(body)),
+        schema=(tool.get("parameters") or {}) if tool is not None else by_format,
+        tool=str(tool.get("name")) if tool is not None else None,
+        named=named,
+        return_token_ids=bool(body.return_token_ids),
+        prompt_logprobs=body.prompt_logprobs,
+    )
+
+
+def _demanded_tool(body: ChatBody) -> tuple[Mapping[str, Any] | None, bool]:
+    """The function of the tool that the answer must call, and whether the request names it."""
+    functions = [dict(one.get("function") or {}) for one in body.tools or ()]
+    if isinstance(body.tool_choice, dict):
+        name = (body.tool_choice.get("function") or {}).get("name")
+        return next((one for one in functions if one.get("name") == name), None), True
+    return (functions[0] if functions and body.tool_choice == "required" else None), False
+
+
+def _prompt_ids(body: ChatBody | CompletionBody) -> Iterable[int]:
+    if isinstance(body, ChatBody):
+        return (number for text in _contents(body.messages) for number, _ in tokenize(text))
+    prompt: Any = body.prompt
+    if isinstance(prompt, list) and not isinstance(prompt[0], int):
+        prompt = prompt[0]
+    return (number for number, _ in tokenize(prompt)) if isinstance(prompt, str) else prompt
 
 
 def _refused_while_speculating(body: _Sampling) -> RequestError | None:
@@ -241,6 +307,13 @@ def _check_sampling(body: _Sampling) -> None:
         raise _refused("top_p", f"top_p must be in (0, 1], got {body.top_p}.", body.top_p)
     if body.min_p is not None and not 0 <= body.min_p <= 1:
         raise RequestError(400, f"min_p must be in [0, 1], got {body.min_p}.")
+    if body.prompt_logprobs is not None:
+        if body.stream and (body.prompt_logprobs > 0 or body.prompt_logprobs == -1):
+            raise _refused("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
+        if body.prompt_logprobs < 0 and body.prompt_logprobs != -1:
+            raise _refused(
+                "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.", body.prompt_logprobs
+            )
 
 
 def _prompt_tokens(body: CompletionBody, max_model_len: int) -> int:

@@ -28,6 +28,7 @@ from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import EngineCosts, load_costs
 from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
+from breakeven_sim.engine.language import Language
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.serve_arguments import VERSION, ServeArguments
 from breakeven_sim.engine.speculative_config import SpeculativeConfig, speculation
@@ -162,10 +163,10 @@ async def _serve(launch: ServerSetup) -> int:
 
 def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> VllmApi:
     spec, seed = launch.speculation, launch.arguments.seed
-    texts = None
+    texts, broken = None, None
     if spec is not None:
-        text = launch.costs.method(spec.method, spec.drafter).text
-        texts = TextSource(text, seed, spec.imposed_survival)
+        method = launch.costs.method(spec.method, spec.drafter)
+        texts, broken = TextSource(method.text, seed, spec.imposed_survival), method.broken_answers
     return VllmApi(
         paced,
         metrics,
@@ -176,6 +177,8 @@ def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> Vll
         texts,
         seed,
         launch.arguments.api_keys,
+        # Engines of different arms turn other near-ties round.
+        Language(launch.costs.near_ties, broken, seed + launch.config.drafts.longest),
     )
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _PIECE_CHARACTERS = 6
-_VOCABULARY = tuple(f"w{i}" for i in range(1000))
+VOCABULARY_SIZE = 1000
+"""Words of the made-up text; their ids are the first numbers."""
+
+_VOCABULARY = tuple(f"w{i}" for i in range(VOCABULARY_SIZE))
 _IDS = {word: number for number, word in enumerate(_VOCABULARY)}
 _WITH_BLANK = tuple(f" {word}" for word in _VOCABULARY)
 # Any other piece is its own id: a marker byte that also keeps it above the vocabulary, then its UTF-8.
@@ -40,7 +43,12 @@ def detokenize(ids: Iterable[int]) -> str:
 
     An id that `tokenize` never gives stands for a word of the made-up text, so that any prompt of ids has a text.
     """
-    return "".join(_text(number) for number in ids).lstrip(" ")
+    return continued(ids).lstrip(" ")
+
+
+def continued(ids: Iterable[int]) -> str:
+    """The text of ids that follow others: a word begins with the blank before it."""
+    return "".join(_text(number) for number in ids)
 
 
 def made_up_text(start: int, tokens: int) -> str:

@@ -24,6 +24,7 @@ from breakeven_sim.engine.answers import ChunkWriter, whole_answer
 from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import EngineMetrics
 from breakeven_sim.engine.http_metrics import HttpMetrics
+from breakeven_sim.engine.language import Answered, Language, MadeUp, prompt_logprobs, text_key
 from breakeven_sim.engine.protocol import (
     DetokenizeBody,
     Generation,
@@ -36,7 +37,7 @@ from breakeven_sim.engine.protocol import (
 from breakeven_sim.engine.realtime import PacedEngine, Stream
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.engine.serve_arguments import VERSION
-from breakeven_sim.engine.tokens import detokenize, made_up_text, tokenize
+from breakeven_sim.engine.tokens import detokenize, tokenize
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _NOT_COUNTED = frozenset({"/metrics", "/health", "/ping", "/version", "/load", "/server_info", "/sim/clock"})
@@ -57,6 +58,7 @@ class VllmApi:
         texts: what drafts get accepted; `None` without speculation.
         seed: of natural lengths.
         api_keys: accepted bearer tokens; empty: everybody may.
+        language: of greedy answers.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class VllmApi:
         texts: TextSource | None,
         seed: int,
         api_keys: tuple[str, ...] = (),
+        language: Language | None = None,
     ) -> None:
         self._paced = paced
         self._metrics = metrics
@@ -79,6 +82,7 @@ class VllmApi:
         self._natural_output_tokens = natural_output_tokens
         self._texts = texts
         self._seed = seed
+        self._language = language or Language()
         self._authorizations = frozenset(f"Bearer {key}" for key in api_keys)
         self._created = int(time.time())
         self._count = 0
@@ -176,13 +180,13 @@ class VllmApi:
             return await _refused(http, generation.refusal, stream=generation.stream)
         number = self._count
         self._count += 1
-        total, reason = self._length(generation, number)
+        spoken, total = self._spoken(generation, number)
         text = self._texts.draw(number, total, generation.prompt_tokens) if self._texts is not None else None
         stream = self._paced.submit(Request(number, 0.0, generation.prompt_tokens, total, text))
         identifier = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:16]}"
         try:
             if generation.stream:
-                return await self._streamed(http, generation, stream, identifier, reason)
+                return await self._streamed(http, generation, stream, identifier, spoken)
             finished = False
             while not finished:
                 _, finished = await stream.more()
@@ -191,24 +195,40 @@ class VllmApi:
                 # An aborted request counts in first tokens, tokens and steps, and in no series of finished requests: vLLM does the same.
                 self._paced.abort(stream.request)
             raise
-        self._metrics.record_finished(stream.request, reason, generation.max_tokens)
-        words = made_up_text(number * _STRIDE, total)
-        return _json(whole_answer(generation, identifier, int(time.time()), words, total, reason))
+        self._metrics.record_finished(stream.request, spoken.finish_reason, generation.max_tokens)
+        judged, greedy = None, generation.greedy
+        if greedy is not None and greedy.prompt_logprobs is not None:
+            opinions = self._language.judge(greedy.prompt_ids)
+            judged = prompt_logprobs(opinions, greedy.prompt_ids, greedy.prompt_logprobs)
+        return _json(whole_answer(generation, identifier, int(time.time()), spoken, judged))
+
+    def _spoken(self, generation: Generation, number: int) -> tuple[Answered, int]:
+        """The answer to a request and its number of tokens; the text of load, which nobody reads, is made up."""
+        greedy, batched = generation.greedy, self._paced.in_flight > 0
+        if greedy is None:
+            total, reason = self._length(generation, number)
+            return MadeUp(number * _STRIDE, total, reason), total
+        if greedy.schema is not None:
+            filled = self._language.fill(greedy.prompt_ids, greedy.schema, batched=batched)
+            return filled.cut(generation.max_tokens), min(len(filled.token_ids), generation.max_tokens)
+        total, reason = self._length(generation, text_key(greedy.prompt_ids))
+        spoken = self._language.speak(greedy.prompt_ids, total, reason, batched=batched, number=number)
+        return spoken, len(spoken.token_ids)
 
     async def _streamed(
-        self, http: web.Request, generation: Generation, stream: Stream, identifier: str, reason: str
+        self, http: web.Request, generation: Generation, stream: Stream, identifier: str, spoken: Answered
     ) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", **_EVERY_ANSWER}
         )
         writer = ChunkWriter(generation, identifier, int(time.time()))
-        start, sent, finished = stream.request.number * _STRIDE, 0, False
+        sent, finished, reason = 0, False, spoken.finish_reason
         await response.prepare(http)
         head = writer.opening()
         while not finished:
             tokens, finished = await stream.more()
             data = head + writer.chunk(
-                made_up_text(start + sent, tokens), sent + tokens, reason if finished else None
+                spoken.piece(sent, tokens), sent + tokens, reason if finished else None
             )
             head = b""
             sent += tokens
@@ -219,13 +239,13 @@ class VllmApi:
         await response.write_eof()
         return response
 
-    def _length(self, generation: Generation, number: int) -> tuple[int, str]:
-        """Output tokens of a request and why it ends there."""
+    def _length(self, generation: Generation, key: int) -> tuple[int, str]:
+        """Output tokens of a request and why it ends there; the same for the same key."""
         mean = self._natural_output_tokens
         if generation.ignore_eos or mean is None:
             return generation.max_tokens, "length"
         # A key of its own: the text of a request must not depend on whether its length was drawn.
-        natural = int(np.random.default_rng((self._seed, number, 1)).geometric(1.0 / mean))
+        natural = int(np.random.default_rng((self._seed, key, 1)).geometric(1.0 / mean))
         total = max(natural, generation.min_tokens, 1)
         return (total, "stop") if total < generation.max_tokens else (generation.max_tokens, "length")
 

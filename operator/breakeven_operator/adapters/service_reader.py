@@ -1,0 +1,99 @@
+"""Reads the services of a cluster, and tells those apart that this installation decides about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from breakeven.errors import InputError
+from breakeven_operator.adapters.api_json import problem_of
+from breakeven_operator.adapters.shards import Shards
+from breakeven_operator.adapters.snapshot import InvalidService
+from breakeven_operator.ports import Manifest
+from breakeven_operator.resources import SpeculativeService
+
+
+class Scope(NamedTuple):
+    """Services that an installation takes on.
+
+    Attributes:
+        drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
+        annotated: whether workloads that ask for a service by their annotation are read.
+        shards: knows which services are this installation's; None: all are.
+    """
+
+    drafters: tuple[str, ...] = ()
+    annotated: bool = False
+    shards: Shards | None = None
+
+
+class ReadServices(NamedTuple):
+    """The services of a cluster.
+
+    Attributes:
+        own: objects of this installation's services.
+        services: those that can be acted upon. invalid: those that break a rule, which an older CRD let through.
+        everyone: what can be read of all installations' services.
+    """
+
+    own: Sequence[Manifest]
+    services: tuple[SpeculativeService, ...]
+    invalid: tuple[InvalidService, ...]
+    everyone: tuple[SpeculativeService, ...]
+
+
+class ServiceReader:
+    """Parses a service again only if its object has changed, which most do not between two cycles.
+
+    Args:
+        scope: what the installation takes on.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._known: dict[str, SpeculativeService] = {}
+
+    def rest(self) -> None:
+        """Nothing is observed for a while."""
+        if self._scope.shards is not None:
+            self._scope.shards.rest()
+
+    async def read(self, manifests: Sequence[Manifest]) -> ReadServices:
+        """The services among these objects.
+
+        Raises:
+            ClusterError: nobody knows what other installations select.
+        """
+        shards = self._scope.shards
+        own = manifests if shards is None else await shards.own(manifests)
+        uids = {one["metadata"]["uid"] for one in own}
+        parsed: dict[str, SpeculativeService] = {}
+        invalid = []
+        for manifest in manifests:
+            uid = manifest["metadata"]["uid"]
+            read = self._parsed(manifest)
+            if isinstance(read, SpeculativeService):
+                parsed[uid] = read
+            elif uid in uids:
+                invalid.append(InvalidService(manifest, read))
+        self._known = parsed
+        services = tuple(one for uid, one in parsed.items() if uid in uids)
+        return ReadServices(own, services, tuple(invalid), tuple(parsed.values()))
+
+    def _parsed(self, manifest: Manifest) -> SpeculativeService | str:
+        """The service, or the rule that it breaks."""
+        meta = manifest["metadata"]
+        if (problem := problem_of(manifest)) is not None:
+            return problem
+        known = self._known.get(meta["uid"])
+        if known is not None and known.metadata.resource_version == meta["resourceVersion"]:
+            return known
+        try:
+            service = SpeculativeService.read(
+                manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}"
+            )
+        except InputError as error:
+            return str(error)
+        strays = ((m.name, m.strays_from(self._scope.drafters)) for m in service.spec.candidates.methods)
+        problems = (f"spec.candidates.methods {name}: {problem}" for name, problem in strays if problem)
+        return next(problems, service)

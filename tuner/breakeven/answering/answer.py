@@ -1,0 +1,150 @@
+"""Answers of one engine to the gate's requests, and their file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from breakeven.answering.prompt_set import Form, GatePrompt
+from breakeven.errors import InputError
+from breakeven.intake import json_value, wrong_field
+
+# A loop: so many tokens at the end that repeat with a period of at most so many.
+_LOOP_TOKENS = 64
+_LONGEST_PERIOD = 16
+_MOST_BYTES = 16 * 2**20
+_EXPECTED = "answers that `breakeven answers` or a calibration wrote"
+
+
+class Flaw(StrEnum):
+    """The way in which an answer is no answer at all."""
+
+    EMPTY = "empty"
+    INVALID = "invalid"
+    LOOPING = "looping"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """One answer.
+
+    Attributes:
+        prompt: name of the request.
+        form: that the request demanded.
+        batched: whether it was asked together with the others; else alone.
+        prompt_ids, token_ids: as the engine's tokenizer has them.
+        finish_reason: vLLM's word for the answer's end.
+        flaw: None if it has none.
+    """
+
+    prompt: str
+    form: Form
+    batched: bool
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    flaw: Flaw | None = None
+
+    def __repr__(self) -> str:
+        """Name and length; no token may end in a log by way of a traceback."""
+        return f"Answer({self.prompt!r}, {len(self.token_ids)} tokens)"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSet:
+    """All answers of one arm.
+
+    Attributes:
+        arm: its name.
+        answers: one per request and way of asking.
+        refused: requests that the engine refused or did not answer in time.
+    """
+
+    arm: str
+    answers: tuple[GivenAnswer, ...] = ()
+    refused: int = 0
+
+    def packed(self) -> bytes:
+        """The file's bytes: compressed JSON, the same for the same answers."""
+        text = _SETS.dump_json(self)
+        return gzip.compress(text, mtime=0)
+
+    @classmethod
+    def unpacked(cls, data: bytes, where: str) -> AnswerSet:
+        """Read the bytes of such a file.
+
+        Raises:
+            InputError: it is no such file; shows nothing of its content.
+        """
+        try:
+            text = gzip.decompress(data) if len(data) <= _MOST_BYTES else b""
+        except (OSError, EOFError, ValueError):
+            text = b""
+        if not text:
+            raise InputError(where, "no compressed JSON", _EXPECTED)
+        try:
+            return _SETS.validate_python(json_value(text, where, _EXPECTED))
+        except ValidationError as error:
+            raise wrong_field(error, where, "an answer has") from None
+
+
+_SETS = TypeAdapter(AnswerSet)
+
+
+def flaw_of(
+    prompt: GatePrompt, text: str | None, token_ids: Sequence[int], finish_reason: str
+) -> Flaw | None:
+    """The flaw of an answer.
+
+    An answer that was cut off at its longest may be invalid JSON by right, and is not held to its form.
+
+    Args:
+        prompt: the request.
+        text: the answer, or the arguments of the tool call; None if the demanded call is missing.
+        token_ids: of the answer.
+        finish_reason: vLLM's word.
+    """
+    if _loops(token_ids):
+        return Flaw.LOOPING
+    if prompt.form.constrained and finish_reason != "length" and not _fits(text, prompt.schema or {}):
+        return Flaw.INVALID
+    if prompt.form is Form.FREE and not (text or "").strip():
+        return Flaw.EMPTY
+    return None
+
+
+def _loops(token_ids: Sequence[int]) -> bool:
+    tail = tuple(token_ids[-_LOOP_TOKENS:])
+    if len(tail) < _LOOP_TOKENS:
+        return False
+    return any(tail[period:] == tail[:-period] for period in range(1, _LONGEST_PERIOD + 1))
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
+def _fits(text: str | None, schema: Mapping[str, Any]) -> bool:
+    """Whether a text is JSON with the fields that the schema requires, of their types."""
+    try:
+        found = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(found, dict):
+        return False
+    fields = schema.get("properties", {})
+    return all(
+        name in found and isinstance(found[name], _TYPES.get(fields.get(name, {}).get("type", ""), object))
+        for name in schema.get("required", ())
+    )
