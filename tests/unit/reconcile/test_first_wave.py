@@ -130,11 +130,13 @@ def test_annotation_and_partition_are_one_write_and_the_deadline_is_that_of_the_
         ({"pods": (replace(POD, ready_since=None),)}, False),
         ({"pods": (POD, replace(POD, current=False, terminating=True))}, False),
         ({"ready": 3}, False),
-        ({"total": 3}, False),
+        ({"total": 3, "ready": 3}, False),
+        ({"total": 5, "ready": 5, "updated": 2}, True),
+        ({"total": 5, "ready": 4, "updated": 2}, False),
         ({"generation": WAVE.generation + 1}, False),
         ({"desired": 3, "total": 3, "ready": 3}, False),
     ],
-    ids=["stands", "not updated", "no pod", "not ready", "one ends", "an old one is not ready", "one is missing",
+    ids=["stands", "not updated", "no pod", "not ready", "one ends", "an old one is not ready", "one is missing", "one beside them", "one beside them is not ready",
          "not seen", "scaled below its partition"],
 )  # fmt: skip
 def test_a_wave_stands_when_its_pods_and_all_others_serve(changes, expected):
