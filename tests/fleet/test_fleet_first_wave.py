@@ -201,6 +201,25 @@ async def test_a_wave_takes_the_annotation_from_nobody() -> None:
     assert (world.value, partition(world)) == ("null", 0)
 
 
+async def test_a_target_that_is_replaced_as_a_whole_is_held_again() -> None:
+    """Annotation and partition are gone together: no person has meant the wave."""
+    world = waved()
+    await held(world)
+    before = world.status["rollout"]["waveTime"]
+
+    def replaced(manifest: dict[str, Any]) -> None:
+        template = manifest["spec"]["template"]
+        del template["metadata"]["annotations"]["breakeven.dev/speculative-config"]
+        manifest["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 0
+        manifest["spec"]["minReadySeconds"] = 1
+
+    world.cluster.change(STATEFULSETS, "llm", "chat-vllm", replaced, manager="kubectl-replace")
+    await world.until(lambda: world.reason == "Restored", cycles=3)
+    assert (partition(world), world.value) == (3, VALUE)
+    await held(world)
+    assert world.status["rollout"]["waveTime"] > before
+
+
 async def test_a_release_that_the_api_server_does_not_answer_is_made_again() -> None:
     world = waved()
     await held(world)
