@@ -55,6 +55,7 @@ SECONDS: Mapping[str, int] = {
     "test_operator_autoscaled": 200,
     "test_operator_calibration": 240,
     "test_operator_confirms": 250,
+    "test_operator_first_wave": 150,
     "test_operator_deployments": 150,
     "test_operator_kserve": 600,
     "test_operator_lws": 300,

@@ -161,6 +161,20 @@ def test_a_first_wave_of_one_group_is_held_measured_and(grouped, ends):
         ends(wave)
 
 
+def test_a_first_wave_stands_beside_the_group_that_surges(grouped):
+    target = manifests.grouped_target(REPLICAS)
+    target["spec"]["rolloutStrategy"] = SURGE
+    del target["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]["annotations"]
+    with waved(grouped, target, manifests.grouped_service) as wave:
+        grouped.pin(None)
+        grouped.until_decided("FirstWaveHeld")
+        assert wave.partition == REPLICAS - 1
+        assert f"{manifests.TARGET}-0" not in wave.touched(wave.uids)
+        grouped.patch("specsvc", "chat", {"spec": {"updatePolicy": {"firstWave": None}}})
+        grouped.until_runs("eagle/3", REPLICAS)
+        assert (wave.partition, len(wave.uids)) == (0, REPLICAS)
+
+
 def patched(place, patch):
     """The API server's words to the operator's account; empty where it may do that."""
     done = place.stage.cluster.kubectl(

@@ -189,6 +189,37 @@ async def test_whoever_takes_the_annotation_over_finds_no_partition_of_ours_left
     assert world.target.value_managers == ("kubectl-edit",)
 
 
+async def test_a_wave_takes_the_annotation_from_nobody() -> None:
+    """The partition is taken by force, because who made the target owns its default; the annotation never is."""
+    world = waved()
+    body = {
+        "metadata": {"namespace": "llm", "name": "chat-vllm"},
+        "spec": {"template": {"metadata": {"annotations": {"breakeven.dev/speculative-config": "null"}}}},
+    }
+    await world.cluster.apply(STATEFULSETS, body, manager="argocd")
+    await world.until(lambda: world.reason == "TakenOver", cycles=60)
+    assert (world.value, partition(world)) == ("null", 0)
+
+
+async def test_a_target_that_is_replaced_as_a_whole_is_held_again() -> None:
+    """Annotation and partition are gone together: no person has meant the wave."""
+    world = waved()
+    await held(world)
+    before = world.status["rollout"]["waveTime"]
+
+    def replaced(manifest: dict[str, Any]) -> None:
+        template = manifest["spec"]["template"]
+        del template["metadata"]["annotations"]["breakeven.dev/speculative-config"]
+        manifest["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 0
+        manifest["spec"]["minReadySeconds"] = 1
+
+    world.cluster.change(STATEFULSETS, "llm", "chat-vllm", replaced, manager="kubectl-replace")
+    await world.until(lambda: world.reason == "Restored", cycles=3)
+    assert (partition(world), world.value) == (3, VALUE)
+    await held(world)
+    assert world.status["rollout"]["waveTime"] > before
+
+
 async def test_a_release_that_the_api_server_does_not_answer_is_made_again() -> None:
     world = waved()
     await held(world)

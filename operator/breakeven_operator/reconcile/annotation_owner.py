@@ -67,7 +67,8 @@ def foreign(context: RolloutContext) -> RolloutStep:
         "(kubectl apply, Argo CD without Replace=true) keeps it, one that replaces the whole object drops it"
     )
     return RolloutStep(
-        rollout=context.rollout,
+        # The pods of a first wave have gone, or are going: it begins again.
+        rollout=context.rollout.replace(wave_time=None) if context.rollout else None,
         memory=memory.replace(restores=memory.restores + 1),
         # Who replaces the whole object drops the partition as well.
         write=WriteAnnotation(

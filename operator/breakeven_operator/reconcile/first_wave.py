@@ -72,7 +72,8 @@ def stands(workload: Workload) -> bool:
     return (
         workload.observed_generation >= workload.generation
         and 0 < wave <= min(workload.updated, len(workload.serving))
-        and workload.total == workload.desired == workload.ready
+        # A controller with surge keeps its further replicas until it has updated all others.
+        and workload.desired <= workload.total == workload.ready
         and not any(pod.terminating for pod in workload.pods)
     )
 

@@ -140,7 +140,7 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     failing = find_failures(evidence.failures, rolled)
     # An arm that is left for its failures was left too late for these to be compared with those of the next one.
     left = rollout.reason in LEAVING
-    if not left and not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
+    if not left and not isinstance(failing, str) and failing.fails(last_look=_last_look(context, windows)):
         return _fails_requests(context, rollout, failing, evidence.entry)
     found = _find(rollout, evidence)
     remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
@@ -209,7 +209,7 @@ def _judge_wave(
     said, measured = f"{found.said(word.bounds)}{word.remark}{remark}", found.kept_in(rollout, word.bounds)
     if word.result is HistoryResult.UNPROVEN:
         return undo(context, measured, reason, f"its first wave proves nothing: {said}")
-    # What was measured of a part is no word about the whole, whose promise is the decision's own.
+    # The promise stays that of the decision: a word about the wave is none about the whole roll.
     return release(context, rollout, said, context.now + timedelta(seconds=deadline_s(context)))
 
 
@@ -257,6 +257,11 @@ def rolls_stopped(memory: MemoryStatus, profile_name: str) -> Refusal | None:
         f"the last {memory.disproved} rolls that profile {profile_name} asked for were measured to lose: none begins until a "
         "new profile is in force, or the annotation breakeven.dev/resume of the SpeculativeService gets a new value",
     )
+
+
+def _last_look(context: RolloutContext, windows: float) -> bool:
+    """Whether bounds of one look count. A first wave is looked at in every cycle for hours, until its deadline."""
+    return is_late(context) if is_held(context) else windows >= JUDGED_WINDOWS
 
 
 def _windows_since(context: RolloutContext, rollout: Rollout, window_s: float) -> float:

@@ -103,7 +103,7 @@ class FirstWave(Model):
         Field(
             ge=1,
             le=1000,
-            description="How many pods (of a LeaderWorkerSet groups) it has. Without it and percent: 1. One pod at least stays on the old arm.",
+            description="How many pods (or groups of pods) it has. Without it and percent: 1. One at least stays on the old arm.",
         ),
     ] = None
     percent: Annotated[
@@ -265,7 +265,7 @@ class UpdatePolicy(Model):
         FirstWave | None,
         Field(
             description="Hold each roll to a speculative arm after its first pods until they are measured against the old ones: "
-            "released then, or undone. For a StatefulSet or a LeaderWorkerSet, by its partition. A pinned arm, and a roll while requests "
+            "released then, or undone. For targets whose update strategy has a partition. A pinned arm, and a roll while requests "
             "queue or miss an objective, is not held. Absent: no roll is."
         ),
     ] = None

@@ -56,7 +56,7 @@ def context(workload=WAVE, rollout=HELD, *, may_write=True, wave=ONE_POD, now=NO
 
 @draws(60)
 @given(
-    replicas=st.integers(0, 60),
+    replicas=st.integers(2, 60),
     pods=st.none() | st.integers(1, 1000),
     percent=st.none() | st.integers(1, 99),
 )
@@ -70,15 +70,28 @@ def test_a_wave_has_a_pod_at_least_and_leaves_one_at_least(replicas, pods, perce
         Reason.GAIN_ABOVE_THRESHOLD,
         AT_ONCE,
     )
-    if replicas < 2:
-        assert size == partition == 0
-        return
     assert 1 <= size <= replicas - 1
     assert size + partition == replicas
     if percent is not None and size < replicas - 1:
         assert (size - 1) * 100 < percent * replicas <= size * 100
     if pods is not None and size < replicas - 1:
         assert size == pods
+
+
+@pytest.mark.parametrize(
+    ("wave", "replicas", "size"),
+    [
+        (FirstWave(), 0, 0),
+        (FirstWave(percent=99), 1, 0),
+        (FirstWave(), 8, 1),
+        (FirstWave(pods=3), 8, 3),
+        (FirstWave(percent=25), 6, 2),
+        (FirstWave(percent=25), 8, 2),
+        (FirstWave(pods=9), 8, 7),
+    ],
+)
+def test_a_share_is_rounded_up_and_a_single_replica_has_no_wave(wave, replicas, size):
+    assert wave.size(replicas) == size
 
 
 @pytest.mark.parametrize(
@@ -117,11 +130,13 @@ def test_annotation_and_partition_are_one_write_and_the_deadline_is_that_of_the_
         ({"pods": (replace(POD, ready_since=None),)}, False),
         ({"pods": (POD, replace(POD, current=False, terminating=True))}, False),
         ({"ready": 3}, False),
-        ({"total": 3}, False),
+        ({"total": 3, "ready": 3}, False),
+        ({"total": 5, "ready": 5, "updated": 2}, True),
+        ({"total": 5, "ready": 4, "updated": 2}, False),
         ({"generation": WAVE.generation + 1}, False),
         ({"desired": 3, "total": 3, "ready": 3}, False),
     ],
-    ids=["stands", "not updated", "no pod", "not ready", "one ends", "an old one is not ready", "one is missing",
+    ids=["stands", "not updated", "no pod", "not ready", "one ends", "an old one is not ready", "one is missing", "one beside them", "one beside them is not ready",
          "not seen", "scaled below its partition"],
 )  # fmt: skip
 def test_a_wave_stands_when_its_pods_and_all_others_serve(changes, expected):
