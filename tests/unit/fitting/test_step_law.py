@@ -186,17 +186,28 @@ def test_a_row_that_states_a_large_error_counts_for_less():
     """Of a stray row in the middle: one that says that it may stray moves the law less, and its arm is known less well."""
     rate, latency_s, _ = truth(7, 0.3)
     off, width = {}, {}
-    for stated in (None, 0.15):
+    rows = [
+        replace(one, relative_error=0.005) for one in sweep() if (one.k, one.request_rate_rps) != (7, rate)
+    ]
+    for stated in (0.005, 0.15):
         stray = replace(point(7, 0.3, 1.15), relative_error=stated)
-        rows = [one for one in sweep() if (one.k, one.request_rate_rps) != (7, rate)]
         found = fit_points([*rows, stray]).predict(Arm("eagle3", 7), rps=rate)
         off[stated] = abs(found.latency_s / latency_s - 1.0)
-    assert off[0.15] < 0.3 * off[None]
+    assert off[0.15] < 0.3 * off[0.005]
     for stated in (None, 0.03):
         rows = [replace(one, relative_error=stated) if one.k == 7 else one for one in sweep()]
         low, high = fit_points(rows).compare(Arm("eagle3", 7), rps=rate).speedup_ci
         width[stated] = high - low
     assert width[0.03] > 1.5 * width[None]
+
+
+def test_a_row_that_states_no_error_is_no_surer_than_its_neighbours():
+    """Too few answers tell no error: such a row must not pull the law to itself."""
+    rate, latency_s, _ = truth(7, 0.3)
+    rows = [replace(one, relative_error=0.15) for one in sweep()]
+    rows = [point(7, 0.3, 1.15) if (one.k, one.request_rate_rps) == (7, rate) else one for one in rows]
+    found = fit_points(rows).predict(Arm("eagle3", 7), rps=rate)
+    assert found.latency_s < 1.08 * latency_s
 
 
 def test_steps_that_rows_show_to_be_a_line_saturate_where_the_line_does():
