@@ -194,10 +194,10 @@ def test_a_row_that_states_a_large_error_counts_for_less():
         found = fit_points([*rows, stray]).predict(Arm("eagle3", 7), rps=rate)
         off[stated] = abs(found.latency_s / latency_s - 1.0)
     assert off[0.15] < 0.3 * off[0.005]
-    for stated in (None, 0.03):
-        rows = [replace(one, relative_error=stated) if one.k == 7 else one for one in sweep()]
+    for one_error in (None, 0.03):
+        rows = [replace(one, relative_error=one_error) if one.k == 7 else one for one in sweep()]
         low, high = fit_points(rows).compare(Arm("eagle3", 7), rps=rate).speedup_ci
-        width[stated] = high - low
+        width[one_error] = high - low
     assert width[0.03] > 1.5 * width[None]
 
 
