@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import random
 import threading
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localcluster.plainhttp import Reader
+from operatorcluster.beside import beside
 from operatorcluster.stage import Place
 from operatorcluster.target_engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
 
@@ -46,15 +46,12 @@ def streaming(place: Place, rps: float, app: str, ledger: Ledger, **fields: Any)
         ledger: counts them.
         fields: further ones of each request's body.
     """
-    stop = threading.Event()
-    users = functools.partial(_users, place, rps, app, ledger, stop, fields)
-    thread = threading.Thread(target=lambda: asyncio.run(users()))
-    thread.start()
-    try:
+
+    def users(ended: threading.Event) -> None:
+        asyncio.run(_users(place, rps, app, ledger, ended, fields))
+
+    with beside(users):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 async def _users(

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from faults.conftest import repeats
 from operatorcluster import manifests
+from operatorcluster.beside import beside
 from operatorcluster.stage import HOME, OPERATOR, Place
 from operatorcluster.waiting import until
 
@@ -204,18 +204,12 @@ def renewed(stage, pod, token):
     """A token where the pod reads it. Its kubelet holds the one from before for good, and puts that back now and then."""
     volume = f"nodes/*/pods/*/{pod['metadata']['uid']}/volumes/kube-api-access-*/token"
     (file,) = stage.cluster.state_dir.glob(volume)
-    ended = threading.Event()
 
-    def keep():
+    def keep(ended):
         while not ended.wait(0.02):
             with contextlib.suppress(OSError):
                 if file.read_text() != token:
                     file.write_text(token)
 
-    keeper = threading.Thread(target=keep)
-    keeper.start()
-    try:
+    with beside(keep):
         yield
-    finally:
-        ended.set()
-        keeper.join()

@@ -13,6 +13,7 @@ import yaml
 
 from breakeven_operator.kinds import INFERENCE_SERVICES
 from fakes.played_kserve import deployment_of
+from operatorcluster.beside import beside
 from operatorcluster.stage import Place
 
 _LOOK_S = 0.3
@@ -21,10 +22,9 @@ _LOOK_S = 0.3
 @contextlib.contextmanager
 def played_predictors(place: Place) -> Iterator[None]:
     """Until the block ends, the InferenceServices of a place have the Deployments that they ask for."""
-    stop = threading.Event()
 
-    def follow() -> None:
-        while not stop.wait(_LOOK_S):
+    def follow(ended: threading.Event) -> None:
+        while not ended.wait(_LOOK_S):
             for parent in place.all("inferenceservice"):
                 named = {
                     **parent,
@@ -40,10 +40,5 @@ def played_predictors(place: Place) -> Iterator[None]:
                         stdin=yaml.safe_dump(made),
                     )  # fmt: skip
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
+    with beside(follow):
         yield
-    finally:
-        stop.set()
-        thread.join()

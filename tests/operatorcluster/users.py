@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 from demo.traffic import Endpoints, RequestOutcome, RequestShape, Traffic
+from operatorcluster.beside import beside
 from operatorcluster.stage import Place
 from operatorcluster.target_engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
 
@@ -19,14 +20,8 @@ _PLACE_IN_GROUP = "leaderworkerset.sigs.k8s.io/worker-index"
 def users(place: Place, rps: float, app: str = "chat-vllm") -> Iterator[list[RequestOutcome]]:
     """Send so many requests per second until the block ends; yields the outcomes as they come in."""
     traffic = Traffic(MODEL, RequestShape(PROMPT_TOKENS, OUTPUT_TOKENS), Endpoints(lag_s=0.5), seed=1)
-    stop = threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_send(traffic, place, rps, app, stop)))
-    thread.start()
-    try:
+    with beside(lambda ended: asyncio.run(_send(traffic, place, rps, app, ended))):
         yield traffic.outcomes
-    finally:
-        stop.set()
-        thread.join()
 
 
 async def _send(traffic: Traffic, place: Place, rps: float, app: str, stop: threading.Event) -> None:

@@ -7,7 +7,7 @@ what users ask may have moved. The finding is said with the roll's last word.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.serving.promql import Matcher, selector
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown, masked
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown_blocks
 
 FINISHED, CUT, ABORTED, BRIEF, TOKENS = "served", "cut", "aborted", "brief", "answer_tokens"
 _STATS = (FINISHED, CUT, ABORTED, BRIEF, TOKENS)
@@ -94,7 +94,7 @@ def find_answers(reading: RollReading | None, rolled: RolledPods | None) -> Answ
     """The answers of both arms in the blocks in which both served; None if too few were seen."""
     if reading is None or reading.error is not None or rolled is None:
         return None
-    old, new = _blocks(reading, rolled)
+    old, new = grown_blocks(reading, rolled, _STATS, (FINISHED, TOKENS))
     together = (np.nan_to_num(old[0]) > 0) & (np.nan_to_num(new[0]) > 0)
     old, new = old[:, together], new[:, together]
     counts = [AnswerCounts(*(float(total) for total in np.nansum(blocks, axis=1))) for blocks in (old, new)]
@@ -129,21 +129,3 @@ def _lengths_differ(old: FloatArray, new: FloatArray) -> bool:
     ratios = np.log((new[4] / new[0])[known]) - np.log((old[4] / old[0])[known])
     mean, error = float(ratios.mean()), float(ratios.std(ddof=1)) / math.sqrt(ratios.size)
     return abs(mean) > math.log1p(_LENGTH) and abs(mean) > _SIGNIFICANT_LENGTH * error
-
-
-def _blocks(reading: RollReading, rolled: RolledPods) -> tuple[FloatArray, FloatArray]:
-    """The statistics of both arms' pods in each block, of shape (5, blocks); NaN if nothing is known."""
-    arms = tuple(np.full((len(_STATS), max(len(reading.times_s) - 1, 0)), np.nan) for _ in range(2))
-    for owner, stats in reading.pods.items():
-        if owner.namespace == rolled.namespace and FINISHED in stats and TOKENS in stats:
-            parts = rolled.parts(owner.pod, reading.times_s, stats)
-            for found, part in zip(arms, parts, strict=True):
-                _add(found, masked(stats, part))
-    return arms[0], arms[1]
-
-
-def _add(found: FloatArray, stats: Mapping[str, FloatArray]) -> None:
-    rows = np.stack([grown(stats.get(name, stats[FINISHED] * 0.0)) for name in _STATS])
-    known = np.isfinite(rows[[0, 4]]).all(axis=0)
-    # Before the first answer of a kind there is no series of it.
-    found[:, known] = np.nan_to_num(found[:, known]) + np.nan_to_num(rows[:, known])

@@ -26,7 +26,7 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings
 from breakeven_operator.reconcile.roll_answers import FINISHED, answer_counters
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown, masked
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown_blocks
 
 POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", FINISHED
 
@@ -215,7 +215,7 @@ def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> Fai
         return f"Prometheus gives no figures of them ({reading.error if reading else 'it was not asked'})"
     if rolled is None:
         return "which pods run which arm was not seen"
-    old, new = _blocks(reading, rolled)
+    old, new = grown_blocks(reading, rolled, (POSTS, REFUSALS, SERVED), (POSTS, SERVED))
     for arm, blocks in (("old", old), ("new", new)):
         if not np.isfinite(blocks[0]).any():
             return f"no {HTTP_REQUESTS} beside vllm:request_success_total of the {arm} arm's pods"
@@ -245,26 +245,6 @@ def _variance(arm: ArmRequests) -> float:
     # Where one request asks for several answers the count of them scatters as well.
     failing = max(1.0 - share, 1.0 / (arm.posts + 1.0)) if share <= 1.0 else 1.0
     return failing / (arm.served + 0.5)
-
-
-def _blocks(reading: RollReading, rolled: RolledPods) -> tuple[FloatArray, FloatArray]:
-    """POSTs, refusals and finished requests of both arms' pods in each block, of shape (3, blocks); NaN if nothing is known."""
-    arms = tuple(np.full((3, max(len(reading.times_s) - 1, 0)), np.nan) for _ in range(2))
-    for owner, stats in reading.pods.items():
-        if owner.namespace == rolled.namespace and POSTS in stats and SERVED in stats:
-            parts = rolled.parts(owner.pod, reading.times_s, stats)
-            for found, part in zip(arms, parts, strict=True):
-                _add(found, masked(stats, part))
-    return arms[0], arms[1]
-
-
-def _add(found: FloatArray, stats: Mapping[str, FloatArray]) -> None:
-    rows = [grown(stats[POSTS]), grown(stats.get(REFUSALS, stats[POSTS] * 0.0)), grown(stats[SERVED])]
-    # Before the first refusal there is no series of them.
-    rows[1] = np.where(np.isfinite(rows[0]), np.nan_to_num(rows[1]), np.nan)
-    blocks = np.stack(rows)
-    known = np.isfinite(blocks).all(axis=0)
-    found[:, known] = np.nan_to_num(found[:, known]) + blocks[:, known]
 
 
 def _requests(blocks: FloatArray) -> ArmRequests:

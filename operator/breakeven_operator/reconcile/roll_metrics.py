@@ -7,7 +7,7 @@ twice. Counters of finished requests are left out: the requests that have finish
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
@@ -165,6 +165,32 @@ def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
             if blocks is not None:
                 arm.append(blocks)
     return BothArms(*(_arm(blocks, count) for blocks in (old, new)))
+
+
+def grown_blocks(
+    reading: RollReading, rolled: RolledPods, names: Sequence[str], needed: Collection[str]
+) -> tuple[FloatArray, FloatArray]:
+    """Growth of counters of both arms' pods, summed over pods, each of shape (counters, blocks); NaN where nothing is known.
+
+    Args:
+        reading: of all pods.
+        rolled: which of them run which arm.
+        names: of the counters, in the order wanted.
+        needed: those without which a pod does not count. Any other has no series before the first of its kind.
+    """
+    arms = tuple(np.full((len(names), max(len(reading.times_s) - 1, 0)), np.nan) for _ in range(2))
+    sure = [names.index(name) for name in needed]
+    for owner, stats in reading.pods.items():
+        if owner.namespace != rolled.namespace or not set(needed) <= stats.keys():
+            continue
+        nothing = stats[names[sure[0]]] * 0.0
+        parts = rolled.parts(owner.pod, reading.times_s, stats)
+        for found, part in zip(arms, parts, strict=True):
+            own = masked({name: stats.get(name, nothing) for name in names}, part)
+            rows = np.stack([grown(own[name]) for name in names])
+            known = np.isfinite(rows[sure]).all(axis=0)
+            found[:, known] = np.nan_to_num(found[:, known]) + np.nan_to_num(rows[:, known])
+    return arms[0], arms[1]
 
 
 def made_by(pod: str, replica_set: str) -> bool:
