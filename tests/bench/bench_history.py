@@ -3,7 +3,7 @@
     python tests/bench/bench_history.py [trials]
 
 Thirty pods of two arms are scraped every minute for 14 days, which are 12 million samples. The command reads as many answers
-whatever the interval is. With `trials` pasts of all engines kept apart are made and judged: half an hour.
+whatever the interval is. With `trials` pasts of all engines kept apart are made and judged: an hour.
 """
 
 from __future__ import annotations
