@@ -305,8 +305,10 @@ class LocalCluster:
         """Starts the controller of kinds that not every cluster has, with their definitions; returns when it takes objects.
 
         Args:
-            name: one of `optional_controllers.NAMES`.
+            name: one of `optional_controllers.NAMES`; nothing is done if it runs.
         """
+        if any(one.name == name and one.returncode is None for one in self.processes()):
+            return
         program = self._have([name])[name]
         webhook_port, health_port = free_ports(2)
         starting = optional_controllers.starting(name, program, self._state, webhook_port, health_port)

@@ -199,7 +199,9 @@ def _asked(
         nearest = next((fit for fit in arms if fit.k == 0), arms[0])
     measured = nearest.lengths.or_those_of([fit.lengths for fit in arms])
     now = wanted.lengths(measured)
-    loads = [row.others for fit in ([own] if own else arms) for row in fit.measurements]
+    # The law uses rows at other lengths too: near those asked for, they say how far it was measured.
+    rows = [row for fit in ([own] if own else arms) for row in (*fit.measurements, *fit.other_lengths)]
+    loads = [one.others for one in rows if not strays(Lengths(one.prompt_tokens, one.output_tokens), now)]
     demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)
     moved = now != measured or (wanted.tokens_per_step is not None and arm.k > 0)
     return _AskedArm(
