@@ -13,7 +13,7 @@ from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points, with_law
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
-from breakeven.points.point import LoadMode, Point
+from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Profile
 from sweeps import closed, poisson
@@ -187,15 +187,20 @@ def test_a_row_that_states_a_large_error_counts_for_less():
     rate, latency_s, _ = truth(7, 0.3)
     off, width = {}, {}
     rows = [
-        replace(one, relative_error=0.005) for one in sweep() if (one.k, one.request_rate_rps) != (7, rate)
+        replace(one, relative_error=0.005, text_source=LIVE_TRAFFIC)
+        for one in sweep()
+        if (one.k, one.request_rate_rps) != (7, rate)
     ]
     for stated in (0.005, 0.15):
-        stray = replace(point(7, 0.3, 1.15), relative_error=stated)
+        stray = replace(point(7, 0.3, 1.15), relative_error=stated, text_source=LIVE_TRAFFIC)
         found = fit_points([*rows, stray]).predict(Arm("eagle3", 7), rps=rate)
         off[stated] = abs(found.latency_s / latency_s - 1.0)
     assert off[0.15] < 0.3 * off[0.005]
     for one_error in (None, 0.03):
-        rows = [replace(one, relative_error=one_error) if one.k == 7 else one for one in sweep()]
+        rows = [
+            replace(one, relative_error=one_error, text_source=LIVE_TRAFFIC) if one.k == 7 else one
+            for one in sweep()
+        ]
         low, high = fit_points(rows).compare(Arm("eagle3", 7), rps=rate).speedup_ci
         width[one_error] = high - low
     assert width[0.03] > 1.5 * width[None]
@@ -204,10 +209,16 @@ def test_a_row_that_states_a_large_error_counts_for_less():
 def test_a_row_that_states_no_error_is_no_surer_than_its_neighbours():
     """Too few answers tell no error: such a row must not pull the law to itself."""
     rate, latency_s, _ = truth(7, 0.3)
-    rows = [replace(one, relative_error=0.15) for one in sweep()]
+    rows = [replace(one, relative_error=0.15, text_source=LIVE_TRAFFIC) for one in sweep()]
     rows = [point(7, 0.3, 1.15) if (one.k, one.request_rate_rps) == (7, rate) else one for one in rows]
     found = fit_points(rows).predict(Arm("eagle3", 7), rps=rate)
     assert found.latency_s < 1.08 * latency_s
+
+
+def test_an_error_that_a_load_driver_states_is_not_used():
+    rows = sweep(0.01)
+    stated = [replace(one, relative_error=0.04) for one in rows]
+    assert fit_points(stated).steps == fit_points(rows).steps
 
 
 def test_steps_that_rows_show_to_be_a_line_saturate_where_the_line_does():

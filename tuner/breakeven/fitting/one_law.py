@@ -22,7 +22,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import Point
+from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
     ENGINE,
@@ -480,10 +480,14 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengt
 
 
 def _stated_errors(points: Sequence[Point]) -> FloatArray:
-    """Error of each row as it states it. One that says none beside others is no surer than they: too few answers tell none."""
-    known = [point.relative_error for point in points if point.relative_error is not None]
-    unknown = max(known, default=0.0)
-    return np.array([unknown if one is None else one for one in (point.relative_error for point in points)])
+    """Error of each row as it states it, if that is what its own lengths and acceptance leave: of live traffic.
+
+    A load driver's error holds how acceptance differs between requests, which a row's own E takes off again. Of rows of
+    which some state an error, the others are no surer than these: too few answers tell none.
+    """
+    stated = [point.relative_error if point.text_source == LIVE_TRAFFIC else None for point in points]
+    unknown = max((one for one in stated if one is not None), default=0.0)
+    return np.array([unknown if one is None else one for one in stated])
 
 
 def _tiers(one: ArmRows, model: AcceptanceModel | None) -> tuple[Tier, ...]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from breakeven.laws.arrays import FloatArray
 from breakeven.past.pod_facts import PodKind
 from breakeven.past.steady import SteadyWindow
-from breakeven.points.point import Origin, Point, significant
+from breakeven.points.point import LIVE_TRAFFIC, Origin, Point, significant
 from breakeven.points.row import point
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import Growths
@@ -347,7 +347,7 @@ def _point(
         "model": known.model,
         "engine_version": known.image,
         "schedule": kind.schedule,
-        "text_source": "live traffic",
+        "text_source": LIVE_TRAFFIC,
         "from": _moment(windows[0].end_s - windows[0].span_s),
         "to": _moment(windows[-1].end_s),
     }

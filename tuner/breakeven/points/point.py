@@ -30,6 +30,9 @@ ENGINE = ("engine", "tokenizer")
 WHERE = ("target", "endpoint", "replicas")
 """Fields that may differ between two runs on one engine: address, kind of request, number of engines behind the address."""
 
+LIVE_TRAFFIC = "live traffic"
+"""`text_source` of a row that users' own requests measured."""
+
 ACCEPT = re.compile(r"accept_([1-9]\d{0,3})")
 """accept_1, accept_2, ...: the columns of `Point.accept`."""
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, PlainValidator
 
 from breakeven.arm import Arm
-from breakeven.points.point import ACCEPT, NUMBERS, Origin, Point
+from breakeven.points.point import ACCEPT, LIVE_TRAFFIC, NUMBERS, Origin, Point
 from breakeven.points.row import point
 from breakeven.points.table import MOST_ROWS
 from breakeven.readers.foreign import Document, Number, at
@@ -147,7 +147,7 @@ def read(document: Document, arm: Arm) -> tuple[Point, ...]:
         # The load of real traffic is the observed arrivals: offered and answered rate are one figure.
         fields.setdefault("achieved_rps", fields["request_rate_rps"])
         # Prometheus saw what users sent.
-        fields.setdefault("text_source", "live traffic")
+        fields.setdefault("text_source", LIVE_TRAFFIC)
         places = {name: f"{name} at time {time_s:.0f}" for name in fields}
         points.append(point(fields, Origin(document.source, len(points) + 1, places=places)))
     if not points:
