@@ -64,7 +64,7 @@ def _judge_pasts() -> None:
     click.echo(
         "\npasts of engines kept apart: break-evens (rps) that are read out of them, and what they cannot say"
     )
-    trials = [*past_trials(engines=("cpu",), seeds=(0, 1)), *past_trials(engines=("flat",))]
+    trials = [*past_trials(engines=("cpu",), seeds=(0, 1)), *past_trials(engines=("roofline",))]
     print_table(
         ("engine", "k", "past", "true", "lower", "upper", "held", "words"), [past_row(one) for one in trials]
     )

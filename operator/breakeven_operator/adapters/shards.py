@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven_operator.kinds import LEASES, NamespacedName
-from breakeven_operator.labels import matches
+from breakeven_operator.labels import SELECTOR_ANNOTATION, matches
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
 from breakeven_operator.resources.labelselector import LabelSelector
 
 _LOG = logging.getLogger(__name__)
-SELECTOR_ANNOTATION = "breakeven.dev/service-selector"
-"""On Leases of operators: which services the holder decides about."""
 
 
 class _Rival(NamedTuple):

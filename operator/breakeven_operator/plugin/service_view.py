@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven_operator.labels import SELECTOR_ANNOTATION
 from breakeven_operator.printable import one_line
 
 Json = Mapping[str, Any]
@@ -131,11 +132,13 @@ class LeaseView:
         place: namespace and name.
         renewed: when its holder last renewed it.
         lasts_s: time after which another replica may take it, s.
+        selector: of the services that its holder decides about, as JSON; empty: all.
     """
 
     place: str
     renewed: datetime
     lasts_s: float
+    selector: str = ""
 
     @classmethod
     def among(cls, manifests: Iterable[Json]) -> tuple[LeaseView, ...]:
@@ -146,7 +149,15 @@ class LeaseView:
             renewed = time_of(spec.get("renewTime"))
             if "breakeven" in str(meta.get("name")) and renewed is not None:
                 place = f"{meta.get('namespace')}/{meta.get('name')}"
-                found.append(cls(place, renewed, float(spec.get("leaseDurationSeconds") or 0)))
+                selector = str((meta.get("annotations") or {}).get(SELECTOR_ANNOTATION, "{}"))
+                found.append(
+                    cls(
+                        place,
+                        renewed,
+                        float(spec.get("leaseDurationSeconds") or 0),
+                        "" if selector == "{}" else selector,
+                    )
+                )
         return tuple(found)
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.service_reader import Scope, ServiceReader
-from breakeven_operator.adapters.shards import SELECTOR_ANNOTATION, Shards
+from breakeven_operator.adapters.shards import Shards
 from breakeven_operator.kinds import LEASES, NamespacedName
+from breakeven_operator.labels import SELECTOR_ANNOTATION
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.labelselector import LabelSelector
 from fakes.api_server import FakeCluster
