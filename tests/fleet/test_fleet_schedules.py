@@ -40,6 +40,8 @@ def scheduled(pinned: str | None = None, schedule: str = "Auto") -> FleetWorld:
 
     def edit(spec):
         spec["candidates"]["methods"][0]["schedule"] = schedule
+        # A Job whose answers wait for their judge would stand beside that of the next arm.
+        spec.setdefault("calibration", {})["answers"] = {"check": "Disabled"}
         if pinned is not None:
             spec["updatePolicy"]["pinnedArm"] = pinned
 
