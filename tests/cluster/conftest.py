@@ -58,7 +58,8 @@ SECONDS: Mapping[str, int] = {
     "test_operator_first_wave": 150,
     "test_operator_deployments": 150,
     "test_operator_kserve": 600,
-    "test_operator_lws": 300,
+    # Before KServe's on any worker: its first test needs a cluster without the kind, which that one brings.
+    "test_operator_lws": 610,
     "test_operator_rollouts": 200,
     "test_operator_metrics": 300,
     "test_history_on_prometheus": 240,
