@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
 
@@ -123,3 +124,13 @@ def test_a_field_that_is_no_judgement_is_refused(field):
 )
 def test_flaws_are_what_no_sound_answer_has(prompt, text, tokens, reason, flaw):
     assert flaw_of(prompt, text, tuple(tokens), reason) is flaw
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused_before_it_does():
+    bomb = gzip.compress(b" " * (64 * 2**20))
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"no compressed JSON"):
+        AnswerSet.unpacked(bomb, "none.answers")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 48 * 2**20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ from breakeven.intake import json_value, wrong_field
 _LOOP_TOKENS = 64
 _LONGEST_PERIOD = 16
 _MOST_BYTES = 16 * 2**20
+_OF_GZIP = 31
 _EXPECTED = "answers that `breakeven answers` or a calibration wrote"
 
 
@@ -82,11 +84,13 @@ class AnswerSet:
         Raises:
             InputError: it is no such file; shows nothing of its content.
         """
+        # A small file may unpack to any size: no more of it is unpacked than an answer set has.
+        unpacking = zlib.decompressobj(wbits=_OF_GZIP)
         try:
-            text = gzip.decompress(data) if len(data) <= _MOST_BYTES else b""
-        except (OSError, EOFError, ValueError):
+            text = unpacking.decompress(data, _MOST_BYTES)
+        except zlib.error:
             text = b""
-        if not text:
+        if not text or not unpacking.eof:
             raise InputError(where, "no compressed JSON", _EXPECTED)
         try:
             return _SETS.validate_python(json_value(text, where, _EXPECTED))
