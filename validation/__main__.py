@@ -17,6 +17,7 @@ from validation.outcomes import ValidationOutcome
 from validation.past_trials import past_row, past_trials
 from validation.prior_trials import PRIOR_HEADER, prior_rows
 from validation.published import data_folder
+from validation.start_trials import START_HEADER, start_rows
 
 
 def main() -> int:
@@ -40,6 +41,7 @@ def main() -> int:
     click.echo(f"{judged - missed} of {judged} goals met, {time.perf_counter() - started:.0f} s")
     _judge_prior()
     _judge_laws()
+    _judge_starts()
     _judge_pasts()
     return 0
 
@@ -56,6 +58,12 @@ def _judge_laws() -> None:
     click.echo("\nlaws fitted to the files of two workloads: as above")
     print_table(files_header(), [row for law in LAWS for row in files_rows(law)])
     click.echo(f"{time.perf_counter() - started:.0f} s")
+
+
+def _judge_starts() -> None:
+    """Bounds where starts of an engine differ (docs/validation.md)."""
+    click.echo("\nstarts of an engine that differ: bounds of 90 % on engines kept apart")
+    print_table(START_HEADER, list(start_rows()))
 
 
 def _judge_pasts() -> None:

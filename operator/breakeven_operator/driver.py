@@ -32,7 +32,7 @@ from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.dataset import Dataset, read_dataset
 from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
 from breakeven.load_driver.question import Question
-from breakeven.load_driver.sweep import Sweep, SweepProgress, check_arm, run_sweep
+from breakeven.load_driver.sweep import Sweep, SweepProgress, check_arm, measure_again, run_sweep
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.answer_trial import AnswerTrial, ask_and_keep, judge_kept
@@ -44,6 +44,7 @@ from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
 from breakeven_operator.resources.answerstatus import ArmAnswers
+from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.workloadspec import PromptSource
@@ -237,7 +238,8 @@ class PointStore:
             ClusterError: the API server did not take it.
         """
         identity = self._trial.sweep.workload.identity
-        point = replace(measured, sweep=identity, schedule=self._trial.schedule)
+        start = self._trial.arm_name if self._trial.arm_name == JUDGE else None
+        point = replace(measured, sweep=identity, schedule=self._trial.schedule, start=start)
         index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
         self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
         await self._persistently(self._apply)
@@ -260,9 +262,11 @@ class PointStore:
             "apiVersion": RUNS.api_version,
             "kind": RUNS.kind,
             "metadata": {"name": self._trial.run, "namespace": self._trial.namespace},
-            "status": {"answers": [one.to_json_object() for one in self._answers]}
-            if self._answers
-            else {"points": [point.to_json_object() for point in self._points]},
+            # All of it each time: what a manager leaves out of an apply is taken away.
+            "status": {
+                "points": [point.to_json_object() for point in self._points],
+                **({"answers": [one.to_json_object() for one in self._answers]} if self._answers else {}),
+            },
         }
         try:
             return await self._runs.apply(
@@ -300,7 +304,7 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
     store = PointStore(trial, runs)
     run = await store.load()
     if trial.answers is not None and trial.answers.judged:
-        return await _judge_answers(trial, trial.answers, store)
+        return await _judge_answers(trial, trial.answers, store, run)
     # Rates measured for the arms before this one are taken over if they fit, so that arms meet at equal loads.
     others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
     identity = trial.sweep.workload.identity
@@ -345,12 +349,22 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
         return finished
 
 
-async def _judge_answers(trial: TrialEnvironment, answers: AnswerTrial, store: PointStore) -> Finished:
-    """Judge the answers of all arms on an engine that was started again and does not speculate."""
+async def _judge_answers(
+    trial: TrialEnvironment, answers: AnswerTrial, store: PointStore, run: CalibrationRun
+) -> Finished:
+    """Judge the answers of all arms on an engine that was started again and does not speculate, and measure a few loads again.
+
+    The same loads on a second start tell how much starts differ, which the bounds of every arm hold.
+    """
+    before = of_the_sweep(measured_of(run.status.points_of(NO_SPECULATION.name)))
     async with EngineClient(trial.endpoint) as client:
         await client.wait_until_ready(_READY_S)
         await check_arm(client, NO_SPECULATION)
         await judge_kept(answers, client, store.add_answers)
+    # Measured as the first start was, so with the sampling of its requests.
+    async with EngineClient(trial.endpoint, trial.sweep.workload.sampling) as client:
+        if not store.points:
+            await measure_again(client, trial.sweep, before, store.add)
     return Finished(complete=True, reason="the answers of all arms are judged")
 
 

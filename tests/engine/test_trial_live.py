@@ -9,12 +9,13 @@ import logging
 import pytest
 
 from breakeven.load_driver.client import EngineError
-from breakeven_operator.calibration.measurements import sweep_of
+from breakeven_operator.calibration.measurements import points_csv, sweep_of
 from breakeven_operator.driver import PromptsError, run_trial
-from breakeven_operator.resources.calibrationrun import CalibrationRun
+from breakeven_operator.resources.base import JUDGE
+from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRun
 from fakes.calibration_world import World
 from fakes.lawful_engine import LawfulEngine, serving
-from fakes.trial_run import StoredRun, trial_environment
+from fakes.trial_run import TRIAL, StoredRun, trial_environment
 from fakes.virtual_time import in_virtual_time
 
 MARKER = "xyzzy-not-for-logs"
@@ -40,16 +41,17 @@ async def test_every_point_is_stored_before_the_next_and_a_second_start_repeats_
         trial = trial_environment(engine.url)
         finished = await run_trial(trial, stored)
         assert finished.complete
-        assert stored.applied == [("breakeven-trial-eagle-2", count) for count in (1, 2, 3, 4, 5)]
+        assert stored.applied == [("breakeven-trial-eagle-2", count) for count in (1, 2, 3, 4, 5, 6)]
         requests = len(engine.bodies)
         again = await run_trial(trial, stored)
         assert again.complete
-        assert len(stored.applied) == 5
+        assert len(stored.applied) == 6
         assert len(engine.bodies) == requests
     points = CalibrationRun.read(stored.run, "run").status.points_of("eagle/2")
-    assert [point.index for point in points] == [0, 1, 2, 3, 4]
-    assert points[0].concurrency == 1
+    assert [point.index for point in points] == [0, 1, 2, 3, 4, 5]
     assert points[4].load_mode == "poisson"
+    # The first load once more at the end: a machine that drifts shows there.
+    assert points[0].concurrency == points[5].concurrency == 1
     assert points[0].candidate == "eagle"
     assert points[0].time is not None
 
@@ -66,7 +68,40 @@ async def test_stopping_keeps_what_is_measured_and_going_on_measures_the_rest(st
         await asyncio.sleep(0.05)
         assert engine.open == 0
         await run_trial(trial, stored)
-    assert [count for _, count in stored.applied] == [1, 2, 3, 4, 5]
+    assert [count for _, count in stored.applied] == [1, 2, 3, 4, 5, 6]
+
+
+@in_virtual_time
+async def test_the_second_start_of_no_speculation_measures_two_loads_of_the_first_again(stored):
+    async with serving(LawfulEngine()) as engine:
+        await run_trial(trial_environment(engine.url, "none"), stored)
+    async with serving(LawfulEngine()) as engine:
+        judging = trial_environment(
+            engine.url, JUDGE, answersSeconds=5, trial_service="chat", trial_judged=["none", "eagle-2"]
+        )
+        assert (await run_trial(judging, stored)).complete
+        requests = len(engine.bodies)
+        assert (await run_trial(judging, stored)).complete
+        assert len(engine.bodies) == requests
+    status = CalibrationRun.read(stored.run, "run").status
+    first, again = status.points_of("none"), status.points_of(JUDGE)
+    assert {point.start for point in first} == {None}
+    assert {point.start for point in again} == {JUDGE}
+    assert len(again) == 2
+    assert {(one.concurrency, one.request_rate_rps) for one in again} < {
+        (one.concurrency, one.request_rate_rps) for one in first
+    }
+    plan = CalibrationPlan.model_validate(
+        {
+            **TRIAL["plan"],
+            "arms": [
+                {"arm": arm, "method": "none", "k": 0, "speculativeConfig": "null"} for arm in ("none", JUDGE)
+            ],
+        }
+    )
+    rows = points_csv(status, plan).splitlines()
+    assert sum(JUDGE in row for row in rows) == 2
+    assert len(rows) == 1 + len(first) + 2
 
 
 @in_virtual_time
@@ -76,7 +111,7 @@ async def test_rates_of_the_arms_before_are_taken_over(stored, world):
     world.status["points"][0] |= {"requestRateRps": "27.5", "meanLatencyS": "0.07", "meanInflight": "1.9"}
     async with serving(LawfulEngine(speculative_tokens=2)) as engine:
         await run_trial(trial_environment(engine.url), stored)
-    last = CalibrationRun.read(stored.run, "run").status.points_of("eagle/2")[-1]
+    last = CalibrationRun.read(stored.run, "run").status.points_of("eagle/2")[-2]
     assert last.request_rate_rps == 27.5
 
 
@@ -101,7 +136,7 @@ async def test_nothing_of_a_prompt_reaches_the_run_or_the_log(stored, tmp_path, 
             await run_trial(trial, stored)
             assert any(MARKER in body["prompt"] for body in engine.bodies), "the prompts were sent"
     points = stored.run["status"]["points"]
-    assert [point["textSource"] for point in points] == ["support", *["synthetic text"] * 2, *["support"] * 2]
+    assert [point["textSource"] for point in points] == ["support", *["synthetic text"] * 2, *["support"] * 3]
     assert MARKER not in json.dumps(stored.run) + caplog.text
 
 

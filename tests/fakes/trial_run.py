@@ -10,6 +10,7 @@ from typing import Any
 from breakeven_operator.driver import TrialEnvironment
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError
+from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 
 TRIAL: dict[str, Any] = {
@@ -75,7 +76,7 @@ def trial_environment(
         job_uid, answers: the Job's uid, and the folder of kept answers.
         changes: other fields of the plan (`loads`), of the arm (`arm_k`) and of the document (`trial_run`), as in JSON.
     """
-    method, _, k = arm.partition("/")
+    method, _, k = arm.partition("/") if arm != JUDGE else ("none", "", "")
     trial = copy.deepcopy(TRIAL)
     config = {"method": "eagle3", "num_speculative_tokens": int(k or 0)} if k else None
     planned = {"arm": arm, "method": "eagle3" if k else "none", "k": int(k or 0)}

@@ -82,6 +82,14 @@ class Reason(StrEnum):
         "The row's prompt or output length differs from that of the arm's other rows: the law of steps uses the row, C1 and C2 do not.",
     )
     OUTLIER = "Outlier", "One point disagrees with all others and was left out."
+    STARTS_DIFFER = (
+        "StartsDiffer",
+        "The same configuration is significantly slower on one start of its engine than on another; bounds hold over starts.",
+    )
+    MACHINE_DRIFTS = (
+        "MachineDrifts",
+        "The same load took significantly longer, or less long, at the end of an arm's measurement than at its beginning.",
+    )
 
     # Decision: act.
     GAIN_ABOVE_THRESHOLD = (

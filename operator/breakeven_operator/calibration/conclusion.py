@@ -81,6 +81,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     readable = (*(finding.readable() for finding in findings), *missing)
     return (
         *_answer_events(transition, run.status.answers),
+        *_start_events(transition, profile),
         Create(
             PROFILES,
             _profile_object(
@@ -174,6 +175,20 @@ def _answer_events(transition: Transition, answers: Iterable[ArmAnswers]) -> tup
         EmitEvent(transition.ref, one.word, f"{one.arm}: {one.message}"[:1024], warning=True)
         for one in answers
         if one.word in bad
+    )
+
+
+def _start_events(transition: Transition, profile: Profile) -> tuple[Action, ...]:
+    """The events about arms whose starts significantly differ, or whose machine drifted while they were measured."""
+    found = profile.steps.start_findings if profile.steps is not None else ()
+    return tuple(
+        EmitEvent(
+            transition.ref,
+            str(one.reason),
+            f"{one.sentence}; the bounds of all arms hold it"[:1024],
+            warning=True,
+        )
+        for one in found
     )
 
 

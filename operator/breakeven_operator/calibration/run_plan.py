@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.load_driver.design import LOADS_AGAIN
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
@@ -169,11 +170,12 @@ def trial_limits(
     answers_s, measured = plan.answers_seconds or 0, sum(not arm.judges for arm in plan.arms)
     judgement_s = answers_s * measured
     to_come = sum(not arm.judges for arm in plan.arms[index:])
-    # The judge needs no share of an arm's size: it measures nothing.
-    kept_s = min(judgement_s + startup_s, max(0.0, left_s) / (to_come + 1)) if answers_s else 0.0
+    point_s = plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S
+    # The second start needs no share of an arm's size: it measures a few loads.
+    second_s = judgement_s + startup_s + LOADS_AGAIN * point_s
+    kept_s = min(second_s, max(0.0, left_s) / (to_come + 1)) if answers_s else 0.0
     share_s = max(0.0, left_s - kept_s) / max(1, to_come)
-    points = plan.points_of(present) + _SPARE_POINTS
-    needed_s = points * (plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S)
+    needed_s = (plan.points_of(present) + _SPARE_POINTS) * point_s
     sweep_s = max(1, round(min(needed_s, share_s - startup_s - answers_s)))
     beside_s = judgement_s if present.judges else answers_s
     active_s = min(

@@ -296,7 +296,7 @@ ARM_PATTERN = (
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
 JUDGE = "none/judge"
-"""Name, in a run, of the second start of no speculation, which measures nothing and judges the answers of all arms."""
+"""Name, in a run, of the second start of no speculation, which judges the answers of all arms and measures a few loads again."""
 TrialName = Annotated[str, Field(max_length=72, pattern=rf"{ARM_PATTERN}|^{JUDGE}$")]
 Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 Sentence = Annotated[str, Field(max_length=1024)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model
 
 from breakeven.arm import SCHEDULE
-from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS
+from breakeven.load_driver.design import LOADS_AGAIN, POINTS_AT_OTHER_LENGTHS
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.base import (
@@ -198,7 +198,7 @@ class PlannedArm(StatusModel):
 
     @property
     def judges(self) -> bool:
-        """Whether it measures nothing and judges the answers of the other arms."""
+        """Whether it is no speculation once more: it judges the answers of the other arms, and measures a few loads again."""
         return self.arm == JUDGE
 
 
@@ -263,16 +263,16 @@ class CalibrationPlan(StatusModel):
     )
 
     def points_of(self, arm: PlannedArm) -> int:
-        """Points of an arm: its loads, and those at other lengths, which a schedule has not; the judge of answers has none."""
+        """Points of an arm: its loads, and those at other lengths, which a schedule has not; a second start has a few loads."""
         if arm.judges:
-            return 0
+            return LOADS_AGAIN
         return self.loads + (0 if arm.scheduled else POINTS_AT_OTHER_LENGTHS)
 
 
 class Stored(StatusModel):
     """One measured operating point of one arm: a row of a points file, its columns in camelCase."""
 
-    arm: Annotated[ArmName, Field(description="The arm.")]
+    arm: Annotated[TrialName, Field(description="The arm; none/judge: no speculation on its second start.")]
     index: Annotated[int, Field(ge=0, le=1023, description="Number of the point within the arm.")]
     time: Instant | None = row("When it was finished.")
 
@@ -286,6 +286,7 @@ _LONGEST = {
     "sweep": 64,
     "engine_version": 64,
     "text_source": 64,
+    "start": 64,
 }
 _ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
 

@@ -11,6 +11,7 @@ import pytest
 from breakeven.fitting import with_law
 from breakeven.profile import ArmFit, LawFit, Profile
 from breakeven.profile.fits import MeasuredRange, Measurement
+from breakeven.profile.step_fit import ArmStarts, EngineStarts
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome, WriteStatus
@@ -83,6 +84,23 @@ def test_a_believable_fit_becomes_a_profile(fitting):
     assert by_name["none"].break_even_rps is None
     assert Profile.from_json(profile.spec.profile).arms[0].c1_s == 1.2
     assert "ownerReferences" not in manifest["metadata"], "it outlives the service, which may be made again"
+
+
+def test_starts_that_differ_and_a_machine_that_drifts_are_events_with_their_words(fitting):
+    profile = with_law(Profile(0.9, tuple(map(fit, LAWS))))
+    assert profile.steps is not None
+    arms = (
+        ArmStarts(2, apart=0.05, apart_error=0.01),
+        ArmStarts(1, drift=-0.06, drift_error=0.01),
+        ArmStarts(1),
+    )
+    starts = EngineStarts(0.02, 1, arms)
+    found = FitOutcome(replace(profile, steps=replace(profile.steps, starts=starts)).to_json(), None)
+    fitting.do(calibration.conclude(fitting.view(), found, fitting.now))
+    assert fitting.status["phase"] == "Succeeded"
+    said = {one.reason: one.message for one in fitting.said if one.warning}
+    assert said["StartsDiffer"].startswith("none: 2 starts of its engine differ by 5.1%")
+    assert said["MachineDrifts"].startswith("eagle/2: the same load took 5.8% less long at the end")
 
 
 def test_an_arm_that_is_not_believed_is_named_and_kept_apart(fitting):

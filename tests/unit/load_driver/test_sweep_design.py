@@ -8,9 +8,12 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.design import (
+    LOADS_AGAIN,
     Finished,
     SweepSettings,
     SweepStep,
+    again,
+    closing_step,
     line_through,
     next_step,
     planned_rates,
@@ -196,3 +199,27 @@ def test_the_estimate_of_time_left_takes_windows_of_rates_as_soon_as_there_are_a
 def test_settings_that_cannot_work_are_refused(wrong):
     with pytest.raises(InputError):
         replace(SETTINGS, **wrong)
+
+
+def test_the_first_load_comes_once_more_at_the_end_and_only_once():
+    measured, _ = run(SETTINGS, [])
+    step = closing_step(SETTINGS, measured)
+    assert step is not None
+    assert (step.load, step.number) == (measured[0].load, len(measured) + 1)
+    assert closing_step(SETTINGS, [*measured, closed(1)]) is None
+    out_of_time = replace(SETTINGS, max_seconds=600.0)
+    assert closing_step(out_of_time, measured, spent_s=599.0) is None
+    flagged = [closed(1, Reason.NOT_STEADY), *measured[1:]]
+    assert closing_step(SETTINGS, flagged) is None
+
+
+def test_a_second_start_repeats_the_lone_load_and_one_in_the_middle_with_the_arrivals_of_the_first():
+    measured, _ = run(SETTINGS, [])
+    steps = again(SETTINGS, measured)
+    assert len(steps) == LOADS_AGAIN
+    assert steps[0].load == measured[0].load
+    others = sorted(point.mean_inflight or 0.0 for point in measured)
+    assert others[1] < (steps[1].inflight or 0.0) < others[-1]
+    assert [measured[step.number - 1].load for step in steps] == [step.load for step in steps]
+    assert again(SETTINGS, []) == ()
+    assert len(again(SETTINGS, [closed(1), closed(32, Reason.SATURATED_POINT)])) == 1

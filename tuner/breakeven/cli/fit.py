@@ -262,4 +262,10 @@ def _show(profile: Profile) -> None:
                 for scale in (1e3 if one.name.endswith("_s") else 1.0,)
             ],
         )
+    if profile.starts is not None:
+        seen = profile.starts.differences
+        basis = f"{seen} compared" if seen else "a prior: each arm was measured on one"
+        print_text(
+            f"one start of an engine to the next: {percent(profile.starts.sd)} ({basis}), in all bounds"
+        )
     print_warnings(profile.warnings)

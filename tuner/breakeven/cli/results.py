@@ -112,6 +112,12 @@ class _StepCost(JsonResult):
     """Costs of a step of the engine or of a drafter (docs/model.md); seconds if the name ends in `_s`."""
 
 
+class _Starts(JsonResult):
+    sd: float
+    differences: int
+    """One start of an engine to the next: standard deviation (ln) that all bounds hold, and number of differences behind it; 0: a prior."""
+
+
 class FitResult(JsonResult):
     """`fit`: one profile."""
 
@@ -122,6 +128,8 @@ class FitResult(JsonResult):
     """The paper's form of each method, nearest to the law of steps."""
     step_costs: tuple[_StepCost, ...] = Field(default=(), exclude_if=not_)
     """The law of steps: what each cost is, with bounds."""
+    starts: _Starts | None = _IF_GIVEN
+    """How much one start of an engine differs from the next."""
     warnings: Warnings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -115,6 +115,54 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
     )
 
 
+def over_starts(fit: ArmFit, sd: float, confidence: float) -> ArmFit:
+    """The fit with bounds that hold over starts of the engine.
+
+    Args:
+        fit: of the rows, whose bounds hold for the starts that were measured.
+        sd: standard deviation (ln) of their mean around that of all starts.
+        confidence: two-sided level of all bounds.
+    """
+    if fit.fit is None or not sd:
+        return fit
+    law = fit.fit.raised(sd)
+    c1_ci, c2_ci = _bounds(law, confidence)
+
+    of_law = fit.saturation_rps is not None and math.isclose(fit.saturation_rps * law.c2_s, 1.0)
+    more = t_quantile(confidence, law.dof) * sd
+    carried_ci = _raised_bounds(fit.saturation_rps, fit.saturation_ci_rps, more)
+
+    def raised(of: LawFit | None) -> LawFit | None:
+        return None if of is None else of.raised(sd)
+
+    def each(of: Mapping[str, LawFit]) -> dict[str, LawFit]:
+        return {share: one.raised(sd) for share, one in of.items()}
+
+    return replace(
+        fit,
+        fit=law,
+        c1_ci_s=c1_ci,
+        c2_ci_s=c2_ci,
+        saturation_ci_rps=inverse_bounds(c2_ci) if of_law else carried_ci,
+        ttft=raised(fit.ttft),
+        tpot=raised(fit.tpot),
+        quantiles=each(fit.quantiles),
+        ttft_quantiles=each(fit.ttft_quantiles),
+        tpot_quantiles=each(fit.tpot_quantiles),
+    )
+
+
+def _raised_bounds(value: float | None, ends: Bounds | None, more: float) -> Bounds | None:
+    """Bounds whose half-widths (ln) hold another one, independent of them."""
+    if value is None or ends is None:
+        return ends
+    low, high = ends
+    return (
+        low if not low else value * math.exp(-math.hypot(math.log(value / low), more)),
+        high if high is None else value * math.exp(math.hypot(math.log(high / value), more)),
+    )
+
+
 def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float) -> bool:
     """Whether the line through these rows is believed; arguments as in `fit_arm`."""
     return _checked(arm, points, ramp_share).believable
@@ -135,7 +183,7 @@ class _Checked(NamedTuple):
 def _checked(arm: Arm, points: Sequence[Point], ramp_share: float) -> _Checked:
     """The line of an arm's rows, and whether it is believed."""
     used, rejected = observe(points, ramp_share)
-    used, other_lengths = _of_one_length(used)
+    used, other_lengths = of_one_length(used)
     excluded = [*rejected, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths)]
     # Near the border of two tiers of a schedule, a good point is off the line of all others.
     bad = set() if arm.scheduled else set(diagnostics.outliers(used))
@@ -164,7 +212,7 @@ def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:
     return law_fit_of_loads(solution, diagnostics.design(used), imposed, replicate_noise(used))
 
 
-def _of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Observation]]:
+def of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Observation]]:
     """Keep the rows of the commonest lengths: a law holds for one mix of lengths."""
     kept = of_commonest_length(used, lambda one: one.point.output_tokens, SAME_OUTPUT)
     kept = of_commonest_length(kept, lambda one: one.point.prompt_tokens, SAME_PROMPT)

@@ -13,9 +13,10 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
-from breakeven.fitting.arms import carried, fit_arm
+from breakeven.fitting.arms import carried, fit_arm, over_starts
+from breakeven.fitting.engine_starts import fit_law_of_starts
 from breakeven.fitting.observations import RAMP_SHARE, observe, ramp_share_of
-from breakeven.fitting.one_law import ArmRows, fit_step_law, latency_factors
+from breakeven.fitting.one_law import ArmRows, latency_factors
 from breakeven.fitting.pooled import MemberLine, coefficients, family_of
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.profile.curves import Curve
@@ -69,8 +70,12 @@ def fit_points(
     steps = _steps(points, fits, families, share)
     if steps is not None:
         fits = tuple(_at_mean_acceptance(fit, points, steps, share, confidence) for fit in fits)
-    profile = _judged(Profile(confidence, fits, families, steps))
-    warnings = _warnings(profile.arms, profile.pooled, points, share)
+    profile = _over_starts(_judged(Profile(confidence, fits, families, steps)), arms)
+    of_starts = steps.start_findings if steps is not None else ()
+    warnings = [
+        *_warnings(profile.arms, profile.pooled, points, share),
+        *(f"{one.sentence} ({one.reason})" for one in of_starts),
+    ]
     return replace(
         profile, warnings=tuple(warnings), provenance={**_provenance(points), **(provenance or {})}
     )
@@ -80,16 +85,18 @@ def _steps(
     points: Sequence[Point], fits: Sequence[ArmFit], pooled: Sequence[PooledFit], share: float
 ) -> StepLaw | None:
     """The law of steps, of every usable row at whatever lengths."""
-    rows = []
+    rows, measured = [], []
     for fit in fits:
         if fit.reason in _UNLIKE:
             continue
         left_out = {(row.source, row.row) for row in fit.excluded if row.reason == Reason.OUTLIER}
         used, _ = observe([one for one in points if one.arm == fit.arm], share)
         kept = [row for row in used if (row.point.origin.source, row.point.origin.row) not in left_out]
-        rows.append(ArmRows(fit.arm, kept))
+        if kept:
+            rows.append(ArmRows(fit.arm, kept))
+            measured.append(used)
     acceptance = {one.method: model for one in pooled if (model := one.acceptance) is not None}
-    return fit_step_law([one for one in rows if one.rows], acceptance)
+    return fit_law_of_starts(rows, measured, acceptance)
 
 
 def _at_mean_acceptance(
@@ -125,6 +132,18 @@ def _judged(profile: Profile) -> Profile:
     )
     found = replace(profile, arms=arms)
     return replace(found, pooled=tuple(_as_paper(one, found, curves) for one in profile.pooled))
+
+
+def _over_starts(profile: Profile, arms: Sequence[Arm]) -> Profile:
+    """The profile with bounds of some arms' lines that hold over starts of their engine, as those of their curves do."""
+    steps = profile.steps
+    if steps is None:
+        return profile
+    found = (
+        over_starts(fit, steps.starts_of(fit.arm), profile.confidence) if fit.arm in arms else fit
+        for fit in profile.arms
+    )
+    return replace(profile, arms=tuple(found))
 
 
 def _beside_the_law(fit: ArmFit, curve: Curve, confidence: float) -> ArmFit:
@@ -186,7 +205,8 @@ def with_law(profile: Profile) -> Profile:
         raise InputError(
             "profile", "of an older version, without usable rows", "one fitted again to its points"
         )
-    return _judged(replace(profile, steps=steps, warnings=(*profile.warnings, _FITTED_AGAIN)))
+    found = _judged(replace(profile, steps=steps, warnings=(*profile.warnings, _FITTED_AGAIN)))
+    return _over_starts(found, [fit.arm for fit in found.arms])
 
 
 def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
@@ -208,6 +228,7 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
     fits = _in_order([*kept, fit_arm(arm, points, share, profile.confidence)])
     rows = [*(one for one in points_of(profile) if one.arm.name != arm.name), *points]
     found = _judged(replace(profile, arms=fits, steps=_steps(rows, fits, profile.pooled, share)))
+    found = _over_starts(found, [arm])
     warnings = (*profile.warnings, *_arm_warnings(found.arm(arm), share))
     return replace(found, warnings=warnings)
 

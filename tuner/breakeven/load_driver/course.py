@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
-from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, next_step, seconds_left
+from breakeven.load_driver.design import (
+    Finished,
+    SweepSettings,
+    SweepStep,
+    closing_step,
+    next_step,
+    seconds_left,
+)
 from breakeven.load_driver.next_point import Purchase, believed_point, next_point, planned
 from breakeven.load_driver.question import Question
 from breakeven.points.point import ImposedLoad, LoadMode, Point
@@ -43,6 +50,15 @@ class Course:
             step, len(measured) + 1, len(measured) + len(self._plan(measured, spent_s)), spent_s
         )
 
+    def step_or_last(self, measured: Sequence[Point], spent_s: float = 0.0) -> SweepStep | Finished:
+        """The next load to measure; after all others the first one again, where that tells of a drift."""
+        step = self.next_step(measured, spent_s)
+        return (self.last_step(measured, spent_s, step) or step) if isinstance(step, Finished) else step
+
+    def last_step(self, measured: Sequence[Point], spent_s: float, ended: Finished) -> SweepStep | None:
+        """The step after all others; None if the sweep ended before it had what it wanted, or the step was measured."""
+        return closing_step(self.settings, measured, spent_s) if ended.complete and measured else None
+
     def seconds_left(self, measured: Sequence[Point], spent_s: float = 0.0) -> float:
         """Estimate of the time to the end of the sweep (s)."""
         if self.question is None:
@@ -63,10 +79,19 @@ class Course:
         if self.question is not None:
             plan = self._plan(measured, spent_s)
             total = len(measured) + len(plan)
-            return tuple(
+            bought = tuple(
                 self._step(step, number, total, spent_s)
                 for number, step in enumerate(plan, len(measured) + 1)
             )
+            seen = [*measured, *self.others]
+            points = [
+                *measured,
+                *(believed_point(self.question, seen, one.load, one.window_s) for one in plan),
+            ]
+            spent_s += sum(one.measuring_s for one in plan)
+            last = self.last_step(points, spent_s, Finished(complete=True, reason="all are bought"))
+            course = [*bought, *([] if last is None else [last])]
+            return tuple(replace(step, total=len(measured) + len(course)) for step in course)
         question = self._asked(arm, lone_s)
         points, steps = list(measured), list[SweepStep]()
         while isinstance(step := self.next_step(points, spent_s), SweepStep):
@@ -74,6 +99,7 @@ class Course:
             steps.append(replace(step, latency_s=point.mean_latency_s))
             points.append(point)
             spent_s += steps[-1].expected_s
+        steps += [last] if (last := self.last_step(points, spent_s, step)) is not None else []
         return tuple(replace(step, total=len(measured) + len(steps)) for step in steps)
 
     def latency_s(self, arm: Arm, measured: Sequence[Point], clients: int, lone_s: float) -> float:

@@ -28,6 +28,9 @@ _LENGTHENED = 10.0
 POINTS_AT_OTHER_LENGTHS = 2
 """Number of short points at other lengths that an arm has beside those of its sweep; a schedule has none."""
 
+LOADS_AGAIN = 2
+"""Number of loads that a second start of an arm measures again."""
+
 _LONGER_SURELY = 2.0
 """A point whose prompts are this multiple of the shortest ones is one at other lengths: windows of a sweep differ by less."""
 
@@ -234,6 +237,49 @@ def next_step(
         )
         return Finished(complete=False, reason=reason)
     return _within_time(settings, measured, ImposedLoad(settings.arrivals, rate), line, spent_s)
+
+
+def closing_step(
+    settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0
+) -> SweepStep | None:
+    """The first load of a sweep once more at its end, so that a machine that drifts is seen; None if it was, or time is up.
+
+    Args:
+        settings: shape of the sweep.
+        measured: every point of a sweep that has all its loads, in the order in which they were measured.
+        spent_s: time spent on the sweep so far.
+    """
+    first = measured[0]
+    if not first.usable or any(point.load == first.load for point in measured[1:]):
+        return None
+    step = _within_time(settings, measured, first.load, None, spent_s)
+    return step if isinstance(step, SweepStep) else None
+
+
+def again(settings: SweepSettings, before: Sequence[Point]) -> tuple[SweepStep, ...]:
+    """Steps at loads of an earlier start of the engine: alone, and the usable one nearest to the middle of those in flight.
+
+    Args:
+        settings: shape of a point.
+        before: points of the earlier start in the order in which they were measured, flagged ones included.
+    """
+    usable = sorted((point for point in before if point.usable), key=_inflight)
+    chosen = {id(point) for point in (*usable[:1], *usable[len(usable) // 2 :][:1])}
+    return tuple(
+        SweepStep(
+            load=point.load,
+            latency_s=point.mean_latency_s,
+            inflight=_inflight(point),
+            company_s=0.0,
+            warmup_s=max(settings.warmup_seconds, point.mean_latency_s),
+            window_s=settings.point_seconds,
+            longest_s=_LENGTHENED * settings.point_seconds,
+            number=number,
+            total=LOADS_AGAIN,
+        )
+        for number, point in enumerate(before, start=1)
+        if id(point) in chosen
+    )
 
 
 def _is_end(point: Point, clients: int) -> bool:

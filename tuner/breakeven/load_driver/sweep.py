@@ -13,7 +13,7 @@ from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
 from breakeven.load_driver.course import Course
-from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, of_the_sweep
+from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, again, of_the_sweep
 from breakeven.load_driver.length_probes import LONE_REQUESTS, missing_probes, planned_probes
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.question import Question
@@ -137,7 +137,7 @@ async def run_sweep(
     await check_arm(client, sweep.arm)
     points = of_the_sweep(measured)
     begun_s = time.monotonic()
-    if isinstance(nothing := sweep.course.next_step(points, spent_s), Finished):
+    if isinstance(nothing := sweep.course.step_or_last(points, spent_s), Finished):
         return nothing
     trial = await _trial(client, sweep)
     probing = sweep.probes
@@ -155,7 +155,7 @@ async def run_sweep(
             known = measured or points
             await _measure_other_lengths(client, sweep, known, longest_s, on_point, partial(report, left_s))
             continue
-        step = sweep.course.next_step(points, used_s)
+        step = sweep.course.step_or_last(points, used_s)
         if isinstance(step, Finished):
             return step
         report(left_s, step, 0.0)
@@ -165,6 +165,35 @@ async def run_sweep(
         point = replace(window.point(), text_source=sweep.workload.text)
         await on_point(point)
         points.append(point)
+
+
+async def measure_again(
+    client: EngineClient,
+    sweep: Sweep,
+    before: Sequence[Point],
+    on_point: Callable[[Point], Awaitable[None]],
+) -> None:
+    """Measure a few loads of an earlier start of the same arm again.
+
+    An engine that fails under them leaves them out: what was measured before stands.
+
+    Args:
+        client: the engine, opened.
+        sweep: what requests ask for, and how long a point may take.
+        before: points of the earlier start, in its own order.
+        on_point: makes a point durable.
+    """
+    trial = await _trial(client, sweep)
+    begun_s = time.monotonic()
+    with contextlib.suppress(EngineError):
+        for step in again(sweep.settings, before):
+            used_s = time.monotonic() - begun_s + step.expected_s
+            if used_s > (sweep.settings.max_seconds or math.inf):
+                return
+            # The arrivals of the earlier start: the difference of two starts is then less noisy than either.
+            seed = sweep.workload.seed * 1000 + step.number
+            window = await measure(client, trial, step, seed)
+            await on_point(replace(window.point(), text_source=sweep.workload.text))
 
 
 async def _trial(client: EngineClient, sweep: Sweep) -> Trial:

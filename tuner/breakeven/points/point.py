@@ -317,6 +317,13 @@ class Point:
         ),
     ] = None
     replicate: Annotated[str | None, Field(description="number or name of the repetition of one load")] = None
+    start: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            description="number or name of the engine's start, where an arm was measured on several; empty: one start",
+        ),
+    ] = None
     origin: Origin = _MEASURED_HERE
     extra: Mapping[str, str] = field(default_factory=dict)
 

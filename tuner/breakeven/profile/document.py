@@ -31,7 +31,7 @@ from breakeven.profile.predictions import (
     refuse_unmeasured,
 )
 from breakeven.profile.step_curves import step_curve
-from breakeven.profile.step_fit import StepCostFound, StepLaw
+from breakeven.profile.step_fit import EngineStarts, StepCostFound, StepLaw
 
 SCHEMA = "breakeven.dev/profile/v1"
 
@@ -93,6 +93,11 @@ class Profile:
     def step_costs(self) -> tuple[StepCostFound, ...]:
         """Costs of the law of steps."""
         return self.steps.costs_found(self.confidence) if self.steps is not None else ()
+
+    @property
+    def starts(self) -> EngineStarts | None:
+        """Scatter from one start of an engine to the next; None without a law of steps."""
+        return self.steps.starts if self.steps is not None else None
 
     def arm(self, arm: Arm) -> ArmFit:
         """Return the fit of a measured arm.

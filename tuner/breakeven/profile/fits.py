@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -57,6 +57,13 @@ class LawFit:
     def among(self, others: float) -> float:
         """The figure (s) among `others`."""
         return self.c1_s + others * self.c2_s
+
+    def raised(self, sd: float) -> LawFit:
+        """The law if the whole of it is also off by a factor with this standard deviation (ln)."""
+        (v1, v12), (v21, v2) = self.covariance
+        of_both = sd**2 * self.c1_s * self.c2_s
+        first = (v1 + (sd * self.c1_s) ** 2, v12 + of_both)
+        return replace(self, covariance=(first, (v21 + of_both, v2 + (sd * self.c2_s) ** 2)))
 
     def relative_sd(self, others: float) -> float:
         """Standard deviation of the figure among `others`, over the figure."""

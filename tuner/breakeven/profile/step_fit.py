@@ -9,6 +9,7 @@ and the logarithm of a prompt token over a position. The order is
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from breakeven.laws.step_law import (
 )
 from breakeven.profile.step_form import Departures, FormError, Gaps, Whereabouts
 from breakeven.profile.student_t import t_quantile
+from breakeven.reasons import Reason
 
 ENGINE = (
     "weights_s",
@@ -283,6 +285,74 @@ _NORMAL_T = 3.0
 """Largest number of standard deviations that bounds of a cost span: beyond, few rows would make them span everything."""
 
 
+_SIGNIFICANT = 2.58
+"""Standard errors beyond which a difference is significant at a level of 1 %."""
+
+
+class StartFinding(NamedTuple):
+    """A significant difference between starts of an arm's engine, or a drift within one; level 1 %."""
+
+    reason: Reason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArmStarts:
+    """Starts of the engine on which one arm was measured.
+
+    Attributes:
+        number: how many; 0: the pods of a fleet, whose mean is what is predicted.
+        apart: ln(slowest over fastest start); 0 of one start.
+        apart_error: its standard error.
+        drift: ln(last over first latency) of a load that one start measured twice; 0 if none did.
+        drift_error: its standard error.
+    """
+
+    number: int
+    apart: float = 0.0
+    apart_error: float = 0.0
+    drift: float = 0.0
+    drift_error: float = 0.0
+
+    def findings(self, arm: str) -> Iterator[StartFinding]:
+        """Their significant differences, for the arm of this name."""
+        if self.apart > _SIGNIFICANT * self.apart_error:
+            apart = f"{self.number} starts of its engine differ by {math.expm1(self.apart):.1%}"
+            yield StartFinding(Reason.STARTS_DIFFER, f"{arm}: {apart}")
+        if abs(self.drift) > _SIGNIFICANT * self.drift_error:
+            way = "longer" if self.drift > 0 else "less long"
+            took = (
+                f"the same load took {abs(math.expm1(self.drift)):.1%} {way} at the end than at the beginning"
+            )
+            yield StartFinding(Reason.MACHINE_DRIFTS, f"{arm}: {took}")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStarts:
+    """Scatter of one configuration from one start of its engine to the next.
+
+    Attributes:
+        sd: standard deviation (ln) of one start around the mean of all.
+        differences: number of differences between starts behind it, beside the prior.
+        arms: starts of each measured arm, in the order of the law's arms.
+    """
+
+    sd: float = 0.0
+    differences: int = 0
+    arms: tuple[ArmStarts, ...] = ()
+
+    def sd_of(self, place: int | None) -> float:
+        """Standard deviation (ln) of an arm's latencies because few starts measured them, drift of the machine included.
+
+        Args:
+            place: of the arm among the law's; None: it was not measured.
+        """
+        if place is None or place >= len(self.arms):
+            return self.sd
+        found = self.arms[place]
+        return math.hypot(self.sd / math.sqrt(found.number), 0.5 * found.drift) if found.number else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class StepLaw:
     """The one law of all arms as it was fitted.
@@ -296,6 +366,7 @@ class StepLaw:
         dof: degrees of freedom of the noise.
         form: how far arms depart from the law.
         gaps: the rows of all arms beside the law.
+        starts: scatter between starts of an engine; none in profiles of versions that did not know it.
     """
 
     families: tuple[str, ...]
@@ -306,6 +377,7 @@ class StepLaw:
     dof: int
     form: FormError
     gaps: Gaps
+    starts: EngineStarts = EngineStarts()
 
     @property
     def layout(self) -> Layout:
@@ -317,11 +389,20 @@ class StepLaw:
         return self.layout.costs(np.array(self.figures), arm.family, arm.name)
 
     def departures(self, arm: Arm, wanted: Whereabouts) -> Departures:
-        """Departures of the engine from the law at loads of an arm, measured or not."""
+        """Departures of the engine from the law at loads of an arm, measured or not, and of one start from the next."""
         found = self.gaps.departures(self.form, self.noise, wanted)
-        if arm.name in self.arms:
-            return found
-        return found._replace(sd=np.hypot(found.sd, LEVEL))
+        of_level = 0.0 if arm.name in self.arms else LEVEL
+        return found._replace(sd=np.hypot(found.sd, math.hypot(of_level, self.starts_of(arm))))
+
+    def starts_of(self, arm: Arm) -> float:
+        """Standard deviation (ln) of an arm's latencies over starts of its engine, beside those that were measured."""
+        return self.starts.sd_of(self.arms.index(arm.name) if arm.name in self.arms else None)
+
+    @property
+    def start_findings(self) -> tuple[StartFinding, ...]:
+        """Significant differences between starts and drifts of the machine, by arm."""
+        pairs = zip(self.arms, self.starts.arms, strict=False)
+        return tuple(found for arm, starts in pairs for found in starts.findings(arm))
 
     def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
         """Every cost with its bounds, the engine's first, then each drafter's.

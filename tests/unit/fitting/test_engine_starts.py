@@ -1,0 +1,142 @@
+"""Starts of an engine that differ, and a machine that drifts, in what a fit says and how sure it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.fitting import fit_points
+from breakeven.fitting.engine_starts import PRIOR_DOF, PRIOR_SD
+from breakeven.points.point import LIVE_TRAFFIC, Point
+from breakeven.profile import Profile
+from sweeps import closed
+
+ARM = Arm("eagle3", 3)
+CLIENTS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def rows(arm: Arm, c1_s: float, c2_s: float, **changes: object) -> list[Point]:
+    """A closed-loop sweep with 1 % noise, each row with these columns in addition."""
+    e = 2.4 if arm.k else 1.0
+    found = closed(
+        arm.method, arm.k, c1_s, c2_s, clients=CLIENTS, noise=0.01, output_tokens=200.0, tokens_per_step=e
+    )
+    return [replace(one, **changes) for one in found]
+
+
+def slowed(points: list[Point], factor: float, **changes: object) -> list[Point]:
+    """The rows of a start that is slower by a factor, among as many clients."""
+    return [
+        replace(
+            one,
+            mean_latency_s=one.mean_latency_s * factor,
+            achieved_rps=None,
+            origin=replace(one.origin, source="again.csv"),
+            **changes,
+        )
+        for one in points
+    ]
+
+
+NONE, SPECULATING = rows(NO_SPECULATION, 1.2, 0.07), rows(ARM, 0.8, 0.075)
+
+
+def latency_s(profile: Profile, arm: Arm, clients: float) -> float:
+    found = profile.predict(arm, concurrency=clients).latency_s
+    assert found is not None
+    return found
+
+
+def width(profile: Profile) -> float:
+    """Upper over lower bound of the speedup at eight clients."""
+    lower, upper = profile.compare(ARM, concurrency=8.0).speedup_ci or (None, None)
+    assert lower is not None
+    assert upper is not None
+    return upper / lower
+
+
+def test_one_start_of_each_arm_leaves_the_stated_doubt_in_every_bound():
+    profile = fit_points([*NONE, *SPECULATING])
+    starts = profile.starts
+    assert starts is not None
+    assert (starts.sd, starts.differences) == (PRIOR_SD, 0)
+    # Two arms, each known from one start; Student's quantile is never below the normal one.
+    assert math.log(width(profile)) > 2 * 1.645 * math.sqrt(2) * PRIOR_SD
+    none = profile.arm(NO_SPECULATION)
+    for value, ends in ((none.c1_s, none.c1_ci_s), (none.c2_s, none.c2_ci_s)):
+        assert value is not None
+        assert ends is not None
+        assert ends[0] is not None
+        assert math.log(value / ends[0]) > 1.645 * PRIOR_SD
+    assert not [one for one in profile.warnings if "start" in one]
+
+
+def test_rows_of_two_starts_count_as_their_mean_and_the_difference_is_said():
+    factor = 1.08
+    profile = fit_points([*NONE, *slowed(NONE, factor, start="2"), *SPECULATING])
+    alone = fit_points([*NONE, *SPECULATING])
+    for clients in (1.0, 12.0, 50.0):
+        ratio = latency_s(profile, NO_SPECULATION, clients) / latency_s(alone, NO_SPECULATION, clients)
+        assert ratio == pytest.approx(math.sqrt(factor), rel=0.01)
+    said = [one for one in profile.warnings if "StartsDiffer" in one]
+    assert len(said) == 1
+    assert said[0].startswith("none: 2 starts of its engine differ by ")
+    assert profile.starts is not None
+    expected = math.sqrt((PRIOR_DOF * PRIOR_SD**2 + 0.5 * math.log(factor) ** 2) / (PRIOR_DOF + 1))
+    assert profile.starts.sd == pytest.approx(expected, rel=0.05)
+
+
+def test_a_second_start_that_agrees_narrows_the_bounds():
+    once = fit_points([*NONE, *SPECULATING])
+    twice = fit_points(
+        [*NONE, *slowed(NONE, 1.0, start="2"), *SPECULATING, *slowed(SPECULATING, 1.0, start="2")]
+    )
+    assert width(twice) < width(once)
+    assert not [one for one in twice.warnings if "StartsDiffer" in one]
+
+
+def test_a_second_start_at_a_few_other_loads_is_compared_where_the_law_misses_both_alike():
+    bent = [replace(one, mean_latency_s=one.mean_latency_s * (1.0 + 0.003 * i)) for i, one in enumerate(NONE)]
+    again = slowed([bent[1], bent[3], bent[5]], 1.0, start="2")
+    profile = fit_points([*bent, *again, *SPECULATING])
+    assert profile.starts is not None
+    assert profile.starts.arms[0].number == 2
+    assert profile.starts.arms[0].apart == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_machine_that_drifts_within_a_start_is_said_and_widens_that_arms_bounds():
+    begun = [replace(one, sweep="s1", relative_error=0.01) for one in NONE]
+    ended = slowed(begun[:1], 1.10)
+    steady = fit_points([*begun, *slowed(begun[:1], 1.01), *SPECULATING])
+    assert not [one for one in steady.warnings if "MachineDrifts" in one]
+    profile = fit_points([*begun, *ended, *SPECULATING])
+    said = [one for one in profile.warnings if "MachineDrifts" in one]
+    assert len(said) == 1
+    assert said[0].startswith("none: the same load took 10.0% longer at the end than at the beginning")
+    assert profile.steps is not None
+    assert profile.steps.starts_of(NO_SPECULATION) > profile.steps.starts_of(ARM)
+    # Rows of other tools stand in any order.
+    unordered = fit_points([*NONE, *slowed(NONE[:1], 1.10), *SPECULATING])
+    assert not [one for one in unordered.warnings if "MachineDrifts" in one]
+
+
+def test_rows_of_live_traffic_are_of_many_pods_and_carry_no_doubt_of_one_start():
+    live = [replace(one, text_source=LIVE_TRAFFIC, relative_error=0.01) for one in (*NONE, *SPECULATING)]
+    profile = fit_points(live)
+    assert profile.steps is not None
+    assert profile.steps.starts_of(NO_SPECULATION) == 0.0
+    assert profile.steps.starts_of(Arm("eagle3", 5)) == PRIOR_SD
+
+
+def test_a_profile_of_a_version_without_starts_is_read_and_keeps_its_bounds():
+    profile = fit_points([*NONE, *SPECULATING])
+    document = profile.document()
+    del document["steps"]["starts"]
+    older = Profile.from_json(json.dumps(document))
+    assert older.steps is not None
+    assert older.steps.starts_of(NO_SPECULATION) == 0.0
+    assert width(older) < width(profile)

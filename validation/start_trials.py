@@ -1,0 +1,132 @@
+"""Trials of starts that differ: each start of an arm's engine is slower or faster by a factor, and the truth is their mean.
+
+Calibrations are closed loops alone: an engine whose steps all take a factor longer answers a closed loop in that factor of the
+time, exactly. An arm's second start measures half of the loads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from breakeven.arm import Arm
+from breakeven.fitting import fit_points
+from breakeven.points.point import Origin, Point
+from breakeven.profile import Profile
+from breakeven.profile.step_fit import EngineStarts
+from validation.judged_engines import ENGINES, Half, JudgedEngine
+from validation.law_door import CONFIDENCE
+from validation.law_trials import MEASURED, measured_point
+from validation.truths import Truths, closed_loop, open_loop
+
+SCATTERS = (0.0, 0.01, 0.02, 0.04)
+"""Standard deviations (ln) of a start around the mean of all."""
+
+_NOISE = 0.02
+_LOADS = (0, 1, 2, 3, 4, 5)
+_AGAIN = (0, 2, 4)
+_SHARE = 0.45
+"""Load at which speedups are judged, as a share of the saturation of no speculation."""
+
+START_HEADER = (
+    "starts differ by",
+    "starts an arm",
+    "speedups held %",
+    "without the term %",
+    "width",
+    "without the term",
+    "break-evens held %",
+    "without the term %",
+)
+
+
+class _Held(NamedTuple):
+    """Whether bounds hold a speedup or a break-even, with the term of starts and without it; and the width of speedups."""
+
+    speedups: list[bool]
+    plain_speedups: list[bool]
+    widths: list[float]
+    plain_widths: list[float]
+    crossings: list[bool]
+    plain_crossings: list[bool]
+
+
+def start_rows(seeds: Sequence[int] = (101, 102, 103)) -> Iterator[list[str]]:
+    """A row for each scatter and number of starts, over all engines kept apart."""
+    engines = [one for one in ENGINES if one.half is Half.APART]
+    with ProcessPoolExecutor(2) as pool:
+        for scatter in SCATTERS:
+            for starts in (1, 2):
+                asked = [(engine, scatter, starts, seed) for engine in engines for seed in seeds]
+                found = list(pool.map(_trial, asked))
+                columns = [[one for held in found for one in held[i]] for i in range(len(_Held._fields))]
+                held, plain, widths, plain_widths, crossed, plain_crossed = columns
+                yield [
+                    f"{scatter:.0%}",
+                    str(starts),
+                    f"{100 * np.mean(held):.0f}",
+                    f"{100 * np.mean(plain):.0f}",
+                    f"x{np.median(widths):.2f}",
+                    f"x{np.median(plain_widths):.2f}",
+                    f"{100 * np.mean(crossed):.0f} of {len(crossed)}",
+                    f"{100 * np.mean(plain_crossed):.0f} of {len(plain_crossed)}",
+                ]
+
+
+def _trial(what: tuple[JudgedEngine, float, int, int]) -> _Held:
+    engine, scatter, starts, seed = what
+    truths = Truths.read(engine)
+    profile = fit_points(list(_points(truths, scatter, starts, seed)), CONFIDENCE)
+    found = _Held([], [], [], [], [], [])
+    assert profile.steps is not None  # noqa: S101 - every arm has rows
+    plain = replace(profile, steps=replace(profile.steps, starts=EngineStarts()))
+    for k in MEASURED[1:]:
+        arm, rate = engine.arm(k), _SHARE * truths.saturation_rps(0)
+        if rate > 0.7 * truths.saturation_rps(k):
+            continue
+        true = truths.at(0, open_loop(rate)).latency_s / truths.at(k, open_loop(rate)).latency_s
+        crossing = truths.break_even_rps(k)
+        for one, held, widths, crossed in (
+            (profile, found.speedups, found.widths, found.crossings),
+            (plain, found.plain_speedups, found.plain_widths, found.plain_crossings),
+        ):
+            _judge(one, arm, rate, (true, crossing), (held, widths, crossed))
+    return found
+
+
+def _judge(
+    profile: Profile,
+    arm: Arm,
+    rate_rps: float,
+    true: tuple[float, float | None],
+    into: tuple[list[bool], list[float], list[bool]],
+) -> None:
+    """Hold a comparison against the true speedup and break-even."""
+    found = profile.compare(arm, rps=rate_rps, confidence=CONFIDENCE)
+    lower, upper = found.speedup_ci or (None, None)
+    into[0].append((lower or 0.0) <= true[0] <= (upper or math.inf))
+    if lower and upper:
+        into[1].append(upper / lower)
+    if true[1] is not None and found.break_even_rps is not None:
+        low, high = found.break_even_ci_rps or (None, None)
+        into[2].append((low or 0.0) <= true[1] <= (high or math.inf))
+
+
+def _points(truths: Truths, scatter: float, starts: int, seed: int) -> Iterator[Point]:
+    """A calibration of all measured arms, each on so many starts."""
+    engine, random, number = truths.engine, np.random.default_rng([seed, starts]), 0
+    for k in MEASURED:
+        for start in range(starts):
+            factor = math.exp(scatter * random.standard_normal())
+            for i in _LOADS if start == 0 else _AGAIN:
+                number += 1
+                load = closed_loop(engine.clients[i])
+                true = truths.at(k, load)
+                slowed = replace(true, latency_s=true.latency_s * factor, ttft_s=true.ttft_s * factor)
+                point = measured_point(engine.arm(k), load, engine.asking, slowed, _NOISE, random, number)
+                yield replace(point, start=str(start + 1), origin=Origin("second engine", number))
