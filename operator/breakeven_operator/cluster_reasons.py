@@ -112,8 +112,8 @@ class ClusterReason(StrEnum):
     )
     MIXED_GPU_CLASSES = (
         "MixedGpuClasses",
-        "Pods of the target run on more than one GPU class, for which no single arm is best.",
-        "Pin the target to one class with a nodeSelector; use one target and SpeculativeService per class.",
+        "Pods of the target run on more than one GPU class. It is looked at whole, and not rolled: old and new pods of a roll would differ by class as well as by arm.",
+        "Use mode Recommend; or pin the target to one class with a nodeSelector, and use one target and SpeculativeService per class.",
     )
     GROUP_NOT_COPIED = (
         "GroupNotCopied",
@@ -217,6 +217,11 @@ class ClusterReason(StrEnum):
 
     # Profile.
     NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
+    CLASS_NOT_CALIBRATED = (
+        "ClassNotCalibrated",
+        "Pods of the target run on several GPU classes, and one of them has no profile. Nothing is decided on those that have one.",
+        "Wait for the calibration on that class; `kubectl get calrun -o wide` shows the class of each.",
+    )
     NO_POD_SERVES = (
         "NoPodServes",
         "No pod of the target serves now. Only a serving pod tells which profile counts.",

@@ -86,6 +86,23 @@ def _why(service: ServiceView) -> Iterator[str]:
     ready = _condition(service, "Ready") or {}
     if said := sentence(service.decision.get("message") or ready.get("message")):
         yield said
+    for one in service.decision.get("classes") or ():
+        yield _on_class(one, service.decision.get("comparedArm"))
+
+
+def _on_class(one: Json, arm: object) -> str:
+    """The arm in question on one of several GPU classes."""
+    title = f"On {one.get('gpu')} ({one.get('pods')} pods, {one.get('profile') or 'no profile'})"
+    load, gain = number_of(one, "loadRps"), number_of(one, "speedup")
+    if load is None:
+        return f"{title}: no figures."
+    text = f"{title}: {load:.3g} rps per replica"
+    if arm and gain is not None:
+        text += f", where {arm} is {gain:.2f}x{_bounds(one, 'speedup', '')}"
+    edge = number_of(one, "breakEvenRps")
+    if arm and edge is not None:
+        text += f" with its break-even at {edge:.3g} rps{_bounds(one, 'breakEven', 'Rps')}"
+    return f"{text}."
 
 
 def _changes(service: ServiceView) -> Iterator[str]:

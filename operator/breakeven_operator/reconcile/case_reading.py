@@ -10,13 +10,14 @@ from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import awaiting, calibrated, with_measured_schedules
+from breakeven_operator.reconcile.active_profile import awaiting, with_measured_schedules
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.barred_arms import still_barred
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
 from breakeven_operator.reconcile.fleet_query import workload_of
+from breakeven_operator.reconcile.gpu_classes import GpuClass, calibrated_by_class, with_loads
 from breakeven_operator.reconcile.latency_metrics import latencies_of
 from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
@@ -36,19 +37,20 @@ def read_case(
     service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
 ) -> tuple[Case, RollEvidence]:
     """The case, and what its rolls are measured by."""
-    state = calibrated(
+    state, classes = calibrated_by_class(
         service,
-        workload.proven_identity,
+        workload,
         observation.profiles,
         observation.runs,
-        workload.startup_s,
         now,
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
         of_creation(observation.failures, RUNS, now),
         observation.first,
     )
     state = awaiting(state, workload)
-    service = with_measured_schedules(service, state.entry, observation.profiles)
+    if not classes:
+        # A schedule is made of one class's arms: on another one it is a schedule that nobody has measured.
+        service = with_measured_schedules(service, state.entry, observation.profiles)
     spec, namespace = service.spec, service.metadata.namespace
     engine, identity = workload.engine, workload.identity
     running = running_arm(workload, spec.candidates)
@@ -63,6 +65,13 @@ def read_case(
         keep_names=workload.kind.keeps_names,
     )
     live = _live(service, observation, workload, watched, can, now)
+    if live.figures is not None and classes:
+
+        def seen(one: GpuClass) -> Live:
+            pods = replace(watched, serving=workload.on(one.product).serving)
+            return read_service(observation.fleet, pods, spec.metrics_source, can, now)
+
+        state, classes = with_loads(state, classes, running.arm, live, seen)
     context = context_of(service, workload, state.status.startup_seconds, now)
     context = replace(context, memory=still_barred(context.memory, state.profile_name))
     evidence = RollEvidence(
@@ -76,9 +85,11 @@ def read_case(
         observation.roll.failures if observation.roll is not None else None,
     )
     objectives = _objectives(service, observation, watched, live, now)
-    state = with_carried(state, running.arm, live)
+    if not classes:
+        state = with_carried(state, running.arm, live)
     first = observation.first if state.entry is None else None
-    return Case(service, context, state, running, live, can, objectives, first=first), evidence
+    case = Case(service, context, state, running, live, can, objectives, first=first, classes=classes)
+    return case, evidence
 
 
 def context_of(

@@ -88,6 +88,7 @@ def reconcile(
         need=case.need,
         objectives=case.objectives,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
+        classes=case.classes,
     )
     outcome = outcome_of(cycle, observation.written, limits)
     if step.write is None:

@@ -1,0 +1,232 @@
+"""One profile of requests that several engines answer: each one by an engine of some class, or by two engines in turn.
+
+Requests of a fleet on several GPU classes are spread over them. Their mean latency at a rate is the mean of the classes'
+latencies, each at its own rate and by its share of the requests. A fixed time before the engine's part is added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from breakeven.arm import Arm
+from breakeven.laws.arrays import FloatArray, Span
+from breakeven.profile.curves import Curve
+from breakeven.profile.document import Profile
+from breakeven.profile.fits import ArmFit, LawFit
+from breakeven.profile.operating_conditions import Conditions
+
+_LAST = 1.0 - 1e-4
+"""Share of the saturation up to which knots lie; beyond it the last piece of a curve goes on."""
+_SHARES = np.concatenate([np.linspace(0.0, 0.9, 46), 1.0 - np.geomspace(0.1, 1.0 - _LAST, 40)])
+_APART = 1e-9
+"""Least relative distance between the numbers in flight of two knots."""
+
+
+class CurvePart(NamedTuple):
+    """Engines of one class among those that share the requests.
+
+    Attributes:
+        curve: latency of one engine.
+        requests: share of all requests that they answer; those of all parts sum to 1.
+        pace: rate of one of them over the mean rate of all engines.
+    """
+
+    curve: Curve
+    requests: float
+    pace: float
+
+
+class ProfilePart(NamedTuple):
+    """The same with the profile of the class."""
+
+    profile: Profile
+    requests: float
+    pace: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedProfile(Profile):
+    """A profile of the requests of several classes of engines; it is made for one decision and never stored.
+
+    An arm is in it if every class has measured it, and believable if it is in every class. Quantiles of parts do not add up
+    to those of the whole, so that it has none: objectives are checked against means.
+
+    Attributes:
+        parts: the classes.
+        added_s: time (s) that every request takes beside the engine's.
+    """
+
+    parts: tuple[ProfilePart, ...] = ()
+    added_s: float = 0.0
+
+    def curve(self, arm: Arm, conditions: Conditions | None = None) -> Curve:
+        """Mean latency of the requests against the mean rate of all engines.
+
+        Raises:
+            NotIdentifiedError: what was measured of a class does not determine its curve.
+            InputError: impossible conditions.
+        """
+        curves = [CurvePart(one.profile.curve(arm, conditions), one.requests, one.pace) for one in self.parts]
+        return composed_curve(curves, self.added_s)
+
+
+def composed(parts: Sequence[ProfilePart], added_s: float = 0.0) -> ComposedProfile:
+    """The profile of requests that these classes of engines share.
+
+    Args:
+        parts: at least one; their shares of the requests sum to 1.
+        added_s: time (s) that every request takes beside the engine's.
+    """
+    first = parts[0].profile
+    others = [{fit.arm: fit for fit in one.profile.arms} for one in parts[1:]]
+    return ComposedProfile(
+        confidence=min(one.profile.confidence for one in parts),
+        arms=tuple(
+            _fit([fit, *(of[fit.arm] for of in others)])
+            for fit in first.arms
+            if all(fit.arm in of for of in others)
+        ),
+        warnings=tuple(dict.fromkeys(text for one in parts for text in one.profile.warnings)),
+        parts=tuple(parts),
+        added_s=added_s,
+    )
+
+
+def _fit(fits: Sequence[ArmFit]) -> ArmFit:
+    """One arm's fits as one: the first, as far as all agree."""
+    doubtful = next((fit for fit in fits if not fit.believable), fits[0])
+    rooms = [fit.kv_requests for fit in fits if fit.kv_requests is not None]
+    differing = next((fit.answers for fit in fits if fit.answers != fits[0].answers), fits[0].answers)
+    unlined = any(fit.fit is None for fit in fits)
+    return replace(
+        fits[0],
+        believable=doubtful.believable,
+        reason=doubtful.reason,
+        fit=None if unlined else fits[0].fit,
+        points=sum(fit.points for fit in fits),
+        max_relative_error=max(fit.max_relative_error or 0.0 for fit in fits),
+        quantiles={},
+        ttft_quantiles={},
+        tpot_quantiles={},
+        kv_requests=min(rooms, default=None),
+        measured_saturation_rps=None,
+        answers=differing,
+    )
+
+
+def composed_curve(parts: Sequence[CurvePart], added_s: float = 0.0) -> Curve:
+    """The mean latency of requests that engines of several classes share, against what one engine of their mean holds.
+
+    The whole saturates with the class that saturates first: the queue of its engines grows without end. Errors of one
+    class's law move the mean by the class's part of it; laws of different classes err by themselves.
+
+    Args:
+        parts: at least one.
+        added_s: time (s) that every request takes beside the engine's.
+    """
+    limits = [one.curve.saturation_rps / one.pace for one in parts]
+    limiting, most = int(np.argmin(limits)), min(limits)
+    rates = _rates(parts, most)
+    of_parts = np.stack([one.curve.latencies_at_rps(one.pace * rates) for one in parts])
+    of_parts *= np.array([[one.requests] for one in parts])
+    steady = np.isfinite(of_parts).all(axis=0)
+    rates, of_parts = rates[steady], of_parts[:, steady]
+    latency_s = of_parts.sum(axis=0) + added_s
+    others = rates * latency_s
+    kept = np.concatenate([[True], np.diff(others) > _APART * (1.0 + others[:-1])])
+    rates, of_parts, latency_s, others = rates[kept], of_parts[:, kept], latency_s[kept], others[kept]
+    loadings, own_sds = _doubts(parts, rates, of_parts / latency_s)
+    ceiling_rps = parts[limiting].curve.ceiling_rps
+    return Curve(
+        knots=np.column_stack([others, latency_s]),
+        saturation_rps=most,
+        dof=min(one.curve.dof for one in parts),
+        noise=max(one.curve.noise for one in parts),
+        basis="pooled" if any(one.curve.basis == "pooled" for one in parts) else "arm",
+        others_range=_measured(parts, rates, others),
+        loadings=loadings,
+        own_sds=own_sds,
+        ceiling_rps=None if ceiling_rps is None else ceiling_rps / parts[limiting].pace,
+        strayed=any(one.curve.strayed for one in parts),
+        bent=any(one.curve.bent for one in parts),
+        ttft=_line(parts, [one.curve.ttft for one in parts], rates, others, added_s),
+        tpot=_line(parts, [one.curve.tpot for one in parts], rates, others, 0.0),
+    )
+
+
+def _rates(parts: Sequence[CurvePart], most: float) -> FloatArray:
+    """Mean rates (1/s) of the knots: those of the parts, and shares of the saturation between them."""
+    own = [one.curve.knots[:, 0] / one.curve.knots[:, 1] / one.pace for one in parts]
+    rates = np.unique(np.concatenate([*own, _measured_rps(parts), most * _SHARES]))
+    return np.asarray(rates[rates <= _LAST * most])
+
+
+def _doubts(
+    parts: Sequence[CurvePart], rates: FloatArray, shares: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Change of ln(latency among as many others) with each source, shape (K, sources), and its own deviation, (K,).
+
+    Args:
+        parts: the classes.
+        rates: mean rates of the knots (1/s), shape (K,).
+        shares: part of the mean latency that each class makes up, shape (parts, K).
+    """
+    found = [one.curve.doubts_at_rps(one.pace * rates) for one in parts]
+    # At a fixed rate an error counts as often as it slows its class down, and so does one of the whole.
+    whole = 1.0 + sum(share * (doubt.slowed - 1.0) for share, doubt in zip(shares, found, strict=True))
+    weights = [share * doubt.slowed / whole for share, doubt in zip(shares, found, strict=True)]
+    shared = [weight[:, None] * doubt.shared for weight, doubt in zip(weights, found, strict=True)]
+    own = np.stack([weight * doubt.own for weight, doubt in zip(weights, found, strict=True)])
+    return np.hstack(shared), np.asarray(np.sqrt((own**2).sum(axis=0)))
+
+
+def _measured(parts: Sequence[CurvePart], rates: FloatArray, others: FloatArray) -> Span:
+    """The range of others in flight in which every class was measured."""
+    low, high = np.interp(_measured_rps(parts), rates, others)
+    return float(low), float(high)
+
+
+def _measured_rps(parts: Sequence[CurvePart]) -> Span:
+    """The range of mean rates (1/s) in which every class was measured."""
+    ends = [
+        [n / one.curve.loop_latency_s(n, closed=False) / one.pace for n in one.curve.others_range]
+        for one in parts
+    ]
+    high = min(high for _, high in ends)
+    return min(max(low for low, _ in ends), high), high
+
+
+def _line(
+    parts: Sequence[CurvePart],
+    laws: Sequence[LawFit | None],
+    rates: FloatArray,
+    others: FloatArray,
+    added_s: float,
+) -> LawFit | None:
+    """The line of a figure between no load and the highest measured one; None if a class has none."""
+    known = [law for law in laws if law is not None]
+    if len(known) < len(laws):
+        return None
+    top = max(_measured(parts, rates, others)[1], float(others[1]))
+    rps = float(np.interp(top, others, rates))
+    met = [one.pace * rps * one.curve.at_rps(one.pace * rps).latency_s for one in parts]
+    of_parts = list(zip(parts, known, met, strict=True))
+    alone_s = added_s + sum(part.requests * law.c1_s for part, law, _ in of_parts)
+    at_top_s = added_s + sum(part.requests * law.among(n) for part, law, n in of_parts)
+    covariance = np.zeros((2, 2))
+    for part, law, n in of_parts:
+        scale = part.requests * np.diag([1.0, n / top])
+        covariance += scale @ np.asarray(law.covariance) @ scale
+    (v1, v12), (_, v2) = covariance.tolist()
+    return LawFit(
+        alone_s,
+        max((at_top_s - alone_s) / top, 1e-12),
+        ((v1, v12), (v12, v2)),
+        min(law.dof for law in known),
+        max(law.noise for law in known),
+        max(law.max_relative_error for law in known),
+    )
