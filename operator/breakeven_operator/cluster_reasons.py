@@ -80,6 +80,21 @@ class ClusterReason(StrEnum):
         "The target is one half of prefill and decode, and engines with different drafters refuse each other's KV caches.",
         "Keep its candidates to ngram or suffix, or use mode Recommend and change both halves together.",
     )
+    PREFILL_NOT_FOUND = (
+        "PrefillNotFound",
+        "The workload that pair.prefill names does not exist, or has no pod.",
+        "Correct the name, or make it; without a pair the service is decided by its decode half alone.",
+    )
+    PREFILL_UNREADABLE = (
+        "PrefillUnreadable",
+        "The workload that pair.prefill names exists, and its object or its command line cannot be read.",
+        "Do what the message says: name its container, or write its command line so that it names the model.",
+    )
+    PAIR_MISMATCHED = (
+        "PairMismatched",
+        "The two halves of the pair cannot work together: another model, connector, role or drafter, or no transfer of KV caches.",
+        "Name the workloads that serve together: targetRef is the decode half, pair.prefill the other one.",
+    )
     TARGET_PAUSED = (
         "TargetPaused",
         "The target keeps its controller from rolling a change: spec.paused, updateStrategy OnDelete, a partition or an aborted update.",

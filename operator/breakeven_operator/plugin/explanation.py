@@ -86,6 +86,9 @@ def _why(service: ServiceView) -> Iterator[str]:
     ready = _condition(service, "Ready") or {}
     if said := sentence(service.decision.get("message") or ready.get("message")):
         yield said
+    first_s = number_of(service.decision, "firstTokenSeconds")
+    if first_s is not None:
+        yield f"Both halves of the pair: a request waits {first_s:.3g} s for its first token, as measured; the arm changes the rest."
     for one in service.decision.get("classes") or ():
         yield _on_class(one, service.decision.get("comparedArm"))
 

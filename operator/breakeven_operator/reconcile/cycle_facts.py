@@ -27,6 +27,7 @@ class CycleFacts:
     Attributes:
         failures: writes for it that failed, and have not succeeded since.
         classes: GPU classes of the target's pods, if there are several.
+        first_token_s: of a pair with figures: measured time (s) to the first token.
     """
 
     service: SpeculativeService
@@ -43,6 +44,7 @@ class CycleFacts:
     objectives: Objectives | None = None
     failures: tuple[RefusedWrite, ...] = ()
     classes: tuple[GpuClass, ...] = ()
+    first_token_s: float | None = None
 
     @property
     def refused(self) -> RefusedWrite | None:

@@ -138,15 +138,20 @@ def with_loads(
 ) -> tuple[Calibrated, tuple[GpuClass, ...]]:
     """The state with the profile of all requests as they are spread over the classes now, and the classes with figures.
 
+    What the arm in place is seen to carry corrects the profile that it belongs to.
+
     Args:
         state: of the target.
-        classes: of its pods.
+        classes: of its pods; none if they share one.
         running: the arm in place; None if it is not known.
         live: figures of all pods.
         seen: gives those of a class's pods alone.
     """
     figures = live.figures
-    assert figures is not None  # noqa: S101 - there are no loads without
+    if not classes:
+        return with_carried(state, running, live), ()
+    if figures is None:
+        return state, tuple(classes)
     found = []
     for one in classes:
         own = seen(one)

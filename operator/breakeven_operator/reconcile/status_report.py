@@ -151,6 +151,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             else None
         ),
         classes=tuple(_standing(cycle, one) for one in cycle.classes[:8]),
+        first_token_seconds=cycle.first_token_s,
         **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, explained, past)),
     )
 

@@ -129,10 +129,15 @@ def refuse_rolls(
     drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
     halves = workload.kind.halves(workload.manifest)
     if drafters and (halves or hands_caches_on(engine.words)):
+        remedy = (
+            "the two halves are two objects, and no order of two rolls is known that keeps a matching pair serving; use mode Recommend, or"
+            if spec.pair is not None
+            else "a roll changes one of them alone;"
+        )
         return Refusal(
             ClusterReason.KV_TRANSFER_PAIR,
-            f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and a roll "
-            f"changes one of them alone; keep to ngram or suffix (candidates: {', '.join(drafters)})",
+            f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and "
+            f"{remedy} keep to ngram or suffix (candidates: {', '.join(drafters)})",
         )
     unchosen = next(filter(None, (_not_opted_in(workload, one) for one in workload.engines)), None)
     if unchosen is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import NotIdentifiedError
 from breakeven.laws.law import Law
 from breakeven.profile import Conditions, LawFit, LoadPoint, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
@@ -32,9 +33,19 @@ def fast(**fields) -> Curve:
     )
 
 
-def mean_latencies(parts, rates, added_s=0.0):
+def mean_latencies(parts, rates, first_token_s=None):
     """Brute force: each class at its own rate, by its share of the requests."""
-    return added_s + sum(one.requests * one.curve.latencies_at_rps(one.pace * rates) for one in parts)
+    found = np.zeros_like(rates)
+    for one in parts:
+        latency_s = one.curve.latencies_at_rps(one.pace * rates)
+        line = one.curve.ttft if first_token_s is not None else None
+        before_s = line.c1_s + line.c2_s * one.pace * rates * latency_s if line is not None else 0.0
+        found += one.requests * (latency_s - before_s)
+    return found + (first_token_s or 0.0)
+
+
+def line(c1_s, c2_s=0.01):
+    return LawFit(c1_s, c2_s, ((1e-6, 0.0), (0.0, 1e-8)), 5, 0.01, 0.02)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +64,18 @@ def test_one_class_alone_is_its_own_curve(curve):
 
 
 @pytest.mark.parametrize(
-    ("pods", "paces", "added_s"), [((0.5, 0.5), (1.0, 1.0), 0.0), ((0.25, 0.75), (0.4, 1.2), 0.3)]
+    ("pods", "paces", "first_token_s"), [((0.5, 0.5), (1.0, 1.0), None), ((0.25, 0.75), (0.4, 1.2), 0.3)]
 )
-def test_a_mixture_answers_as_its_classes_do_at_their_own_rates(pods, paces, added_s):
+def test_a_mixture_answers_as_its_classes_do_at_their_own_rates(pods, paces, first_token_s):
     parts = [
         CurvePart(curve, share * pace, pace)
-        for curve, share, pace in zip((slow(), fast()), pods, paces, strict=True)
+        for curve, share, pace in zip(
+            (slow(ttft=line(0.2)), fast(ttft=line(0.1, 0.005))), pods, paces, strict=True
+        )
     ]
-    found = composed_curve(parts, added_s)
+    found = composed_curve(parts, first_token_s)
     np.testing.assert_allclose(
-        found.latencies_at_rps(RATES), mean_latencies(parts, RATES, added_s), rtol=2e-3
+        found.latencies_at_rps(RATES), mean_latencies(parts, RATES, first_token_s), rtol=2e-3
     )
 
 
@@ -74,10 +87,11 @@ def test_the_whole_saturates_with_the_class_that_saturates_first():
     assert composed_curve(even).saturation_rps == pytest.approx(16.0)
 
 
-def test_an_error_of_one_class_moves_the_mean_by_its_part():
+@pytest.mark.parametrize("first_token_s", [None, 0.4])
+def test_an_error_of_one_class_moves_the_mean_by_its_part(first_token_s):
     """The doubt of each source is the change of the mean latency if that class's law errs by one deviation."""
-    parts = [CurvePart(slow(), 0.5, 1.0), CurvePart(fast(), 0.5, 1.0)]
-    found = composed_curve(parts)
+    parts = [CurvePart(slow(ttft=line(0.2)), 0.5, 1.0), CurvePart(fast(ttft=line(0.1, 0.005)), 0.5, 1.0)]
+    found = composed_curve(parts, first_token_s)
     doubts = found.doubts_at_rps(RATES)
     assert doubts.shared.shape == (RATES.size, 4)
     for place, (at, source) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
@@ -87,8 +101,9 @@ def test_an_error_of_one_class_moves_the_mean_by_its_part():
             [np.ones(len(curve.knots)), np.exp(size * curve.loadings[:, source])]
         )
         others = list(parts)
-        others[at] = parts[at]._replace(curve=replace(curve, knots=moved))
-        change = np.log(mean_latencies(others, RATES) / mean_latencies(parts, RATES)) / size
+        others[at] = CurvePart(replace(curve, knots=moved), parts[at].requests, parts[at].pace)
+        moved_s, now_s = (mean_latencies(one, RATES, first_token_s) for one in (others, parts))
+        change = np.log(moved_s / now_s) / size
         np.testing.assert_allclose(doubts.shared[:, place] * doubts.slowed, change, atol=2e-4, rtol=0.02)
 
 
@@ -98,27 +113,32 @@ def test_errors_that_no_curve_shares_add_up_as_squares():
     np.testing.assert_allclose(both.own_sds[:20], 0.04 / np.sqrt(2.0), rtol=1e-6)
 
 
-def test_a_fixed_time_dilutes_a_gain():
-    """With 40 % of the time outside the engine a speedup of 2 becomes 1/(0.4 + 0.6/2)."""
-    none, arm = (straight_curve(Law(c1_s, 1e-9, np.zeros((2, 2)))) for c1_s in (0.6, 0.3))
+def test_a_prompt_that_another_engine_reads_dilutes_a_gain():
+    """With 40 % of the time before the first token a speedup of 2 becomes 1/(0.4 + 0.6/2)."""
+    alone = line(0.1, 1e-9)
+    none, arm = (straight_curve(Law(0.1 + c1_s, 1e-9, np.zeros((2, 2))), ttft=alone) for c1_s in (0.6, 0.3))
     pair = [composed_curve([CurvePart(one, 1.0, 1.0)], 0.4) for one in (arm, none)]
     found = compare_curves(
         JudgedCurve(EAGLE, pair[0]), JudgedCurve(NO_SPECULATION, pair[1]), LoadPoint(rps=1.0), 0.9
     )
     assert found.speedup == pytest.approx(1.0 / (0.4 + 0.6 / 2.0), rel=1e-6)
+    assert pair[0].ttft.among(3.0) == pytest.approx(0.4)
+
+
+def test_decoding_alone_is_unknown_without_a_measured_time_to_the_first_token():
+    one = profile_of({NO_SPECULATION: (1.0, 0.05)})
+    with pytest.raises(NotIdentifiedError, match="first token was not measured"):
+        composed([ProfilePart(one, 1.0, 1.0)], 0.4).curve(NO_SPECULATION)
 
 
 def test_figures_of_both_classes_have_one_line_and_none_if_one_lacks_it():
-    def line(c1_s):
-        return LawFit(c1_s, 0.01, ((1e-6, 0.0), (0.0, 1e-8)), 5, 0.01, 0.02)
-
     parts = [CurvePart(slow(ttft=line(0.2)), 0.5, 1.0), CurvePart(fast(ttft=line(0.1)), 0.5, 1.0)]
-    found = composed_curve(parts, 0.05)
-    assert found.ttft.c1_s == pytest.approx(0.2)
+    found = composed_curve(parts)
+    assert found.ttft.c1_s == pytest.approx(0.15)
     top = found.others_range[1]
     rps = top / float(found.met_latencies(np.asarray(top)))
     met = [rps * one.curve.at_rps(rps).latency_s for one in parts]
-    expected = 0.05 + 0.5 * (0.2 + 0.01 * met[0]) + 0.5 * (0.1 + 0.01 * met[1])
+    expected = 0.5 * (0.2 + 0.01 * met[0]) + 0.5 * (0.1 + 0.01 * met[1])
     assert found.ttft.among(top) == pytest.approx(expected, rel=1e-3)
     assert found.tpot is None
     assert composed_curve([parts[0], CurvePart(fast(), 0.5, 1.0)]).ttft is None
