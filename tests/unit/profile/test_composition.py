@@ -165,6 +165,24 @@ def test_a_profile_of_two_classes_holds_the_arms_that_both_have_measured():
     assert curve.at_rps(4.0).latency_s == pytest.approx(sum(expected) / 2.0, rel=3e-3)
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("AnswersAgree", "AnswersAgree"), "AnswersAgree"),
+        (("AnswersAgree", "AnswersDiffer"), "AnswersDiffer"),
+        (("AnswersDiffer", "AnswersAgree"), "AnswersDiffer"),
+        (("AnswersAgree", None), None),
+    ],
+)
+def test_answers_agree_if_they_do_on_every_class(words, found):
+    one = profile_of({NO_SPECULATION: (1.0, 0.05), EAGLE: (0.5, 0.08)})
+    parts = [
+        ProfilePart(replace(one, arms=tuple(replace(fit, answers=word) for fit in one.arms)), 0.5, 1.0)
+        for word in words
+    ]
+    assert composed(parts).arm(EAGLE).answers == found
+
+
 def test_an_arm_is_believed_if_it_is_on_every_class():
     one = profile_of({NO_SPECULATION: (1.0, 0.05), EAGLE: (0.5, 0.08)})
     doubtful = replace(

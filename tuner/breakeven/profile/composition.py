@@ -20,6 +20,7 @@ from breakeven.profile.curves import Curve
 from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, LawFit
 from breakeven.profile.operating_conditions import Conditions
+from breakeven.reasons import Reason
 
 _LAST = 1.0 - 1e-4
 """Share of the saturation up to which knots lie; beyond it the last piece of a curve goes on."""
@@ -110,7 +111,8 @@ def _fit(fits: Sequence[ArmFit]) -> ArmFit:
     """One arm's fits as one: the first, as far as all agree."""
     doubtful = next((fit for fit in fits if not fit.believable), fits[0])
     rooms = [fit.kv_requests for fit in fits if fit.kv_requests is not None]
-    differing = next((fit.answers for fit in fits if fit.answers != fits[0].answers), fits[0].answers)
+    # Agreement on one class says nothing about another one: its kernels round in another way.
+    differing = next((fit.answers for fit in fits if fit.answers != Reason.ANSWERS_AGREE), fits[0].answers)
     unlined = any(fit.fit is None for fit in fits)
     return replace(
         fits[0],
