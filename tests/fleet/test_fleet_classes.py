@@ -94,6 +94,29 @@ async def test_a_class_without_a_profile_holds_and_is_measured_on_its_own_nodes(
     }
 
 
+async def test_the_second_class_does_not_wait_for_the_pause_after_the_first_ones_run():
+    world = on_two_classes(2, 2)
+    world.calibrate(name="chat-a100")
+    ended = world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.cluster.change(
+        SERVICES, "llm", "chat", lambda one: one.update(status={"calibration": {"lastRunTime": ended}})
+    )
+    await world.cycle()
+    (run,) = world.cluster.of(RUNS)
+    assert run["spec"]["gpuProduct"] == H100
+
+
+async def test_after_a_failed_run_the_second_class_waits():
+    world = on_two_classes(2, 2)
+    world.calibrate(name="chat-a100")
+    ended = world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    state = {"lastRunTime": ended, "failures": 1, "lastRun": "one", "lastReason": "CalibrationFailed"}
+    world.cluster.change(SERVICES, "llm", "chat", lambda one: one.update(status={"calibration": state}))
+    await world.cycle()
+    assert world.cluster.of(RUNS) == []
+    assert "the next run starts at" in world.condition("Calibrated")["message"]
+
+
 async def test_a_class_that_may_not_be_measured_has_a_word_of_its_own():
     world = on_two_classes(2, 2)
     world.service["spec"]["paused"] = True
@@ -217,6 +240,17 @@ async def test_a_run_for_a_class_that_no_pod_runs_on_fails_at_once():
     assert (status["phase"], status["reason"]) == ("Failed", "InvalidSpec")
     assert f"{GPU}, {H100}" in status["message"]
     assert world.cluster.of(JOBS) == []
+
+
+async def test_a_run_that_its_class_left_is_not_repeated_for_that_class():
+    """Ended because the target changed, a run is asked for again; not for nodes that no pod is on any more."""
+    world = on_two_classes(2, 2)
+    asked(world, "gone", {"gpuProduct": "NVIDIA-L4"})
+    ended = {"phase": "Superseded", "reason": "TargetChanged"}
+    world.cluster.change(RUNS, "llm", "gone", lambda one: one.update(status=ended))
+    await world.cycle()
+    made = [run["spec"].get("gpuProduct") for run in world.cluster.of(RUNS)]
+    assert sorted(made) == [GPU, "NVIDIA-L4"]
 
 
 async def test_a_run_without_a_class_measures_the_one_that_has_no_profile():

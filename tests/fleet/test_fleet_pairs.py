@@ -218,9 +218,14 @@ async def test_a_profile_without_times_to_the_first_token_decides_nothing_about_
 
 async def test_a_change_of_the_prefill_half_alone_is_decided_about_in_the_next_cycle():
     world = pair()
-    await world.until(lambda: "speedup" in world.decision, cycles=4)
+    for _ in range(8):
+        await world.cycle()
+    told = world.decision["time"]
+    await world.fleet.cycle()
+    assert world.decision["time"] == told, "nothing has changed"
     world.cluster.change(DEPLOYMENTS, "llm", PREFILL, other_model)
-    await world.cycle()
+    # No pod of the new template is there yet.
+    await world.fleet.cycle()
     assert world.reason == "PairMismatched"
 
 
