@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven_operator.kinds import DEPLOYMENTS, JOBS, NODES, PROFILES, RUNS, SERVICES
 from fakes.fleet_metrics import PodTraffic
 from fakes.fleet_world import EAGLE, GPU, FleetWorld
@@ -203,6 +203,30 @@ async def test_a_roll_that_moves_to_another_class_is_not_taken_for_a_comparison_
     assert "classes would be compared" in entry["message"]
 
 
+async def test_a_schedule_that_one_class_was_measured_with_is_no_candidate_for_both():
+    scheduled = Arm("eagle3", 3, "eagle", scheduled=True)
+    laws = {NO_SPECULATION: (1.0, 0.05), EAGLE: (0.5, 0.08), scheduled: (0.3, 0.05)}
+
+    def profile(table: str, gpu: str) -> str:
+        return lawful_profile_json(
+            laws,
+            {arm: 2.5 if arm.k else 1.0 for arm in laws},
+            prompt_tokens=200.0,
+            output_tokens=100.0,
+            gpu=gpu,
+            schedules={scheduled: table},
+        )
+
+    world = on_two_classes(2, 2)
+    world.cluster.change(
+        SERVICES, "llm", "chat", lambda one: one["spec"]["candidates"]["methods"][0].update(schedule="Auto")
+    )
+    world.calibrate(name="chat-a100", profile=profile("1-8:3,9-:0", GPU))
+    world.calibrate(name="chat-h100", profile=profile("1-20:3,21-:0", H100), product=H100)
+    await world.until(lambda: "speedup" in world.decision, cycles=4)
+    assert world.decision["arm"] == "eagle/3"
+
+
 async def test_a_pod_on_a_node_without_a_class_keeps_everything_as_it_is():
     world = on_two_classes(2, 2)
     both_calibrated(world)
@@ -229,6 +253,21 @@ async def test_a_request_measures_the_class_whose_profile_is_oldest_first():
     await world.cycle()
     (run,) = world.cluster.of(RUNS)
     assert run["spec"]["gpuProduct"] == GPU
+
+
+async def test_a_doubt_of_live_traffic_measures_the_oldest_profile_again():
+    """The account is about all requests: which class it is about nobody can tell."""
+    world = on_two_classes(2, 2)
+    both_calibrated(world)
+    await world.until(lambda: "speedup" in world.decision, cycles=4)
+    suspicion = {"profile": "chat-h100", "reason": "ModelDisagrees"}
+    world.clock.advance(2 * 86400.0)
+    world.cluster.change(
+        SERVICES, "llm", "chat", lambda one: one["status"]["workings"]["memory"].update(suspicion=suspicion)
+    )
+    await world.cycle()
+    (run,) = world.cluster.of(RUNS)
+    assert (run["spec"]["gpuProduct"], run["spec"]["trigger"]) == (GPU, "ModelDisagrees")
 
 
 async def test_a_run_for_a_class_that_no_pod_runs_on_fails_at_once():

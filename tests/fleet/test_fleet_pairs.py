@@ -15,6 +15,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, PODS, SERVICES
 from fakes.fleet_metrics import PodTraffic
 from fakes.fleet_world import EAGLE, GPU, LAWS, TARGET, FleetWorld
 from fakes.lawful_profile import lawful_profile_json
+from fakes.played_kserve import as_llm_inference_service
 
 TTFT = (0.2, 0.01)
 FLAG = "--kv-transfer-config="
@@ -53,6 +54,7 @@ def pair(
     mode: str = "Recommend",
     through: float = 1.0,
     ttft: bool = True,
+    form: Callable[[dict[str, Any]], dict[str, Any]] = copy.deepcopy,
     **heard: Any,
 ) -> FleetWorld:
     """Two decode pods at 3 rps each, and one prefill pod.
@@ -63,6 +65,7 @@ def pair(
         mode: of the service.
         through: share of the requests that the prefill half gets.
         ttft: whether the profile knows the time to the first token.
+        form: what the target is made of the Deployment.
         heard: of the prefill pod's series.
     """
 
@@ -70,7 +73,7 @@ def pair(
         one["pair"] = {"prefill": {"name": PREFILL}}
         one["updatePolicy"].update(mode=mode, cooldownSeconds=0, stabilizationWindowSeconds=0)
 
-    world = FleetWorld(spec, decode)
+    world = FleetWorld(spec, decode, form=form)
     other = copy.deepcopy(TARGET)
     other["metadata"]["name"] = PREFILL
     other["spec"]["selector"]["matchLabels"] = other["spec"]["template"]["metadata"]["labels"] = {
@@ -112,6 +115,18 @@ async def test_the_speedup_is_that_of_the_whole_request(through, first_s):
     assert float(world.decision["observedLatencySeconds"]) == pytest.approx(whole_s, rel=0.01)
     assert float(world.decision["inflight"]) == pytest.approx(3.0 * whole_s, rel=0.02)
     assert (world.decision["action"], world.decision["arm"]) == ("Recommend", "eagle/3")
+
+
+async def test_the_halves_that_kserve_makes_of_one_object_are_a_pair():
+    world = pair(
+        no_transfer,
+        lambda target: target["spec"].update(prefill={"replicas": 1}),
+        mode="RollingUpdate",
+        form=as_llm_inference_service,
+    )
+    await world.until(lambda: world.reason == "KvTransferPair", cycles=6)
+    assert float(world.decision["firstTokenSeconds"]) == pytest.approx(0.6, rel=0.01)
+    assert "has spec.prefill" in world.decision["message"]
 
 
 async def test_a_pair_of_two_objects_is_not_rolled():

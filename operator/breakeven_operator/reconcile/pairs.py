@@ -82,9 +82,11 @@ def _differs(prefill: Workload, decode: Workload, candidates: Candidates) -> str
     if models["prefill"] != models["decode"]:
         return f"prefill serves {models['prefill']} and decode {models['decode']}: both halves must have one model"
     configs: dict[str, Mapping[str, Any]] = {}
+    # A controller that makes both halves of one object makes them hand caches on, and may hide how in a script.
+    made_together = decode.kind.halves(decode.manifest) is not None
     for half, one in halves.items():
         words = one.engine.words if one.engine is not None else ()
-        if not hands_caches_on(words):
+        if not made_together and not hands_caches_on(words):
             return f"{one.title} hands no KV caches on: the {half} half needs {_TRANSFER}"
         configs[half] = _transfer(one)
         if configs[half].get("kv_role") == (wrong := _WRONG_ROLE[half]):
