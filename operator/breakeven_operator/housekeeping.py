@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -128,7 +129,7 @@ def retire(
     entries: Sequence[ProfileEntry],
     in_force: Collection[ProfileEntry],
 ) -> tuple[Action, ...]:
-    """Delete finished runs and replaced profiles beyond what the service keeps.
+    """Delete finished runs and replaced profiles beyond what the service keeps, of each GPU class.
 
     Args:
         service: whose they are.
@@ -149,5 +150,10 @@ def retire(
         key=lambda entry: (entry.created, entry.name),
         reverse=True,
     )
-    old_profiles = [Ref(PROFILES, namespace, entry.name, entry.uid) for entry in replaced[keep:]]
+    kept: Counter[str] = Counter()
+    old_profiles = []
+    for entry in replaced:
+        kept[entry.gpu_product] += 1
+        if kept[entry.gpu_product] > keep:
+            old_profiles.append(Ref(PROFILES, namespace, entry.name, entry.uid))
     return tuple(Delete(ref) for ref in (*old_runs, *old_profiles))

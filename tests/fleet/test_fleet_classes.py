@@ -292,6 +292,31 @@ async def test_a_run_that_its_class_left_is_not_repeated_for_that_class():
     assert sorted(made) == [GPU, "NVIDIA-L4"]
 
 
+async def test_profiles_of_one_class_do_not_push_those_of_another_out():
+    world = on_two_classes(2, 2)
+    world.cluster.change(
+        SERVICES, "llm", "chat", lambda one: one["spec"].update(calibration={"runHistoryLimit": 1})
+    )
+    world.calibrate(name="chat-a100")
+    for number in range(3):
+        world.clock.advance(60.0)
+        world.calibrate(name=f"chat-h100-{number}", profile=h100_profile(), product=H100)
+    # Nothing is in force while one node has no class.
+    world.add_node("other-0")
+    del world.cluster.of(NODES)[-1]["metadata"]["labels"]
+    world.cluster.of(NODES)[-2]["status"]["allocatable"] = {"nvidia.com/gpu": "2"}
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", lambda one: one["spec"].update(replicas=5))
+    world.kubelet.settle()
+    asked(world, "ended", {})
+    ended = {"phase": "Succeeded", "finishedTime": world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+    world.cluster.change(RUNS, "llm", "ended", lambda one: one.update(status=ended))
+    await world.until(lambda: world.reason == "GpuClassUnknown", cycles=4)
+    for _ in range(3):
+        await world.cycle()
+    names = {one["metadata"]["name"] for one in world.cluster.of(PROFILES)}
+    assert names == {"chat-a100", "chat-h100-2"}
+
+
 async def test_a_run_without_a_class_measures_the_one_that_has_no_profile():
     """The CronJob of a service knows no classes."""
     world = on_two_classes(2, 2)

@@ -163,9 +163,14 @@ def _waits(service: ServiceView, now: datetime) -> Iterator[str]:
     decision = service.decision
     arm = decision.get("arm")
     if service.mode == "Recommend" and arm and service.running and arm != service.running:
+        way = "mode RollingUpdate lets the operator make it"
+        if decision.get("classes"):
+            way = "the operator rolls no pods on several GPU classes"
+        elif service.spec.get("pair"):
+            way = "both halves of the pair need it"
         yield (
             f"A person: the mode is Recommend, so {arm} is not rolled. `kubectl breakeven export {service.name}` prints the change; "
-            "mode RollingUpdate lets the operator make it."
+            f"{way}."
         )
     held = time_of(decision.get("heldUntil"))
     if held is not None and held > now:

@@ -46,12 +46,12 @@ class GpuClass:
     figures: Window | None = None
 
     def compared(
-        self, spec: SpeculativeService, memory: MemoryStatus, running: Arm, subject: Arm
+        self, service: SpeculativeService, memory: MemoryStatus, running: Arm, subject: Arm
     ) -> Comparison | None:
         """A speculative arm against no speculation on this class, at its own load; None if that is not known."""
         if self.entry is None or self.entry.profile is None or self.figures is None:
             return None
-        arms = {arm.name: arm for arm in (*spec.spec.candidates.arms(), running)}
+        arms = {arm.name: arm for arm in (*service.spec.candidates.arms(), running)}
         try:
             found = evaluate_live(
                 self.entry.profile,

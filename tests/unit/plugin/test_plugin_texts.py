@@ -207,6 +207,26 @@ def test_nothing_that_stands_in_a_status_moves_a_terminals_cursor(settled):
     assert all(line.isprintable() for line in text.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("edit", "way"),
+    [
+        (
+            lambda one: one["status"]["decision"].update(classes=[{"gpu": "A", "pods": 1}]),
+            "rolls no pods on several GPU classes",
+        ),
+        (
+            lambda one: one["spec"].update(pair={"prefill": {"name": "prefill"}}),
+            "both halves of the pair need it",
+        ),
+    ],
+)
+def test_explain_promises_no_roll_of_what_is_not_rolled(recommending, edit, way):
+    edit(recommending.service)
+    text = " ".join(explained(recommending).split())
+    assert way in text
+    assert "lets the operator make it" not in text
+
+
 def test_explain_says_the_arm_on_each_gpu_class_and_what_a_pair_has_measured(settled):
     decision = settled.service["status"]["decision"]
     decision["classes"] = [
