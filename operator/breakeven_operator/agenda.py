@@ -39,7 +39,7 @@ from breakeven_operator.reconcile.live_metrics import FIRST_SCRAPES_S, FleetRead
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.objectivestatus import ObjectiveFinding
-from breakeven_operator.workloads.known import target_of
+from breakeven_operator.workloads.known import target_of, with_halves
 from breakeven_operator.workloads.workload_kind import maker_of
 
 # So small a change counts after a window, twice as much after half of one.
@@ -231,7 +231,7 @@ class _Surveyor:
         """Of one service."""
         source = service.spec.metrics_source
         namespace = service.metadata.namespace
-        pods = self._world.target_pods(service)
+        pods = [pod for half in with_halves([service]) for pod in self._world.target_pods(half)]
         watch, lookback = self._observer.watch_of(service), self._observer.lookback_of(service)
         # Of a large fleet sums tell whether anything has moved.
         sums = self._world.sums.get(watch)
@@ -279,10 +279,12 @@ class _Surveyor:
     def _versions(self, service: SpeculativeService, pods: Sequence[Manifest]) -> Iterator[Hashable]:
         world, meta = self._world, service.metadata
         name = NamespacedName(meta.namespace, meta.name)
-        target, sets = world.target_of(service), world.makers_of(service)
+        halves = with_halves([service])
+        targets = [one for half in halves if (one := world.target_of(half)) is not None]
+        sets = [one for half in halves for one in world.makers_of(half)]
         # Not its resourceVersion: what this operator wrote into its status is no news to it.
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
-        there = (target, maker_of(target)) if target is not None else ()
+        there = [one for target in targets for one in (target, maker_of(target))]
         yield from map(_version, chain(there, sets, pods))
         # A pod does not change while events say why it does not come.
         awaited = chain(there, sets, pods)

@@ -80,6 +80,21 @@ class ClusterReason(StrEnum):
         "The target is one half of prefill and decode, and engines with different drafters refuse each other's KV caches.",
         "Keep its candidates to ngram or suffix, or use mode Recommend and change both halves together.",
     )
+    PREFILL_NOT_FOUND = (
+        "PrefillNotFound",
+        "The workload that pair.prefill names does not exist, or has no pod.",
+        "Correct the name, or make it; without a pair the service is decided by its decode half alone.",
+    )
+    PREFILL_UNREADABLE = (
+        "PrefillUnreadable",
+        "The workload that pair.prefill names exists, and its object or its command line cannot be read.",
+        "Do what the message says: name its container, or write its command line so that it names the model.",
+    )
+    PAIR_MISMATCHED = (
+        "PairMismatched",
+        "The two halves of the pair cannot work together: another model, connector, role or drafter, or no transfer of KV caches.",
+        "Name the workloads that serve together: targetRef is the decode half, pair.prefill the other one.",
+    )
     TARGET_PAUSED = (
         "TargetPaused",
         "The target keeps its controller from rolling a change: spec.paused, updateStrategy OnDelete, a partition or an aborted update.",
@@ -112,8 +127,8 @@ class ClusterReason(StrEnum):
     )
     MIXED_GPU_CLASSES = (
         "MixedGpuClasses",
-        "Pods of the target run on more than one GPU class, for which no single arm is best.",
-        "Pin the target to one class with a nodeSelector; use one target and SpeculativeService per class.",
+        "Pods of the target run on more than one GPU class. It is looked at whole, and not rolled: old and new pods of a roll would differ by class as well as by arm.",
+        "Use mode Recommend; or pin the target to one class with a nodeSelector, and use one target and SpeculativeService per class.",
     )
     GROUP_NOT_COPIED = (
         "GroupNotCopied",
@@ -217,6 +232,11 @@ class ClusterReason(StrEnum):
 
     # Profile.
     NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
+    CLASS_NOT_CALIBRATED = (
+        "ClassNotCalibrated",
+        "Pods of the target run on several GPU classes, and one of them has no profile. Nothing is decided on those that have one.",
+        "Wait for the calibration on that class; `kubectl get calrun -o wide` shows the class of each.",
+    )
     NO_POD_SERVES = (
         "NoPodServes",
         "No pod of the target serves now. Only a serving pod tells which profile counts.",

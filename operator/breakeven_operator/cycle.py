@@ -41,6 +41,7 @@ from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
+from breakeven_operator.reconcile.pairs import PrefillHalf
 from breakeven_operator.reconcile.service import reconcile
 from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritten
@@ -380,7 +381,16 @@ class Reconciler:
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
             target_problem=world.unreadable_targets.get(target_of(service)),
+            prefill=self._prefill(world, service, now),
         )
+
+    def _prefill(self, world: Snapshot, service: SpeculativeService, now: datetime) -> PrefillHalf | None:
+        half = service.prefill_half
+        if half is None:
+            return None
+        named = f"{half.spec.target_ref.kind} {half.spec.target_ref.name}"
+        problem = world.unreadable_targets.get(target_of(half))
+        return PrefillHalf(named, self._workload(world, half, now), problem)
 
     def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
         manifest = world.target_of(service)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -67,12 +68,12 @@ def schedule(
 
 
 def mark_in_force(
-    namespace: str, entries: Iterable[ProfileEntry], in_force: ProfileEntry | None
+    namespace: str, entries: Iterable[ProfileEntry], in_force: Collection[ProfileEntry]
 ) -> tuple[WriteStatus, ...]:
     """Say on each profile whether decisions use it, if that has changed."""
-    changes = []
+    changes, uids = [], {one.uid for one in in_force}
     for entry in entries:
-        used = in_force is not None and entry.uid == in_force.uid
+        used = entry.uid in uids
         if entry.in_force is used:
             continue
         reason = ClusterReason.PROFILE_IN_FORCE if used else ClusterReason.PROFILE_SUPERSEDED
@@ -126,15 +127,15 @@ def retire(
     service: SpeculativeService,
     finished: Sequence[Manifest],
     entries: Sequence[ProfileEntry],
-    in_force: ProfileEntry | None,
+    in_force: Collection[ProfileEntry],
 ) -> tuple[Action, ...]:
-    """Delete finished runs and replaced profiles beyond what the service keeps.
+    """Delete finished runs and replaced profiles beyond what the service keeps, of each GPU class.
 
     Args:
         service: whose they are.
         finished: finished runs of the namespace; those of other services are skipped.
         entries: profiles of the service.
-        in_force: the one that is never deleted.
+        in_force: those that are never deleted.
     """
     keep = service.spec.calibration.run_history_limit
     own = sorted(
@@ -145,9 +146,14 @@ def retire(
     namespace = service.metadata.namespace
     old_runs = [Ref(RUNS, namespace, run["metadata"]["name"], run["metadata"]["uid"]) for run in own[keep:]]
     replaced = sorted(
-        (entry for entry in entries if in_force is None or entry.uid != in_force.uid),
+        (entry for entry in entries if entry.uid not in {one.uid for one in in_force}),
         key=lambda entry: (entry.created, entry.name),
         reverse=True,
     )
-    old_profiles = [Ref(PROFILES, namespace, entry.name, entry.uid) for entry in replaced[keep:]]
+    kept: Counter[str] = Counter()
+    old_profiles = []
+    for entry in replaced:
+        kept[entry.gpu_product] += 1
+        if kept[entry.gpu_product] > keep:
+            old_profiles.append(Ref(PROFILES, namespace, entry.name, entry.uid))
     return tuple(Delete(ref) for ref in (*old_runs, *old_profiles))

@@ -149,7 +149,7 @@ class FleetWorld:
     """A cluster with one serving target and one service.
 
     Attributes:
-        laws: C1 and C2 (s) that the pods of each arm have.
+        laws: C1 and C2 (s) that the pods of each arm have. laws_on: those of pods on nodes of another GPU class.
         loaded_s, loaded_tokens: latency (s) and tokens per step that the last `load` set.
         leads: whether the writer may act.
         shown: lines of a dry run.
@@ -186,6 +186,7 @@ class FleetWorld:
             self.cluster, self.clock, latency_of=self._latency_of, tokens_of=self._tokens_of
         )
         self.laws = dict(LAWS)
+        self.laws_on: dict[str, dict[Arm, tuple[float, float]]] = {}
         self.loaded_s: float | None = None
         self.loaded_tokens: float | None = None
         self.fits = RecordedFits()
@@ -307,12 +308,13 @@ class FleetWorld:
         fingerprint: str | None = None,
         arms: Iterable[Arm] = LAWS,
         profile: str | None = None,
+        product: str = GPU,
     ) -> None:
-        """Put an accepted profile of the target there: of LAWS, unless its JSON is given."""
-        target = self.target
+        """Put an accepted profile of the target on a GPU class there: of LAWS, unless its JSON is given."""
+        target = self.target.on(product)
         spec = {
             "serviceRef": {"name": "chat"},
-            "gpuProduct": GPU,
+            "gpuProduct": product,
             "fingerprint": fingerprint or target.identity.fingerprint,
             "createdTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             "profile": profile or profile_json(tuple(arms)),
@@ -371,8 +373,8 @@ class FleetWorld:
         traffic.latency_s = self.loaded_s = self._lawful_s(arm, rps)
         traffic.tokens_per_step = self.loaded_tokens = 2.5 if arm == EAGLE else 1.0
 
-    def _lawful_s(self, arm: Arm, rps: float) -> float:
-        c1_s, c2_s = self.laws[arm]
+    def _lawful_s(self, arm: Arm, rps: float, product: str = GPU) -> float:
+        c1_s, c2_s = self.laws_on.get(product, self.laws)[arm]
         return float(open_loop_latency(c1_s, c2_s, rps)) if rps * c2_s < 0.95 else 30.0
 
     def _latency_of(self, pod: dict[str, Any]) -> float | None:
@@ -382,7 +384,17 @@ class FleetWorld:
         if self.loaded_s is None or (traffic.latency_s != self.loaded_s and value == self.value):
             return None
         arm = EAGLE if value not in {None, "null"} else NO_SPECULATION
-        return self._lawful_s(arm, self.prometheus.reached_rps(pod))
+        product = self.products.get(pod["spec"].get("nodeName", ""), GPU)
+        return self._lawful_s(arm, self.prometheus.reached_rps(pod), product)
+
+    @property
+    def products(self) -> dict[str, str]:
+        """GPU classes by node, of those whose labels name one."""
+        label = "nvidia.com/gpu.product"
+        labels = {
+            node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in self.cluster.of(NODES)
+        }
+        return {name: found[label] for name, found in labels.items() if label in found}
 
     def _tokens_of(self, pod: dict[str, Any]) -> float | None:
         """Of a pod's own arm, unless a test has set the tokens per step, or the load of this pod, by hand."""
@@ -408,7 +420,7 @@ class FleetWorld:
             NearbyObjects(
                 makers,
                 self.cluster.of(PODS),
-                {"a100-0": {"nvidia.com/gpu.product": GPU}},
+                {name: {"nvidia.com/gpu.product": product} for name, product in self.products.items()},
                 [node["metadata"]["name"] for node in self.cluster.of(NODES) if node_is_lost(node)],
             ),
             container_name=None,

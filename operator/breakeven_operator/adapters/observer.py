@@ -71,6 +71,7 @@ from breakeven_operator.workloads.known import (
     made_of,
     target_name,
     target_of,
+    with_halves,
 )
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
@@ -245,7 +246,7 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        targets, unmade = await self._foreign.completed(services, pods, makers, targets)
+        targets, unmade = await self._foreign.completed(with_halves(services), pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
         ours = owners_of_pods(readable.values(), makers, jobs)
@@ -360,7 +361,9 @@ class Observer:
     def _interest(self, manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
         return Interest(
             frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
-            frozenset(ref for one in services for ref in (target_of(one), *made_of(target_of(one)))),
+            frozenset(
+                ref for one in with_halves(services) for ref in (target_of(one), *made_of(target_of(one)))
+            ),
             self._scope.annotated,
         )
 
@@ -511,13 +514,13 @@ class Observer:
             watch = self.watch_of(service)
             sums = world.sums.get(watch)
             if sums is not None and sums.error is None:
-                own, target = world.target_pods(service), target_name(service)
-                more = len(own) if target not in pods.get(watch, ()) else 0
+                own = {target_name(one): world.target_pods(one) for one in with_halves([service])}
+                more = sum(len(of) for target, of in own.items() if target not in pods.get(watch, ()))
                 if pods and more > max(room, 0):
                     break
                 room -= more
-                pods[watch][target] = len(own)
-                if own and not any(_siblings(pod) in sums.pods for pod in own):
+                pods[watch] |= {target: len(of) for target, of in own.items()}
+                if any(of and not any(_siblings(pod) in sums.pods for pod in of) for of in own.values()):
                     lost.add(watch)
             chosen.append(service)
         return chosen, {watch: Wanted(counts, watch in lost) for watch, counts in pods.items()}

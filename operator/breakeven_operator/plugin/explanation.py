@@ -86,6 +86,26 @@ def _why(service: ServiceView) -> Iterator[str]:
     ready = _condition(service, "Ready") or {}
     if said := sentence(service.decision.get("message") or ready.get("message")):
         yield said
+    first_s = number_of(service.decision, "firstTokenSeconds")
+    if first_s is not None:
+        yield f"Both halves of the pair: a request waits {first_s:.3g} s for its first token, as measured; the arm changes the rest."
+    for one in service.decision.get("classes") or ():
+        yield _on_class(one, service.decision.get("comparedArm"))
+
+
+def _on_class(one: Json, arm: object) -> str:
+    """The arm in question on one of several GPU classes."""
+    title = f"On {one.get('gpu')} ({one.get('pods')} pods, {one.get('profile') or 'no profile'})"
+    load, gain = number_of(one, "loadRps"), number_of(one, "speedup")
+    if load is None:
+        return f"{title}: no figures."
+    text = f"{title}: {load:.3g} rps per replica"
+    if arm and gain is not None:
+        text += f", where {arm} is {gain:.2f}x{_bounds(one, 'speedup', '')}"
+    edge = number_of(one, "breakEvenRps")
+    if arm and edge is not None:
+        text += f" with its break-even at {edge:.3g} rps{_bounds(one, 'breakEven', 'Rps')}"
+    return f"{text}."
 
 
 def _changes(service: ServiceView) -> Iterator[str]:
@@ -143,9 +163,14 @@ def _waits(service: ServiceView, now: datetime) -> Iterator[str]:
     decision = service.decision
     arm = decision.get("arm")
     if service.mode == "Recommend" and arm and service.running and arm != service.running:
+        way = "mode RollingUpdate lets the operator make it"
+        if decision.get("classes"):
+            way = "the operator rolls no pods on several GPU classes"
+        elif service.spec.get("pair"):
+            way = "both halves of the pair need it"
         yield (
             f"A person: the mode is Recommend, so {arm} is not rolled. `kubectl breakeven export {service.name}` prints the change; "
-            "mode RollingUpdate lets the operator make it."
+            f"{way}."
         )
     held = time_of(decision.get("heldUntil"))
     if held is not None and held > now:

@@ -7,6 +7,7 @@ fleet_query, live_metrics          what its pods do now, or the one reason why t
 arrival_metrics, latency_metrics   how bursty its arrivals are, and what its users wait for
 past_metrics                       which loads are expected again
 active_profile, carried            which profile is in force, and whether to measure again
+gpu_classes, pairs                 pods on several GPU classes, and prefill apart from decode: one profile of all requests
 suspicion, doubts, drift           what measurements and live text say against that profile
 model_account, model_report        measured over predicted latency, window by window
 questions, decide                  the library is asked, in its own types

@@ -143,7 +143,8 @@ def calibrated(
 
     Args:
         service: whose it is.
-        identity: of the target with serving pods; None while that is unknown (then nothing is in force).
+        identity: of the target with serving pods; None while that is unknown (then nothing is in force). Of a target on several
+            GPU classes that of one class: profiles and runs of the others do not count.
         profiles: of this service.
         runs: of this service, unfinished or not yet accounted for.
         startup_s: longest start of the target's own pods.
@@ -156,10 +157,10 @@ def calibrated(
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
         status = status.replace(startup_seconds=startup_s)
     run = next((run for run in runs if not _final(run)), None)
-    again = _to_measure_again(service, ended)
+    again = _to_measure_again(service, ended, identity)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    found = _in_force(service, identity, profiles, status.failures, now, doubt)
+    found = _in_force(service, identity, _on_its_class(profiles, identity), status.failures, now, doubt)
     entry, trigger = found.entry, found.trigger
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
@@ -293,6 +294,9 @@ def _in_force(
     doubt: Callable[[ProfileEntry], Doubt] | None,
 ) -> InForce:
     newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
+    if not newest and identity is not None and identity.one_of_several:
+        message = f"the arms were never measured on {identity.gpu_product}, on which some of the pods run"
+        return InForce(None, ClusterReason.CLASS_NOT_CALIBRATED, message, Trigger.INITIAL)
     if not newest:
         message = "no calibration has succeeded yet" if failures else "the arms were never measured"
         return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
@@ -363,7 +367,9 @@ def _held_back(
     doubts = status.doubts if trigger in _DOUBTS else 0
     measured = entry.created if entry is not None and trigger in _DOUBTS else None
     last = max((time for time in (status.last_run_time, measured) if time is not None), default=None)
-    if last is None:
+    # Another GPU class is no repetition of what was measured last.
+    new_class = trigger is Trigger.INITIAL and identity.one_of_several and not status.failures
+    if last is None or new_class:
         return None
     factor = min(2 ** (status.failures + doubts), _MAX_PAUSE_FACTOR)
     next_time = last + timedelta(seconds=service.spec.calibration.min_interval_seconds * factor)
@@ -375,12 +381,27 @@ def _held_back(
     return f"the next run starts at {next_time:%Y-%m-%dT%H:%M:%SZ}{failed}; a new {RECALIBRATE_ANNOTATION} does not wait"
 
 
-def _to_measure_again(service: SpeculativeService, ended: Iterable[CalibrationRun]) -> CalibrationRun | None:
+def _on_its_class(profiles: Sequence[ProfileEntry], identity: Identity | None) -> Sequence[ProfileEntry]:
+    """The profiles that may count: of a target on several GPU classes those of the class in question."""
+    if identity is None or not identity.one_of_several:
+        return profiles
+    return [one for one in profiles if one.gpu_product == identity.gpu_product]
+
+
+def _to_measure_again(
+    service: SpeculativeService, ended: Iterable[CalibrationRun], identity: Identity | None
+) -> CalibrationRun | None:
     """A run that ended because its target changed or was gone, and whose question is still open.
 
-    It is seen as long as it is not marked as finished, which follows the creation of the next one.
+    It is seen as long as it is not marked as finished, which follows the creation of the next one. A run of a GPU class on which
+    no pod serves any more is not repeated.
     """
-    changed = [run for run in ended if run.status.reason in _OPEN]
+    classes = {None, identity.gpu_product if identity is not None else None}
+    changed = [
+        run
+        for run in ended
+        if run.status.reason in _OPEN and (identity is None or run.spec.gpu_product in classes)
+    ]
     if service.spec.update_policy.mode is Mode.DISABLED:
         changed = [run for run in changed if run.spec.trigger in _ASKED_FOR]
     return changed[-1] if changed else None
@@ -404,7 +425,10 @@ def _create(
     """
     token = asked if trigger is Trigger.REQUESTED else ""
     seed = f"{trigger}/{identity.fingerprint if identity else ''}/{token}/{status.run or ''}"
-    return _run(service, seed, {"serviceRef": {"name": service.metadata.name}, "trigger": str(trigger)})
+    spec = {"serviceRef": {"name": service.metadata.name}, "trigger": str(trigger)}
+    if identity is not None and identity.one_of_several and identity.gpu_product is not None:
+        spec["gpuProduct"] = identity.gpu_product
+    return _run(service, seed, spec)
 
 
 def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> Create:

@@ -10,17 +10,18 @@ from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import awaiting, calibrated, with_measured_schedules
+from breakeven_operator.reconcile.active_profile import awaiting, with_measured_schedules
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.barred_arms import still_barred
-from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
 from breakeven_operator.reconcile.fleet_query import workload_of
-from breakeven_operator.reconcile.latency_metrics import latencies_of
+from breakeven_operator.reconcile.gpu_classes import GpuClass, calibrated_by_class, with_loads
+from breakeven_operator.reconcile.latency_metrics import TPOT, latencies_of
 from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import ServiceObservation
+from breakeven_operator.reconcile.pairs import PrefillHalf, WholeRequests, whole_requests
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.verification import RollEvidence
@@ -36,19 +37,20 @@ def read_case(
     service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
 ) -> tuple[Case, RollEvidence]:
     """The case, and what its rolls are measured by."""
-    state = calibrated(
+    state, classes = calibrated_by_class(
         service,
-        workload.proven_identity,
+        workload,
         observation.profiles,
         observation.runs,
-        workload.startup_s,
         now,
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
         of_creation(observation.failures, RUNS, now),
         observation.first,
     )
     state = awaiting(state, workload)
-    service = with_measured_schedules(service, state.entry, observation.profiles)
+    if not classes:
+        # A schedule is made of one class's arms: on another one it is a schedule that nobody has measured.
+        service = with_measured_schedules(service, state.entry, observation.profiles)
     spec, namespace = service.spec, service.metadata.namespace
     engine, identity = workload.engine, workload.identity
     running = running_arm(workload, spec.candidates)
@@ -76,9 +78,31 @@ def read_case(
         observation.roll.failures if observation.roll is not None else None,
     )
     objectives = _objectives(service, observation, watched, live, now)
-    state = with_carried(state, running.arm, live)
+
+    def seen(one: GpuClass) -> Live:
+        pods = replace(watched, serving=workload.on(one.product).serving)
+        return read_service(observation.fleet, pods, spec.metrics_source, can, now)
+
+    state, classes = with_loads(state, classes, running.arm, live, seen)
+    if observation.prefill is None:
+        whole = WholeRequests(live)
+    else:
+        whole = whole_requests(live, _live_of(observation.prefill, service, observation, now))
+        state = whole.profile_of(state)
     first = observation.first if state.entry is None else None
-    return Case(service, context, state, running, live, can, objectives, first=first), evidence
+    case = Case(
+        service,
+        context,
+        state,
+        running,
+        whole.live,
+        can,
+        objectives,
+        first=first,
+        classes=classes,
+        first_token_s=whole.first_token_s,
+    )
+    return case, evidence
 
 
 def context_of(
@@ -123,6 +147,23 @@ def _live(
     return replace(live, past=past)
 
 
+def _live_of(
+    half: PrefillHalf, service: SpeculativeService, observation: ServiceObservation, now: datetime
+) -> Live:
+    """Present figures of the prefill half's pods."""
+    workload, candidates = half.workload, service.spec.candidates
+    assert workload is not None and workload.engine is not None  # noqa: PT018, S101 - a pair that is refused is not read
+    can = engine_limits(workload.engine.words, running_arm(workload, candidates).arm, candidates.arms())
+    watched = WatchedPods(
+        service.metadata.namespace,
+        (workload.identity.served_model if workload.identity is not None else None) or "",
+        workload.serving,
+        observation.known_pods,
+        keep_names=workload.kind.keeps_names,
+    )
+    return read_service(observation.fleet, watched, service.spec.metrics_source, can, now)
+
+
 def _objectives(
     service: SpeculativeService,
     observation: ServiceObservation,
@@ -130,9 +171,16 @@ def _objectives(
     live: Live,
     now: datetime,
 ) -> Objectives | None:
-    source = service.spec.metrics_source
+    source, slo = service.spec.metrics_source, service.spec.slo
+    pair = observation.prefill is not None
+    if pair:
+        # The decode half's histograms begin behind the prompt: users wait longer than they say.
+        slo = slo.replace(ttft_p95_milliseconds=None, e2e_p95_milliseconds=None)
     latencies = latencies_of(observation.latencies, watched, live)
-    return measured(service.spec.slo, latencies, service.status.objectives, source.window_seconds, now)
+    found = measured(slo, latencies, service.status.objectives, source.window_seconds, now)
+    if found is None or not pair:
+        return found
+    return replace(found, figures=tuple(one for one in found.figures if one.figure == TPOT))
 
 
 def conditions_of(live: Live) -> Conditions:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
 from breakeven_operator.reconcile.scaling import FleetNeed
@@ -25,6 +26,8 @@ class CycleFacts:
 
     Attributes:
         failures: writes for it that failed, and have not succeeded since.
+        classes: GPU classes of the target's pods, if there are several.
+        first_token_s: of a pair with figures: measured time (s) to the first token.
     """
 
     service: SpeculativeService
@@ -40,6 +43,8 @@ class CycleFacts:
     need: FleetNeed | None = None
     objectives: Objectives | None = None
     failures: tuple[RefusedWrite, ...] = ()
+    classes: tuple[GpuClass, ...] = ()
+    first_token_s: float | None = None
 
     @property
     def refused(self) -> RefusedWrite | None:

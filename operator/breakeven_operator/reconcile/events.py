@@ -106,6 +106,7 @@ _WARNINGS = frozenset(ClusterReason) - {
     ClusterReason.CALIBRATION_REQUESTED,
     ClusterReason.TOO_FEW_REQUESTS,
     ClusterReason.NO_PROFILE,
+    ClusterReason.CLASS_NOT_CALIBRATED,
     ClusterReason.NO_POD_SERVES,
     ClusterReason.READING_PAST,
     ClusterReason.CALIBRATION_PAYS_NOTHING,

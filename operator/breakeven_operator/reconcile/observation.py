@@ -11,6 +11,7 @@ from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.pairs import PrefillHalf
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.roll_metrics import RollReading
@@ -40,6 +41,7 @@ class ServiceObservation:
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
         target_problem: why the target's object could not be read; None: it could, or there is none.
+        prefill: the other half of its pair; None: the service has no pair.
     """
 
     workload: Workload | None
@@ -58,6 +60,7 @@ class ServiceObservation:
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()
     target_problem: str | None = None
+    prefill: PrefillHalf | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ def begin(
         **bounded("predicted_speedup", prediction.speedup),
         load_rps=prediction.load_rps,
         from_replica_set=workload.newest_revision,
+        gpu_product=next(iter(workload.gpu_products), None),
         latency_before_seconds=prediction.latency_s,
     )
     earlier = (

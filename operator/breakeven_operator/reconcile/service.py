@@ -22,6 +22,7 @@ from breakeven_operator.reconcile.judge import blocked, judge
 from breakeven_operator.reconcile.leaving import LEAVING
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
+from breakeven_operator.reconcile.pairs import refuse_pair
 from breakeven_operator.reconcile.preconditions import URGENT
 from breakeven_operator.reconcile.refused_target import refused
 from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
@@ -52,6 +53,8 @@ def reconcile(
     """
     workload = observation.workload
     refusal = refuse_target(service.spec, workload, observation.managed_by, observation.target_problem)
+    if refusal is None and workload is not None and observation.prefill is not None:
+        refusal = refuse_pair(observation.prefill, workload, service.spec.candidates)
     if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
         return refused(service, observation, workload, refusal, limits, now)
 
@@ -88,6 +91,8 @@ def reconcile(
         need=case.need,
         objectives=case.objectives,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
+        classes=case.classes,
+        first_token_s=case.first_token_s,
     )
     outcome = outcome_of(cycle, observation.written, limits)
     if step.write is None:

@@ -13,17 +13,19 @@ from breakeven_operator.reconcile.conditions import merge
 from breakeven_operator.reconcile.cycle_aspects import aspects_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.formatting import PAST_MARK, break_even, figure, ratio, speedup
+from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.model_report import model_status
 from breakeven_operator.reconcile.objectives import with_predictions
 from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.scaling import capacity_status
 from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
+from breakeven_operator.resources.decisionstatus import Basis, ClassStanding, DecisionFacts, DecisionStatus
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
 from breakeven_operator.workloads.running_arm import arm_of_value
+from breakeven_operator.workloads.workload import Workload
 
 
 def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
@@ -78,15 +80,23 @@ def _target(cycle: CycleFacts) -> Target | None:
             cycle.service.spec.metrics_source.served_model_name
             or (identity.served_model if identity else None)
         ),
-        gpu_product=identity.gpu_product if identity else None,
+        gpu_product=_gpu_product(workload),
         gpus_per_pod=identity.gpus if identity else None,
         replicas=workload.desired,
         replicas_changed_time=scaled_time(workload, cycle.service.status.target, cycle.now),
         ready_replicas=workload.ready,
-        fingerprint=identity.fingerprint if identity else None,
+        fingerprint=identity.fingerprint if identity and len(workload.by_class) < 2 else None,
         opted_in=engine.opt_in.ok if engine else None,
         drain_configured=engine.drain.ok if engine else None,
     )
+
+
+def _gpu_product(workload: Workload) -> str | None:
+    """The GPU class of the pods; of several all, as far as there is room."""
+    names = [one.gpu_class for one in workload.by_class if one.gpu_class is not None]
+    if not names:
+        return workload.identity.gpu_product if workload.identity is not None else None
+    return ", ".join(names)[:128]
 
 
 def _current(cycle: CycleFacts) -> Current | None:
@@ -140,8 +150,25 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
             else None
         ),
+        classes=tuple(_standing(cycle, one) for one in cycle.classes[:8]),
+        first_token_seconds=cycle.first_token_s,
         **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, explained, past)),
     )
+
+
+def _standing(cycle: CycleFacts, one: GpuClass) -> ClassStanding:
+    """A GPU class with its load, and the arm in question on it alone."""
+    decision, figures = cycle.choice.decision, one.figures
+    subject = decision.subject if decision is not None else None
+    standing = ClassStanding(
+        gpu=one.product,
+        pods=one.pods,
+        profile=one.entry.name if one.entry is not None else None,
+        load_rps=figures.rps if figures is not None else None,
+    )
+    if decision is None or subject is None:
+        return standing
+    return standing.compared(one.compared(cycle.service, cycle.step.memory, decision.running, subject))
 
 
 def _with_overload(message: str, running: ArmEvaluation | None) -> str:

@@ -74,11 +74,11 @@ def refuse_target(
     if engine.speculation.problem is not None and engine.start.literal:
         message = f"vLLM would refuse to start: {engine.speculation.problem}"
         return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, message)
-    if len(workload.gpu_products) > 1:
+    if workload.unclassed:
         return Refusal(
-            ClusterReason.MIXED_GPU_CLASSES,
-            f"pods run on {', '.join(workload.gpu_products)}: one profile cannot describe both; "
-            f"pin the class with a nodeSelector, one {kind} per class",
+            ClusterReason.GPU_CLASS_UNKNOWN,
+            f"pods run on {', '.join(workload.gpu_products)}, and the node of pod {workload.unclassed[0].name} carries no GPU "
+            "product label, so no profile counts for it: label the node (GPU Feature Discovery)",
         )
     if identity.gpu_product is None and workload.serving:
         return Refusal(
@@ -129,10 +129,15 @@ def refuse_rolls(
     drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
     halves = workload.kind.halves(workload.manifest)
     if drafters and (halves or hands_caches_on(engine.words)):
+        remedy = (
+            "the two halves are two objects, and no order of two rolls is known that keeps a matching pair serving; use mode Recommend, or"
+            if spec.pair is not None
+            else "a roll changes one of them alone;"
+        )
         return Refusal(
             ClusterReason.KV_TRANSFER_PAIR,
-            f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and a roll "
-            f"changes one of them alone; keep to ngram or suffix (candidates: {', '.join(drafters)})",
+            f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and "
+            f"{remedy} keep to ngram or suffix (candidates: {', '.join(drafters)})",
         )
     unchosen = next(filter(None, (_not_opted_in(workload, one) for one in workload.engines)), None)
     if unchosen is not None:
@@ -155,7 +160,7 @@ def refuse_rolls(
 
 
 def _controller_refuses(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
-    """Why the target's controller would not roll as the policy asks; None if it would."""
+    """Why the target's controller would not roll as the policy asks, or on nodes where it can be measured; None if it would."""
     if spec.update_policy.first_wave is not None and workload.kind.unheld:
         return Refusal(
             ClusterReason.NO_FIRST_WAVE,
@@ -163,6 +168,12 @@ def _controller_refuses(spec: SpeculativeServiceSpec, workload: Workload) -> Ref
         )
     if workload.held is not None:
         return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
+    if len(workload.gpu_products) > 1:
+        return Refusal(
+            ClusterReason.MIXED_GPU_CLASSES,
+            f"pods run on {', '.join(workload.gpu_products)}: where a roll puts its new pods would decide how it is measured; use "
+            f"mode Recommend, or one {workload.ref.resource.kind} per class with a nodeSelector",
+        )
     return None
 
 

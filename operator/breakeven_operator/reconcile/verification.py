@@ -280,6 +280,9 @@ def _find(rollout: Rollout, evidence: RollEvidence) -> _Finding | str:
         return f"Prometheus gives no figures of it ({reading.error if reading else 'it was not asked'})"
     if rolled is None:
         return "which pods run which arm was not seen"
+    others = sorted({*evidence.workload.gpu_products} - {rollout.gpu_product})
+    if rollout.gpu_product is not None and others:
+        return f"its pods run on {', '.join(others)} too, and it began on {rollout.gpu_product} alone: classes would be compared, not arms"
     profile = entry.profile if entry is not None else None
     arms = {fit.arm.name: fit.arm for fit in profile.arms} if profile is not None else {}
     old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")

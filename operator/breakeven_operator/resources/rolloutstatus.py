@@ -111,6 +111,10 @@ class Rollout(PromiseAndMeasurement):
     wave_time: Instant | None = row(
         "When all pods of the first wave ran the new arm; it is measured from here."
     )
+    gpu_product: str | None = row(
+        "GPU class of the target's pods when it began: pods of another class say nothing about the arms.",
+        max_length=128,
+    )
     target_generation: int | None = row("The target's generation after the write.", ge=0)
     latency_before_seconds: Number | None = row("Measured mean latency before it.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ class PodState:
         revision: name of the revision of the template that it was made of.
         created: when it was made.
         crashes: how often its engine ended by itself and was started again. crashed: when it last did.
+        gpu_product: GPU class of its node; empty while it has none, and if the node's labels name none.
     """
 
     name: str
@@ -60,6 +61,7 @@ class PodState:
     created: datetime | None = None
     crashes: int = 0
     crashed: datetime | None = None
+    gpu_product: str = ""
 
     @property
     def ready(self) -> bool:
@@ -95,6 +97,7 @@ class Workload:
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
         own_partition: below it pods keep the template before, because the operator wrote so; 0: the operator holds none.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
+        gpu_class: the only class of which `pods` are kept; None: those of all classes are.
         gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """
 
@@ -127,6 +130,7 @@ class Workload:
     refusal: str = ""
     workers: Workers = ALONE
     own_partition: int = 0
+    gpu_class: str | None = None
 
     @property
     def title(self) -> str:
@@ -138,10 +142,40 @@ class Workload:
         """The identity that a measurement of its current pods belongs to; of its template if no pod runs yet. None without an engine."""
         if self.engine is None:
             return None
-        product = self.gpu_products[0] if len(self.gpu_products) == 1 else self.gpu_hint
-        return identify(
-            self.engine, [pod.image_id for pod in self.serving if pod.image_id], product, self.workers
+        if len(self.by_class) > 1:
+            return self.by_class[0].identity
+        products = self._serving_products or self.gpu_products
+        product = self.gpu_class or (products[0] if len(products) == 1 else self.gpu_hint)
+        images = [pod.image_id for pod in self.serving if pod.image_id]
+        found = identify(self.engine, images, product, self.workers)
+        return replace(found, one_of_several=self.gpu_class is not None)
+
+    @cached_property
+    def _serving_products(self) -> tuple[str, ...]:
+        """GPU classes of the pods that serve, sorted; during a roll pods of the template before may run on others."""
+        return tuple(sorted({pod.gpu_product for pod in self.serving} - {""}))
+
+    @cached_property
+    def by_class(self) -> tuple[Workload, ...]:
+        """The same with the pods of one GPU class each, by name of the class; itself alone if the pods that serve share one."""
+        products = self._serving_products
+        if self.gpu_class is not None or len(products) < 2:
+            return (self,)
+        return tuple(
+            replace(self, pods=tuple(pod for pod in self.pods if pod.gpu_product == one), gpu_class=one)
+            for one in products
         )
+
+    @property
+    def unclassed(self) -> tuple[PodState, ...]:
+        """Pods that serve on nodes without a GPU class although others have several: none knows which profile counts for them."""
+        if len(self.by_class) < 2:
+            return ()
+        return tuple(pod for pod in self.serving if not pod.gpu_product)
+
+    def on(self, gpu_product: str | None) -> Workload:
+        """The same with the pods of one GPU class; itself if its pods share a class, or none serves on that one."""
+        return next((one for one in self.by_class if one.gpu_class == gpu_product), self)
 
     @cached_property
     def engines(self) -> tuple[ServedEngine, ...]:
@@ -318,8 +352,10 @@ def observe(
     surge, unavailable = kind.strategy(manifest, counts.desired)
     own_partition = kind.own_partition(manifest)
     written, writer = _last_write(meta, kind.own_writers)
-    nodes = [pod.node for pod in pods if pod.node and not pod.terminating]
-    products = {around.node_labels.get(node, {}).get(gpu_label, "") for node in nodes}
+    pods = tuple(
+        replace(pod, gpu_product=around.node_labels.get(pod.node, {}).get(gpu_label, "")) for pod in pods
+    )
+    products = {pod.gpu_product for pod in pods if pod.node and not pod.terminating}
     owner = owner_of(manifest)
     return Workload(
         kind=kind,

@@ -205,3 +205,47 @@ def test_nothing_that_stands_in_a_status_moves_a_terminals_cursor(settled):
         view(settled), (), settled.clock.now()
     )
     assert all(line.isprintable() for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("edit", "way"),
+    [
+        (
+            lambda one: one["status"]["decision"].update(classes=[{"gpu": "A", "pods": 1}]),
+            "rolls no pods on several GPU classes",
+        ),
+        (
+            lambda one: one["spec"].update(pair={"prefill": {"name": "prefill"}}),
+            "both halves of the pair need it",
+        ),
+    ],
+)
+def test_explain_promises_no_roll_of_what_is_not_rolled(recommending, edit, way):
+    edit(recommending.service)
+    text = " ".join(explained(recommending).split())
+    assert way in text
+    assert "lets the operator make it" not in text
+
+
+def test_explain_says_the_arm_on_each_gpu_class_and_what_a_pair_has_measured(settled):
+    decision = settled.service["status"]["decision"]
+    decision["classes"] = [
+        {
+            "gpu": "A100",
+            "pods": 2,
+            "profile": "chat-a",
+            "loadRps": "3",
+            "speedup": "1.79",
+            "breakEvenRps": "9.1",
+        },
+        {"gpu": "H100", "pods": 1},
+    ]
+    decision["firstTokenSeconds"] = "0.6"
+    text = " ".join(explained(settled).split())
+    arm = decision["comparedArm"]
+    assert (
+        f"On A100 (2 pods, chat-a): 3 rps per replica, where {arm} is 1.79x with its break-even at 9.1 rps."
+        in text
+    )
+    assert "On H100 (1 pods, no profile): no figures." in text
+    assert "a request waits 0.6 s for its first token, as measured" in text

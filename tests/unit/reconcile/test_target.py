@@ -143,12 +143,45 @@ def test_refusals_of_a_target_have_one_reason_each():
     assert refusal(args("org/model", "--speculative-config={x")) == "EngineConfigRefused"
 
 
-def test_gpu_classes_must_be_known_and_one():
+def of_classes(*products):
+    """The target with a serving pod on a node of each class; an empty one has no label."""
     found = deployment()
-    mixed = dataclasses.replace(found, gpu_products=("A", "B"))
-    unknown = dataclasses.replace(found, gpu_products=())
-    assert refusal(workload=mixed) == "MixedGpuClasses"
-    assert refusal(workload=unknown) == "GpuClassUnknown"
+    (pod, *_) = found.serving
+    pods = tuple(
+        dataclasses.replace(pod, name=f"pod-{place}", gpu_product=product)
+        for place, product in enumerate(products)
+    )
+    named = tuple(sorted(filter(None, set(products))))
+    return dataclasses.replace(found, pods=pods, gpu_products=named)
+
+
+def test_a_target_on_several_gpu_classes_is_looked_at_and_not_rolled():
+    mixed = of_classes("A", "B", "A")
+    assert refusal(workload=mixed) is None
+    assert refuse_rolls(SPEC, mixed).reason == "MixedGpuClasses"
+    assert [(one.gpu_class, len(one.serving)) for one in mixed.by_class] == [("A", 2), ("B", 1)]
+    prints = {one.identity.fingerprint for one in mixed.by_class}
+    assert len(prints) == 2
+    assert mixed.identity.fingerprint in prints
+    assert mixed.on("B").identity.gpu_product == "B"
+    assert mixed.on("C") is mixed
+
+
+def test_every_gpu_class_must_be_known():
+    assert refusal(workload=of_classes("", "")) == "GpuClassUnknown"
+    assert refusal(workload=of_classes("A", "B", "")) == "GpuClassUnknown"
+    # Labels of a new node come late: the class of the others is taken for its own.
+    assert refusal(workload=of_classes("A", "A", "")) is None
+
+
+def test_pods_of_the_template_before_make_no_class_of_their_own():
+    """During a roll to other nodes the profile of the pods that serve the newest template counts."""
+    two = of_classes("A", "B")
+    old = dataclasses.replace(two.pods[0], current=False)
+    rolling = dataclasses.replace(two, pods=(old, two.pods[1]))
+    assert rolling.by_class == (rolling,)
+    assert rolling.identity.gpu_product == "B"
+    assert not rolling.identity.one_of_several
 
 
 def roll_refusal(edit, spec=SPEC):

@@ -319,7 +319,8 @@ def _wide(explained: Explained) -> str:
 
 def _unbelievable(explained: Explained) -> str:
     arms = explained.evaluations.unbelievable
-    return f"there is no fit that may be used for {', '.join(map(str, arms)) or 'the arm'}; recalibrate"
+    why = f" ({one})" if (one := next(iter(arms.values()), None)) is not None else ""
+    return f"there is no fit that may be used for {', '.join(map(str, arms)) or 'the arm'}{why}; recalibrate"
 
 
 def _idle(explained: Explained) -> str:

@@ -253,7 +253,8 @@ def _transfer(
         return
     yield (
         f"{flag.items[0].partition('=')[0]}: since {limit.versions.first} prefill and decode must speculate with the same "
-        "drafter, or NIXL refuses their handshake, and a roll changes one of them alone; keep to ngram or suffix there"
+        "drafter, or NIXL refuses their handshake, and a roll changes one of them alone; keep to ngram or suffix there, or use mode "
+        "Recommend with the prefill half in spec.pair"
     )
 
 
