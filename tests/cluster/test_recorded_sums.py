@@ -60,7 +60,9 @@ def fleet(end_s):
         ("code", "code-0", 'engine="0"', None, 0),
         ("code", "code-1", 'engine="0"', None, 0),
     ]
-    series = {name: [] for name in (*COUNTERS, "num_requests_running", "num_requests_waiting")}
+    series: dict[str, list[str]] = {
+        name: [] for name in (*COUNTERS, "num_requests_running", "num_requests_waiting")
+    }
     for namespace, pod, engine, restarted, ended_s in pods:
         for name, lines in series.items():
             more = COUNTERS.get(name, "")

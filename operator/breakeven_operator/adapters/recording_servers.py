@@ -63,7 +63,9 @@ class RecordingServers:
         # A rule knows nothing of a service's own matchers.
         if watch.matchers or self._clock.monotonic() < self._none_until_s.get(watch, 0.0):
             return None
-        readings, namespaces, twice = [], set(), set()
+        readings: list[FleetReading] = []
+        namespaces: set[str] = set()
+        twice: set[str] = set()
         for part in parts:
             promql = recorded_query(part, watch.window_s, watch.staleness_s, prefix=watch.prefix)
             found = read_recorded(await self._metrics.query(source, promql))

@@ -111,11 +111,16 @@ def kinds(arms=("none", "eagle/3"), settled_s=20.0):
     return records, {name: Story("", (LOW, LOW, LOW), switches=False) for name in NAMES}
 
 
+def judged(seen, writes):
+    records, stories = seen
+    return stacks.judge(records, stories, writes)
+
+
 def test_three_kinds_that_came_to_the_arm_of_their_profiles():
-    checks = stacks.judge(*kinds(), {name: [f"patch {name}-vllm"] for name in NAMES})
+    checks = judged(kinds(), {name: [f"patch {name}-vllm"] for name in NAMES})
     assert failed(checks) == []
     assert len(checks) == 6
-    assert failed(stacks.judge(*kinds(arms=("eagle/3",)), {})) == [], "which ran it already"
+    assert failed(judged(kinds(arms=("eagle/3",)), {})) == [], "which ran it already"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ def test_three_kinds_that_came_to_the_arm_of_their_profiles():
     ],
 )
 def test_what_may_not_be_missing_of_any_kind(seen, writes, what):
-    found = failed(stacks.judge(*seen, {name: ["patch"] * writes for name in NAMES}))
+    found = failed(judged(seen, {name: ["patch"] * writes for name in NAMES}))
     assert len(found) == 3
     assert all(what in one for one in found)
 
