@@ -61,7 +61,7 @@ def manifests() -> list[installation.Manifest]:
     services[0]["spec"]["targetRef"]["kind"] = "StatefulSet"
     services[1]["spec"]["targetRef"] |= _GROUPS
     for one in services:
-        # Twice as many engines as in a day's story share the machine's cores, and what answers are is told there.
+        # Twice as many engines as in a day's story share the machine's cores; the answer gate is part of that story.
         one["spec"]["calibration"]["answers"] = {"check": "Disabled"}
     return [stateful(deployment), service, grouped(groups), beside, shell(deployment), *services]
 

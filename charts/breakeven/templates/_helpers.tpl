@@ -92,7 +92,7 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 {{- fail (printf "alerts.rules.%s: no such alert; known: %s" $alert (keys $known | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.recordingRules.enabled -}}
+{{- if (.Values.recordingRules).enabled -}}
 {{- range $group := (.Files.Get "files/recording-rules.yaml" | fromYaml).groups -}}
 {{- $groups = append $groups (set $group "interval" $.Values.recordingRules.interval) -}}
 {{- end -}}
