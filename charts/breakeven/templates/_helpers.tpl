@@ -94,7 +94,7 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 {{- end -}}
 {{- if (.Values.recordingRules).enabled -}}
 {{- range $group := (.Files.Get "files/recording-rules.yaml" | fromYaml).groups -}}
-{{- $groups = append $groups (set $group "interval" $.Values.recordingRules.interval) -}}
+{{- $groups = append $groups (set $group "interval" (default $group.interval $.Values.recordingRules.interval)) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml (dict "groups" $groups) -}}
