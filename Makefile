@@ -34,7 +34,7 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 	@touch $@
 
 # The packages are unpacked by one core; the cluster's programs need no package and are compiled beside.
-demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 10 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift or liar)
+demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 10 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift, liar or stacks)
 	@$(MAKE) --jobs=2 env programs
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 
@@ -65,8 +65,9 @@ goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 
 
 # Kinds that were not built are built. What the tests showed goes into tests/golden/kinds and docs/install.md.
 STACKS := $(addprefix tests/cluster/test_operator_,deployments.py stateful.py lws.py rollouts.py kserve.py)
+CONTROLLERS := lws-controller,rollouts-controller,llmisvc-controller
 test-stacks: env ## Each kind of target on its controller: measured, rolled, operator killed, undone; prints the table: half an hour (first 30 more)
-	@BREAKEVEN_CONTROLLERS=build BREAKEVEN_KINDS=store $(BIN)/python -m pytest $(STACKS)
+	@BREAKEVEN_CONTROLLERS=$(CONTROLLERS) BREAKEVEN_KINDS=store $(BIN)/python -m pytest $(STACKS)
 	@PYTHONPATH=tests $(BIN)/python -m kind_facts --write
 
 test-faults: env ## A hostile world as a table, each row a real run on a real control plane: half an hour (REPEATS=20)

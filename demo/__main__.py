@@ -12,7 +12,7 @@ from rich.console import Console
 
 from breakeven.errors import BreakevenError
 from breakeven_sim.engine.costs import parse_costs
-from demo import changing_text, day, liar
+from demo import changing_text, day, liar, stacks
 from demo.director import StoryError
 from demo.installation import EXAMPLES
 from demo.performance import RESULTS
@@ -25,6 +25,7 @@ STORIES: dict[str, tuple[Path, Callable[..., list[Check]]]] = {
     "day": (COSTS / "demo.json", day.play),
     "drift": (COSTS / "short-context.json", changing_text.play),
     "liar": (COSTS / "hardly-accepts.json", liar.play),
+    "stacks": (COSTS / "demo.json", stacks.play),
 }
 """The engine and the play of each story."""
 
@@ -36,7 +37,7 @@ def main() -> int:
         "--story",
         choices=sorted(STORIES),
         default="day",
-        help="a day of load (default); a text that changes; a profile that promises too much",
+        help="a day of load (default); a text that changes; a profile that promises too much; three kinds of targets",
     )
     parser.add_argument("--costs", type=Path, help="engine cost document (docs/engine-costs.md)")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up and say what to try")

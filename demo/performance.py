@@ -41,12 +41,14 @@ class Casting:
     """A service of the demo.
 
     Attributes:
-        name: of the SpeculativeService; its Deployment is `<name>-vllm`.
+        name: of the SpeculativeService; its target is `<name>-vllm`.
         gpu: as the picture calls it.
         mode: of its update policy.
-        replicas: of the Deployment.
+        replicas: of the target.
         seed: of its users.
         product: GPU class of the nodes, if Prometheus holds a past of the service; empty: it is new.
+        resource: of the target, as the API server's paths have it.
+        controller: the optional program that the target needs; empty: none.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Casting:
     replicas: int
     seed: int = 1
     product: str = ""
+    resource: str = "deployments"
+    controller: str = ""
 
     def past(self, costs: Path) -> str:
         """Samples of its past until half an hour ago; empty if it has none."""
@@ -88,7 +92,7 @@ class Performance(Generic[Told]):
     Attributes:
         record: samples, phases and events of the run.
         told: what the acts returned.
-        writes: of the operator's account to each Deployment, by service, from the API server's own audit log.
+        writes: of the operator's account to each target, by service, from the API server's own audit log.
         failures: of the operator itself, one line each.
         cluster: that it ran on; still up if it was to be kept.
     """
@@ -121,7 +125,8 @@ def perform(
     """
     RESULTS.mkdir(exist_ok=True)
     # A first run builds for minutes; the demo, and the time axis of its picture, begin after that.
-    ensure((*CONTROL_PLANE, *MONITORING, "helm"))
+    controllers = sorted({one.controller for one in cast} - {""})
+    ensure((*CONTROL_PLANE, *MONITORING, "helm", *controllers))
     services = {one.name: ServiceRecord(one.name, one.gpu, one.mode) for one in cast}
     record = Record(time.time(), services, shortened=installation.shortened())
     with contextlib.ExitStack() as ending:
@@ -130,6 +135,9 @@ def perform(
             view.step(f"control plane is up (kubectl --kubeconfig {os.path.relpath(cluster.kubeconfig)})")
             cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(costs)})
             view.step("two nodes with 8 GPUs each: A100 and H100")
+            for controller in controllers:
+                cluster.start_controller(controller)
+                view.step(f"{controller} runs")
             cluster.start_prometheus(
                 installation.alert_rules(cluster, RESULTS),
                 scrape_interval_s=1.0,
@@ -185,12 +193,13 @@ async def _play(
 
 def _writes(cluster: LocalCluster, cast: tuple[Casting, ...]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {one.name: [] for one in cast}
+    resources = {one.resource for one in cast}
     for event in cluster.audit_events():
         is_operator = event.user.startswith(f"system:serviceaccount:{installation.OPERATOR_NAMESPACE}:")
         if (
             is_operator
             and event.wrote
-            and event.resource == "deployments"
+            and event.resource in resources
             and event.namespace == installation.NAMESPACE
         ):
             found.setdefault(event.name.removesuffix("-vllm"), []).append(f"{event.verb} {event.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -312,17 +313,19 @@ class LocalCluster:
         program = self._have([name])[name]
         webhook_port, health_port = free_ports(2)
         starting = optional_controllers.starting(name, program, self._state, webhook_port, health_port)
-        for document in starting.before:
-            self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))
-        for crd in starting.kinds:
-            self.kubectl(
-                "wait", "--for=condition=Established", f"crd/{crd}", f"--timeout={START_TIMEOUT_S:.0f}s"
-            )
+        self._apply(starting.before)
+        kinds = [f"crd/{name}" for name in starting.kinds]
+        self.kubectl("wait", "--for=condition=Established", *kinds, f"--timeout={START_TIMEOUT_S:.0f}s")
         self._run(name, starting.command, environment={**os.environ, **starting.environment})
         self._await(name, lambda: Reader(f"http://127.0.0.1:{health_port}").get(starting.ready_path))
         self._await(f"the port of {name}", lambda: listens(webhook_port))
-        for document in starting.after:
-            self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))
+        self._apply(starting.after)
+
+    def _apply(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Server-side apply, in this order. As YAML the megabytes of a controller's definitions take ten times as long."""
+        if documents:
+            together = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
+            self.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(together))
 
     @property
     def _rules_folder(self) -> Path:

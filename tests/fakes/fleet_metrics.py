@@ -40,6 +40,7 @@ from breakeven_operator.reconcile.fleet_query import (
     fleet_query,
     siblings_of,
 )
+from breakeven_operator.reconcile.recorded_sums import RECORD
 from breakeven_operator.reconcile.roll_failures import POSTS, REFUSALS, SERVED
 from fakes.api_server import FakeCluster
 from fakes.engine_pages import Grown, Scrapes, SteadyPage
@@ -158,6 +159,7 @@ class FakePrometheus:
         began_s: when each pod of a name became Ready (Unix time, s), by uid.
         http_pages: whether pods show http_requests_total; failures_down: no answer to a question about it. arrivals_down: nor to one about arrivals.
         arrival_queries: texts that were asked about arrivals.
+        recorded_age_s: since the recording rule's last evaluation; None: there is no rule. recorded_queries: texts that were asked of its series.
         asking: the query of now that is answered; empty: of one pod.
     """
 
@@ -192,11 +194,14 @@ class FakePrometheus:
     http_pages: bool = True
     failures_down: bool = False
     arrivals_down: bool = False
+    recorded_age_s: float | None = None
+    recorded_queries: list[str] = field(default_factory=list)
     asking: str = ""
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
-        latencies = "_bucket" in promql
-        (self.latency_queries if latencies else self.queries).append(promql)
+        latencies, recorded = "_bucket" in promql, RECORD in promql
+        asked = self.recorded_queries if recorded else self.latency_queries if latencies else self.queries
+        asked.append(promql)
         self.count()
         self.asked.append((source.address, asyncio.get_running_loop().time()))
         if latencies and self.latencies_down:
@@ -206,8 +211,8 @@ class FakePrometheus:
             raise MetricsError("Prometheus at prometheus:9090 is not reached (ConnectionError)")
         if self.empty:
             return []
-        if latencies:
-            return self._latencies()
+        if recorded or latencies:
+            return self._recorded() if recorded else self._latencies()
         if HTTP_REQUESTS in promql:
             return self._later(promql)
         if REPORTING in promql:
@@ -231,6 +236,12 @@ class FakePrometheus:
             for series in self.series_of(pod)
         ]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
+
+    def _recorded(self) -> list[InstantSample]:
+        if self.recorded_age_s is None:
+            return []
+        rows = [one for one in summed(self._answer()) if one.labels[STAT] != EVALUATED]
+        return [*rows, InstantSample({STAT: EVALUATED}, self._now_s - self.recorded_age_s)]
 
     def _latencies(self) -> list[InstantSample]:
         counts: dict[tuple[str, str, str, str], list[float]] = {}

@@ -15,6 +15,7 @@ from pathlib import Path
 from breakeven_operator.generate.dashboard import dashboard_json
 from breakeven_operator.generate.krew_manifest import krew_manifest
 from breakeven_operator.generate.pages import api_page, metrics_page, reasons_page
+from breakeven_operator.generate.recording_rules import recording_rules_yaml
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
 
 CRD_FOLDERS = (Path("crds"), Path("charts/breakeven/files/crds"))
@@ -25,6 +26,7 @@ def generated() -> dict[Path, str]:
     crds = {definition.file_name: to_yaml(definition) for definition in DEFINITIONS}
     files = {folder / name: text for folder in CRD_FOLDERS for name, text in crds.items()}
     files[Path("charts/breakeven/files/dashboard.json")] = dashboard_json()
+    files[Path("charts/breakeven/files/recording-rules.yaml")] = recording_rules_yaml()
     files[Path("packaging/krew/breakeven.yaml")] = krew_manifest()
     files[Path("docs/api.md")] = api_page()
     files[Path("docs/metrics.md")] = metrics_page()

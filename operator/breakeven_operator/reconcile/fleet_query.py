@@ -130,7 +130,7 @@ def fleet_query(
 
 
 def sums_query(
-    namespaces: Sequence[str],
+    namespaces: Sequence[str] | None,
     extra: Sequence[Matcher],
     window_s: int,
     staleness_s: int,
@@ -141,7 +141,7 @@ def sums_query(
 
     The answer grows with services, not with pods, and shows only whether anything has moved.
 
-    Args: see fleet_query.
+    Args: see fleet_query; None as namespaces: all of them.
 
     Returns:
         An instant query whose result has the labels namespace, siblings, model_name and `stat`; `evaluated_s` has `stat`
@@ -150,7 +150,8 @@ def sums_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra), prefix)
+    within = () if namespaces is None else (Matcher("namespace", "=~", any_of(namespaces)),)
+    chosen = EngineSeries((*within, *extra), prefix)
     by = f"namespace,{SIBLINGS},model_name,{STAT}"
     reporting = _Group(joined({REPORTING: chosen.by_pod("group", chosen.named(RUNNING))}), "group", "sum")
     groups = (

@@ -1,15 +1,20 @@
-"""Success of the stories of a text that changes and of a profile that promises too much."""
+"""Success of the stories of a text that changes, of a profile that promises too much and of three kinds of targets."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.cli import root
 from breakeven.points.table import read
-from demo import changing_text, liar
+from demo import changing_text, liar, stacks
 from demo.__main__ import STORIES
+from demo.record import PhaseResult, Sample, ServiceRecord
+from demo.story import Phase, Story
 
 EAGLE = Arm("eagle3", 3, "eagle")
 DISPROVED = {
@@ -90,3 +95,62 @@ def test_a_text_that_changes_and_an_operator_that_follows():
 def test_what_may_not_be_missing_when_a_text_changes(seen, words, what):
     (found,) = failed(changing_text.judge(seen, words))
     assert what in found
+
+
+LOW = Phase("low", 2.0, EAGLE, frozenset({"eagle/3"}), NO_SPECULATION, 1.0, 1.4)
+NAMES = ("chat", "code", "page")
+
+
+def kinds(arms=("none", "eagle/3"), settled_s=20.0):
+    """The record of three services that ran these arms one after the other, and the stories of their profiles."""
+    samples = [Sample(0.0, 2.0, 1.0, arm, "eagle/3", "Yes", "1.4", "", False, "") for arm in ("", *arms)]
+    phase = PhaseResult(LOW, 10.0, 90.0, settled_s, 1.0, 30, arms[-1], "eagle/3", "", False)
+    records = {
+        name: ServiceRecord(name, "A100", "RollingUpdate", samples=samples, phases=[phase]) for name in NAMES
+    }
+    return records, {name: Story("", (LOW, LOW, LOW), switches=False) for name in NAMES}
+
+
+def judged(seen, writes):
+    records, stories = seen
+    return stacks.judge(records, stories, writes)
+
+
+def test_three_kinds_that_came_to_the_arm_of_their_profiles():
+    checks = judged(kinds(), {name: [f"patch {name}-vllm"] for name in NAMES})
+    assert failed(checks) == []
+    assert len(checks) == 6
+    assert failed(judged(kinds(arms=("eagle/3",)), {})) == [], "which ran it already"
+
+
+@pytest.mark.parametrize(
+    ("seen", "writes", "what"),
+    [
+        (kinds(settled_s=None), 1, "eagle/3 runs at 2.0 rps"),
+        (kinds(arms=("none", "eagle/3", "none")), 1, "eagle/3 runs at 2.0 rps"),
+        (kinds(), 0, "rolled by a write to itself"),
+        (kinds(arms=("eagle/3",)), 1, "never rolled"),
+    ],
+)
+def test_what_may_not_be_missing_of_any_kind(seen, writes, what):
+    found = failed(judged(seen, {name: ["patch"] * writes for name in NAMES}))
+    assert len(found) == 3
+    assert all(what in one for one in found)
+
+
+def test_the_three_targets_take_the_arm_and_drain_and_one_of_them_by_its_shell(tmp_path):
+    made = [
+        one for one in stacks.manifests() if one["kind"] in {"StatefulSet", "LeaderWorkerSet", "Deployment"}
+    ]
+    assert [one["kind"] for one in made] == ["StatefulSet", "LeaderWorkerSet", "Deployment"]
+    (container,) = made[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["/bin/sh", "-c"]
+    assert container["args"][0].startswith("exec vllm serve ")
+    for one in made:
+        file = tmp_path / f"{one['kind']}.yaml"
+        file.write_text(yaml.safe_dump(one))
+        said = CliRunner().invoke(root, ["lint", str(file)]).output
+        assert [line.split() for line in said.splitlines() if "complete" in line] == [
+            ["opt-in", "complete"],
+            ["draining", "complete"],
+        ], said
