@@ -39,6 +39,9 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock
 
 _LOG = logging.getLogger(__name__)
+# aiohttp logs a traceback for each request that is none: a stranger could fill the operator's log.
+_UNSAID = logging.getLogger(f"{__name__}.requests")
+_UNSAID.setLevel(logging.CRITICAL)
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -319,7 +322,9 @@ async def listen(app: web.Application, host: str, port: int, prefix: str = "") -
     Raises:
         OSError: the address cannot be had.
     """
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=15.0, lingering_time=1.0, max_headers=64)
+    runner = web.AppRunner(
+        app, access_log=None, logger=_UNSAID, keepalive_timeout=15.0, lingering_time=1.0, max_headers=64
+    )
     await runner.setup()
     try:
         server = await asyncio.get_running_loop().create_server(

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from breakeven_operator.resources import SpeculativeService
 
-MOST_SAMPLES = 144
+MOST_SAMPLES = 180
 """Samples of a service: twelve hours at the widest distance."""
 
+# Four doublings apart.
 _CLOSEST_S = 15.0
-_WIDEST_S = 300.0
+_WIDEST_S = 240.0
 
 
 class LoadSample(NamedTuple):
@@ -74,7 +75,7 @@ class _Samples:
         if self._apart_s >= _WIDEST_S:
             del self._figures[:3]
             return
-        self._apart_s = min(2 * self._apart_s, _WIDEST_S)
+        self._apart_s *= 2.0
         kept = [figure for number, sample in enumerate(self.all()) if number % 2 == 0 for figure in sample]
         self._figures = array("d", kept)
 
