@@ -21,8 +21,8 @@ from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.resources.meta import Condition, ConditionStatus
+from fakes.published_board import CHAT
 
-from .conftest import CHAT
 from .markup import StrictPage
 
 HOSTILE = "</td></title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e{{ 7*7 }}"

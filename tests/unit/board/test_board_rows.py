@@ -11,8 +11,7 @@ import pytest
 from breakeven_operator.board.board_rows import answers, load_bar, model_error, row_of
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.modelstatus import ModelStatus
-
-from .conftest import CHAT
+from fakes.published_board import CHAT
 
 
 def edited(published, **parts):

@@ -18,8 +18,8 @@ from breakeven_operator.board.board_access import LoopbackAccess, ReviewedAccess
 from breakeven_operator.board.board_server import HEADERS, Board, BoardSettings, listen
 from breakeven_operator.kinds import NamespacedName
 from fakes.manual_clock import FakeClock
+from fakes.published_board import CHAT
 
-from .conftest import CHAT
 from .markup import StrictPage
 from .test_board_access import Reviews
 

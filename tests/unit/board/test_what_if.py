@@ -9,8 +9,7 @@ from breakeven.errors import InputError
 from breakeven_operator.board.board_service import laws_of
 from breakeven_operator.board.what_if import Supposition, present, read_supposition, supposed
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE
-
-from .conftest import CHAT
+from fakes.published_board import CHAT
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from breakeven.estimate import Estimate
 from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.worth import gpu_need, request_time, sum_of, worth_of
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
-
-from .conftest import CHAT
+from fakes.published_board import CHAT
 
 
 def after_roll(service, minutes=(0, 10, 20), inflight=6.0):
