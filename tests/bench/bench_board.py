@@ -9,6 +9,7 @@ CPU is the process's own. A stall is how late a task that sleeps a hundredth of 
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 import time
 import tracemalloc
@@ -136,7 +137,7 @@ async def bench() -> None:
             "a what-if that was not asked before": "services/ns-2/chat-0002?rps=7.123&acceptance=61",
         }
         for what, path in pages.items():
-            say(f"{what}: CPU", f"{1000 * await cpu_s(lambda path=path: get(path)):.0f} ms")
+            say(f"{what}: CPU", f"{1000 * await cpu_s(functools.partial(get, path)):.0f} ms")
 
         async def crowd() -> None:
             end, numbers, answers = time.monotonic() + CROWD_S, iter(range(10**9)), dict[int, int]()

@@ -1,4 +1,4 @@
-"""What the operator leaves after a cycle, as the board gets it: played once by a whole operator in memory."""
+"""Services as a cycle of the operator leaves them for the board: played once by a whole operator in memory."""
 
 from __future__ import annotations
 

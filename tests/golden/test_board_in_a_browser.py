@@ -33,8 +33,8 @@ from fakes.published_board import CHAT, after_a_measured_roll
 AXE = "axe-core@4.14.1"
 AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "breakeven"
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
+CHROMIUM: str = shutil.which("chromium") or shutil.which("google-chrome") or ""
+DRIVER: str = shutil.which("chromedriver") or ""
 WIDE, PHONE = (1400, 1000), (390, 844)
 PAGES = {
     "services": "",
@@ -46,7 +46,7 @@ PAGES = {
 }
 
 pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
+    not (CHROMIUM and DRIVER),
     reason="no Chromium with its driver: apt-get install chromium chromium-driver",
 )
 

@@ -1,4 +1,4 @@
-"""What speculation is worth to a service: request time by the comparisons of its rolls, GPUs by the capacities of its arms. Pure.
+"""Worth of speculation to a service: request time by the comparisons of its rolls, GPUs by the capacities of its arms. Pure.
 
 Nothing here is a promise. Request time counts only for an arm whose last roll was measured. The operator changes no number of
 replicas, so GPUs that are not needed are saved only if an autoscaler or a person removes them.
@@ -86,14 +86,15 @@ class FleetWorth:
         request_seconds: lower bounds and upper bounds are summed: all services at their worst, and at their best.
         measured: services behind it.
         gpus: of services that speculate. counted: services behind it.
-        calibration_gpu_hours: of each service's last calibration.
+        calibration_gpu_hours: of each service's last calibration; None: none is known. calibrated: services behind it.
     """
 
     request_seconds: Estimate
     measured: int
     gpus: Estimate
     counted: int
-    calibration_gpu_hours: float
+    calibration_gpu_hours: float | None
+    calibrated: int
 
 
 def worth_of(service: SpeculativeService, trail: Sequence[LoadSample]) -> ServiceWorth:
@@ -114,12 +115,14 @@ def sum_of(worths: Iterable[ServiceWorth]) -> FleetWorth:
     every = tuple(worths)
     times = [one.request_time.seconds for one in every if one.request_time is not None]
     gpus = [one.gpu_need.gpus for one in every if one.gpu_need is not None and one.gpu_need.runs]
+    used = [one.calibration_gpu_hours for one in every if one.calibration_gpu_hours is not None]
     return FleetWorth(
         request_seconds=_sum(times),
         measured=len(times),
         gpus=_sum(gpus),
         counted=len(gpus),
-        calibration_gpu_hours=sum(one.calibration_gpu_hours or 0.0 for one in every),
+        calibration_gpu_hours=sum(used) if used else None,
+        calibrated=len(used),
     )
 
 

@@ -23,9 +23,9 @@ class StrictPage(HTMLParser):
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.elements = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
-        self._open = []
+        self._open: list[str] = []
         self.feed(text)
         self.close()
         if self._open:

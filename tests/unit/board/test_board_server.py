@@ -147,7 +147,7 @@ async def test_by_the_network_a_reader_sees_his_namespaces_alone(settled):
         absent = await visitor.get("services/secret/nothing", headers=ann)
         assert unseen[0] == absent[0] == 404
         assert unseen[2] == absent[2]
-        # What was made for one reader is not shown to another.
+        # A page that was made for one reader is not shown to another.
         _, _, text = await visitor.get(headers={"Authorization": "Bearer root-token"})
         assert "concealed" in text
 
@@ -254,7 +254,7 @@ async def test_requests_that_are_too_large_or_none_are_refused(settled, request_
         assert b" 400 " in await reader.readline()
         writer.close()
         await writer.wait_closed()
-    # Whoever sends such requests fills no log.
+    # Such requests fill no log.
     assert caplog.records == []
 
 

@@ -1,4 +1,4 @@
-"""What speculation is worth: measured, or not claimed."""
+"""Worth of speculation: measured, or not claimed."""
 
 from __future__ import annotations
 
@@ -127,5 +127,10 @@ def test_sums_add_all_at_their_worst_and_all_at_their_best(chat):
     assert (both.measured, both.counted) == (2, 2)
     assert both.gpus == Estimate(24.0, 16.0, 32.0)
     assert both.request_seconds.lower == pytest.approx(2 * one.request_time.seconds.lower)
+    # A cost that is not known is not 0.
+    assert (both.calibration_gpu_hours, both.calibrated) == (None, 0)
+    state = chat.status.calibration.model_copy(update={"gpu_seconds_used": 1800.0})
+    costly = worth_of(with_parts(chat, calibration=state), ())
+    assert (sum_of([costly, one]).calibration_gpu_hours, sum_of([costly, one]).calibrated) == (0.5, 1)
     nothing = sum_of([])
     assert nothing.request_seconds == Estimate(0.0, 0.0, 0.0)

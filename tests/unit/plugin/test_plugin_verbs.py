@@ -265,7 +265,7 @@ def operator_pod(name, release="breakeven", phase="Running", port="board"):
 @pytest.fixture
 def board(verbs, monkeypatch):
     """Runs the verb among these pods; what it printed, opened and asked, and how it ended."""
-    opened = []
+    opened: list[str] = []
     monkeypatch.setattr("click.launch", opened.append)
 
     def run(pods, *words):
