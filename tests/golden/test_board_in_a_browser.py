@@ -1,7 +1,4 @@
-"""The board in a real Chromium: no violation that axe-core knows, nothing against the policy, all by keyboard, fit for a phone.
-
-Costly: a browser starts, and axe-core looks at each page in both colour schemes and two widths.
-"""
+"""The board in a real Chromium: no violation that axe-core knows, nothing against the policy, all by keyboard, fit for a phone."""
 
 from __future__ import annotations
 

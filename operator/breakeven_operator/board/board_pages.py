@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
-
-import jinja2
+from typing import TYPE_CHECKING, Any
 
 from breakeven.estimate import Estimate
 from breakeven.reporting.theme import DARK, LIGHT, Theme
@@ -19,6 +17,9 @@ from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.printable import one_line
 from breakeven_operator.reconcile.formatting import figure
+
+if TYPE_CHECKING:
+    import jinja2
 
 STYLE = "style.css"
 RENEWALS_S = (0, 15, 60)
@@ -88,6 +89,8 @@ def _render(template: str, front: Frontispiece, **views: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
+    import jinja2  # noqa: PLC0415 - two megabytes that an operator without readers does without
+
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader(
             [jinja2.PackageLoader("breakeven_operator.board"), jinja2.PackageLoader("breakeven.reporting")]

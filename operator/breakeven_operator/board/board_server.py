@@ -59,7 +59,8 @@ _LONGEST_CONNECTION_S = 60.0
 _LONGEST_REQUEST_S = 20.0
 _MOST_WAITING = 16
 _KEPT_S = 2.0
-_MOST_KEPT = 64
+# A page of a hundred services has 150 kB.
+_MOST_KEPT = 16
 _MOST_CURVES = 32
 # The thread rests for three times as long as it worked.
 _REST = 3.0
