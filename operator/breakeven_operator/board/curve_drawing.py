@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ _TICKS = 6
 _LEAST_TOP = 1.2
 _MARKER = 4.0
 _FARTHEST = 1.5
+_NAME_WIDTH, _NAME_HEIGHT = 90.0, 13.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +193,25 @@ def _picture(
     arms: Sequence[DrawnArm], frame: SharedAxes, now: DrawnPoint | None, *, one: float | None
 ) -> CurvePicture:
     return CurvePicture(
-        arms,
+        _named_apart(arms),
         [Tick(frame.x(value), f"{value:g}") for value in ticks(frame.end_rps)],
         [Tick(frame.y(value), f"{value:g}") for value in ticks(frame.top)],
         one,
         now,
     )
+
+
+def _named_apart(arms: Sequence[DrawnArm]) -> Sequence[DrawnArm]:
+    """The arms, with names that would lie on each other moved down."""
+    taken: list[tuple[float, float]] = []
+    ends: dict[str, tuple[float, float]] = {}
+    for arm in sorted(arms, key=lambda one: one.end[1]):
+        x, y = arm.end
+        while any(abs(x - there[0]) < _NAME_WIDTH and abs(y - there[1]) < _NAME_HEIGHT for there in taken):
+            y += 1.0
+        taken.append((x, y))
+        ends[arm.name] = (x, y)
+    return [replace(arm, end=ends[arm.name]) for arm in arms]
 
 
 def ticks(end: float) -> list[float]:
