@@ -81,7 +81,13 @@ def test_an_invalid_spec_is_a_row_with_its_problem(settled):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"load_rps": None}, {"break_even_rps": None}, {"load_rps": math.nan}, {"break_even_rps": math.inf}],
+    [
+        {"load_rps": None},
+        {"break_even_rps": None},
+        {"load_rps": math.nan},
+        {"load_rps": math.inf},
+        {"break_even_rps": math.inf},
+    ],
 )
 def test_a_load_or_a_break_even_that_is_not_known_has_no_bar(settled, fields):
     assert load_bar(decided(settled, **fields)) is None
