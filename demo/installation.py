@@ -14,6 +14,7 @@ import yaml
 
 from breakeven_operator.resources import SpeculativeService
 from localcluster import LocalCluster
+from localcluster.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -84,7 +85,19 @@ def install_operator(cluster: LocalCluster) -> None:
         f"operator.statusRefreshSeconds={OPERATOR_CYCLE_S}",
         "--set",
         f"calibration.maxParallel={PARALLEL_CALIBRATIONS}",
+        # All pods of this machine share its loopback.
+        "--set",
+        f"board.port={free_ports(1)[0]}",
     )
+
+
+def board_address(cluster: LocalCluster) -> str:
+    """Where the board of the operator is, on this machine's loopback."""
+    port = cluster.kubectl(
+        "get", "deployment", "breakeven", f"--namespace={OPERATOR_NAMESPACE}",
+        '--output=jsonpath={.spec.template.spec.containers[0].ports[?(@.name=="board")].containerPort}',
+    ).stdout  # fmt: skip
+    return f"http://127.0.0.1:{port}/"
 
 
 def alert_rules(cluster: LocalCluster, folder: Path) -> list[Path]:

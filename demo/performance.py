@@ -151,6 +151,7 @@ def perform(
             )
             installation.install_operator(cluster)
             view.step(f"operator installed by Helm; {installed(cluster)}")
+            view.step(f"look at {installation.board_address(cluster)} while it runs: a page of all services")
             told = asyncio.run(_play(cluster, record, view, cast, acts))
         failures = operator_failures(*installation.operator_log(cluster))
         performance = Performance(record, told, _writes(cluster, cast), failures, cluster)
@@ -221,7 +222,7 @@ and here:
   kubectl annotate specsvc chat -n {installation.NAMESPACE} --overwrite breakeven.dev/recalibrate="$(date +%s)"
   kubectl get specprof -n {installation.NAMESPACE} -o jsonpath='{{.items[0].spec.profile}}' > profile.json
   breakeven plan profile.json --rps 12
-  Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
+  the board {installation.board_address(cluster)}   Prometheus {cluster.prometheus_url}   Alertmanager {cluster.alertmanager_url}
 End it with: make cluster-down""",
         markup=False,
         highlight=False,

@@ -36,6 +36,7 @@ from breakeven_operator.serve import web
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
+from breakeven_operator.showing import Showing
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.writer import Writer
 
@@ -51,6 +52,7 @@ class _Parts:
     loop: Loop
     health: Health
     registry: CollectorRegistry
+    showing: Showing
 
 
 async def run(settings: Settings, *, dry_run: bool = False) -> None:
@@ -68,6 +70,7 @@ async def run(settings: Settings, *, dry_run: bool = False) -> None:
     _on_signals(stop)
     async with _parts(settings, dry_run=dry_run) as parts:
         server = await web.serve(parts.registry, parts.health, settings.bind_address, settings.port)
+        await parts.showing.open()
         cycles = asyncio.create_task(_cycles(parts), name="cycles")
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
@@ -78,6 +81,7 @@ async def run(settings: Settings, *, dry_run: bool = False) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await cycles
             stopping.cancel()
+            await parts.showing.close()
             await server.cleanup()
         if unexpected:
             raise RuntimeError("the loop of cycles ended by itself")
@@ -146,19 +150,15 @@ async def _parts(
         reporter=settings.identity,
         show=_print if dry_run else None,
     )
-    reconciler = Reconciler(
-        cluster,
-        clock,
-        observer,
-        writer,
-        telemetry,
-        _cycle_settings(settings, once=once),
-    )
     health = Health(clock, settings.cycle_s)
+    showing = Showing(settings, cluster, clock, health.late_after_s)
+    reconciler = Reconciler(
+        cluster, clock, observer, writer, telemetry, _cycle_settings(settings, once=once), showing.show
+    )
     leadership = _NoLease() if dry_run else lease
     loop = Loop(reconciler, leadership, health, telemetry, clock, cycle_s=settings.cycle_s)
     try:
-        yield _Parts(cluster, reconciler, lease, loop, health, registry)
+        yield _Parts(cluster, reconciler, lease, loop, health, registry, showing)
     finally:
         await observer.close()
         await metrics.close()

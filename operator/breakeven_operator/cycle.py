@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -109,6 +109,7 @@ class Reconciler:
         observer: reads. writer: writes.
         telemetry: the operator's metrics.
         settings: see CycleSettings.
+        show: is given the world and the services as each cycle leaves them.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class Reconciler:
         writer: Writer,
         telemetry: Telemetry,
         settings: CycleSettings,
+        show: Callable[[Snapshot, Sequence[SpeculativeService]], None] = lambda _world, _services: None,
     ) -> None:
+        self._show = show
         self._cluster = cluster
         self._clock = clock
         self._observer = observer
@@ -186,6 +189,7 @@ class Reconciler:
             await self._run(view, now, report)
         passed(CycleStage.CALIBRATING)
         self._publish(outcomes, failures, now)
+        self._show(world, tuple(self._shown.values()))
         self._telemetry.services.set(len(world.services))
         self._telemetry.services_left.set(report.left + len(legible.awaited))
         self._left = report.left

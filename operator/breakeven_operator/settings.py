@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -40,6 +41,14 @@ def _checked(good: Callable[[str], object], problem: str, expected: str) -> Afte
         return text
 
     return AfterValidator(check)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -84,6 +93,15 @@ _Address = Annotated[
         re.compile(r"https?://[^\s@]+").fullmatch, "is not usable", "http://host:port without credentials"
     ),
 ]
+_IpAddress = Annotated[str, _checked(_is_address, "is {!r}", "an IP address")]
+_Prefix = Annotated[
+    str,
+    _checked(
+        re.compile(r"(/[A-Za-z0-9._~-]{1,63}){1,8}").fullmatch,
+        "is {!r}",
+        "a path such as /breakeven, without a slash at its end",
+    ),
+]
 _File = Annotated[str, _checked(os.path.isfile, "{!r} is no file", "a file that can be read")]
 
 
@@ -113,6 +131,10 @@ class Settings(BaseModel):
         max_parallel_rolls: over all services.
         max_parallel_calibrations: over all services.
         bind_address, port: of /metrics, /healthz and /readyz.
+        board_port: of the board, on the loopback; 0: there is none.
+        board_address: where it listens besides, for readers with a token; empty: nowhere.
+        board_path_prefix: of its addresses; empty: none.
+        gpu_price_per_hour: by which the board says money; None: it says none.
         log_level: of the operator's own log.
         log_format: json, or text for people.
         dry_run: decide and print, write nothing.
@@ -156,6 +178,10 @@ class Settings(BaseModel):
     max_parallel_calibrations: int = Field(default=1, ge=1, le=100)
     bind_address: str = "0.0.0.0"  # noqa: S104 - in a pod, the kubelet and Prometheus ask
     port: int = Field(default=8080, ge=0, le=65535)
+    board_port: int = Field(default=0, ge=0, le=65535)
+    board_address: _IpAddress = ""
+    board_path_prefix: _Prefix = ""
+    gpu_price_per_hour: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
     dry_run: Literal["true", "false"] = "false"

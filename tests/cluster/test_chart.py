@@ -123,6 +123,43 @@ def test_a_chart_without_crds_and_with_namespaces_gives_roles_there_only(cluster
     assert [rule["resources"] for rule in cluster_role["rules"]] == [["nodes"], ["clusterroles"]]
 
 
+def granted(documents):
+    """Resources on which a ClusterRole of the operator allows something."""
+    return {
+        resource
+        for role in only(documents, "ClusterRole")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_board_is_on_the_loopback_and_its_exposure_gives_two_rights_more(cluster):
+    plain = render(cluster)
+    exposed = render(
+        cluster, "--set=board.expose.enabled=true", "--set=board.gpuPricePerHour=2.5",
+        "--set=metrics.networkPolicy.enabled=true", '--set-json=board.expose.from=[{"podSelector":{}}]',
+    )  # fmt: skip
+    assert granted(exposed) - granted(plain) == {"tokenreviews", "subjectaccessreviews"}
+    services = [
+        {one["metadata"]["name"] for one in only(documents, "Service")} for documents in (plain, exposed)
+    ]
+    assert services == [{"breakeven-metrics"}, {"breakeven-metrics", "breakeven-board"}]
+    names = [
+        {
+            one["name"]
+            for one in only(documents, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["env"]
+        }
+        for documents in (plain, exposed)
+    ]
+    assert "BREAKEVEN_BOARD_PORT" in names[0]
+    assert names[1] - names[0] == {"BREAKEVEN_BOARD_ADDRESS", "BREAKEVEN_GPU_PRICE_PER_HOUR"}
+    (policy,) = only(exposed, "NetworkPolicy")
+    assert [rule["ports"][0]["port"] for rule in policy["spec"]["ingress"]] == ["board"]
+    without = render(cluster, "--set=board.enabled=false", "--set=board.expose.enabled=true")
+    assert granted(without) == granted(plain)
+    assert {one["metadata"]["name"] for one in only(without, "Service")} == {"breakeven-metrics"}
+
+
 def test_crds_stay_when_the_release_goes(cluster):
     for crd in only(render(cluster), "CustomResourceDefinition"):
         assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}

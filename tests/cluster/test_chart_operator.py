@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 import yaml
 
 from localcluster import LocalCluster
+from localcluster.free_ports import free_ports
+from operatorcluster.waiting import until
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "breakeven"
@@ -117,6 +120,71 @@ def test_it_calibrates_a_service_and_is_refused_nothing():
         assert info["metric"]["specsvc"] == "chat"
         assert info["metric"]["specsvc_namespace"] == "llm"
         assert info["metric"]["namespace"] == "breakeven"
+
+
+def page_of(address, token=None, path=""):
+    """Status and text of a page of the board."""
+    request = urllib.request.Request(address + path)
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def reader(cluster, name, *binding):
+    """A token of an account of its own, with a binding where one is given."""
+    cluster.kubectl("create", "serviceaccount", "--namespace=default", name)
+    if binding:
+        kind, *options = binding
+        account = f"--serviceaccount=default:{name}"
+        cluster.kubectl("create", kind, name, "--clusterrole=breakeven-view", account, *options)
+    return cluster.kubectl("create", "token", "--namespace=default", name).stdout.strip()
+
+
+def test_the_board_shows_a_real_service_and_each_reader_his_namespaces():
+    port = free_ports(1)[0]
+    values = (f"--set=board.port={port}", "--set=board.expose.enabled=true", "--set=board.pathPrefix=/fleet")
+    with installed(*values) as cluster:
+        cluster.kubectl("create", "namespace", "code")
+        elsewhere = service()
+        elsewhere["metadata"]["name"] = "elsewhere"
+        cluster.kubectl("apply", "--namespace=code", "--filename=-", stdin=yaml.safe_dump(elsewhere))
+        for where in ("--namespace=llm specsvc/chat", "--namespace=code specsvc/elsewhere"):
+            cluster.kubectl("wait", *where.split(), "--for=jsonpath={.status.conditions}", "--timeout=180s")
+        (pod,) = json.loads(cluster.kubectl("get", "pods", "--namespace=breakeven", "--output=json").stdout)[
+            "items"
+        ]
+        loopback, network = (
+            f"http://127.0.0.1:{port}/fleet/",
+            f"http://{pod['status']['podIP']}:{port}/fleet/",
+        )
+        until("the board shows both services", lambda: "code/elsewhere" in page_of(loopback)[1])
+        status, text = page_of(loopback, path="services/llm/chat")
+        assert status == 200
+        assert "Deployment/chat-vllm" in text
+
+        assert page_of(network)[0] == 401
+        assert page_of(network, "not-a-token")[0] == 401
+        nobody = reader(cluster, "nobody")
+        one = reader(cluster, "one", "rolebinding", "--namespace=llm")
+        everyone = reader(cluster, "everyone", "clusterrolebinding")
+        sees = {
+            name: {
+                where
+                for where in ("llm/chat", "code/elsewhere")
+                if f">{where}</a>" in page_of(network, token)[1]
+            }
+            for name, token in (("nobody", nobody), ("one", one), ("everyone", everyone))
+        }
+        assert sees == {"nobody": set(), "one": {"llm/chat"}, "everyone": {"llm/chat", "code/elsewhere"}}
+        assert page_of(network, one, "services/code/elsewhere")[0] == 404
+        assert page_of(network, one, "services/llm/chat")[0] == 200
+        assert refused(cluster, OPERATOR) == []
+        assert complaints(cluster) == []
 
 
 def test_with_a_role_in_one_namespace_it_works_there():

@@ -19,6 +19,7 @@ from breakeven_operator.adapters.made_targets import joined_targets
 from breakeven_operator.adapters.observer import Observer, QueryLimits
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.service_reader import Scope
+from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
 from breakeven_operator.kinds import (
@@ -34,6 +35,7 @@ from breakeven_operator.kinds import (
     Ref,
 )
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
@@ -158,6 +160,7 @@ class FleetWorld:
         kind: of the target: a Deployment, `stateful`, `grouped`, or what `form` makes of the Deployment.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
         watching: settings of services that are made for annotated workloads, from the next `restart` on; None: none are.
+        left: what the last cycle showed: its world, and the services as it left them; None before the first one.
     """
 
     def __init__(
@@ -196,6 +199,7 @@ class FleetWorld:
         self.pods_per_query = pods_per_query
         self.watched = False
         self.watching: WatchSettings | None = None
+        self.left: tuple[Snapshot, Sequence[SpeculativeService]] | None = None
         self.add_node("a100-0")
         target(deployment)
         made = KINDS[self.kind].made_as
@@ -262,7 +266,11 @@ class FleetWorld:
                 self.max_parallel_calibrations,
                 watching=self.watching,
             ),
+            self._left_by_cycle,
         )
+
+    def _left_by_cycle(self, world: Snapshot, services: Sequence[SpeculativeService]) -> None:
+        self.left = world, services
 
     def _may_act(self) -> bool:
         return self.leads

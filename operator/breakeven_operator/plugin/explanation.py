@@ -34,11 +34,11 @@ def explanation(service: ServiceView, leases: Sequence[LeaseView], now: datetime
     """The whole text, by headed paragraphs; doubts about its age come last."""
     parts = [
         ("", [*_present(service, now)]),
-        ("Why", [*_why(service)]),
-        ("What would change it", [*_changes(service)]),
-        ("What it waits for", [*_waits(service, now)]),
-        ("Needs attention", [*_worries(service)]),
-        ("Words", [*_words(service)]),
+        ("Why", [*why(service)]),
+        ("What would change it", [*changes(service)]),
+        ("What it waits for", [*waits(service, now)]),
+        ("Needs attention", [*worries(service)]),
+        ("Words", [*words(service)]),
     ]
     lines = [
         line
@@ -82,7 +82,8 @@ def _present(service: ServiceView, now: datetime) -> Iterator[str]:
         yield f"Last roll: {last_roll(service)}."
 
 
-def _why(service: ServiceView) -> Iterator[str]:
+def why(service: ServiceView) -> Iterator[str]:
+    """The operator's own sentence about its last decision."""
     ready = _condition(service, "Ready") or {}
     if said := sentence(service.decision.get("message") or ready.get("message")):
         yield said
@@ -108,7 +109,7 @@ def _on_class(one: Json, arm: object) -> str:
     return f"{text}."
 
 
-def _changes(service: ServiceView) -> Iterator[str]:
+def changes(service: ServiceView) -> Iterator[str]:
     """The fields that a person would change, and the figures whose move would change the decision."""
     decision = service.decision
     pinned = service.policy.get("pinnedArm")
@@ -154,7 +155,7 @@ def _bounds(part: Json, stem: str, unit: str) -> str:
     return f" [{','.join(ends)}]"
 
 
-def _waits(service: ServiceView, now: datetime) -> Iterator[str]:
+def waits(service: ServiceView, now: datetime) -> Iterator[str]:
     """Everything that holds a change back, each with its end or its way out."""
     if service.paused:
         yield f"A person: spec.paused is true. `kubectl breakeven resume {service.name}` ends it."
@@ -209,13 +210,13 @@ def _worrying(service: ServiceView) -> list[Json]:
     ]
 
 
-def _worries(service: ServiceView) -> Iterator[str]:
+def worries(service: ServiceView) -> Iterator[str]:
     """Conditions that say a fault."""
     for one in _worrying(service):
         yield f"{one.get('type')} is False, {one.get('reason')}: {sentence(one.get('message'))}"
 
 
-def _words(service: ServiceView) -> Iterator[str]:
+def words(service: ServiceView) -> Iterator[str]:
     """Meaning and remedy of each reason word above; words of a newer operator are left out."""
     shown = [service.reason, service.part("rollout").get("reason")]
     shown += [one.get("reason") for one in _worrying(service)]

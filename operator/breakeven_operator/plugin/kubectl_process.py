@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,9 @@ from breakeven_operator.printable import one_line
 SERVICE = "speculativeservices.breakeven.dev"
 PROFILE = "speculationprofiles.breakeven.dev"
 FIELD_MANAGER = "kubectl-breakeven"
+OPERATORS = "app.kubernetes.io/name=breakeven"
 _LONGEST = 1000
+_FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
 class KubectlError(BreakevenError):
@@ -41,16 +44,20 @@ class Kubectl:
         Raises:
             KubectlError: it exits with another status than 0, or there is no kubectl.
         """
-        program = shutil.which("kubectl")
-        if program is None:
-            raise KubectlError("kubectl is not on PATH; expected kubectl 1.28 or later beside this plugin")
         done = subprocess.run(
-            [program, *arguments, *self.options], capture_output=True, text=True, check=False
+            [self._program(), *arguments, *self.options], capture_output=True, text=True, check=False
         )
         if done.returncode:
             words = one_line(done.stderr or done.stdout) or f"kubectl ended with status {done.returncode}"
             raise KubectlError(words.removeprefix("error: ")[:_LONGEST])
         return done.stdout
+
+    @staticmethod
+    def _program() -> str:
+        program = shutil.which("kubectl")
+        if program is None:
+            raise KubectlError("kubectl is not on PATH; expected kubectl 1.28 or later beside this plugin")
+        return program
 
     def json(self, *arguments: str) -> Mapping[str, Any]:
         """The document that a call prints.
@@ -94,6 +101,29 @@ class Kubectl:
         except BreakevenError:
             return ()
         return LeaseView.among(found.get("items") or ())
+
+    def operators(self) -> Sequence[Mapping[str, Any]]:
+        """Pods of operators, in the namespace of the verb, else in all."""
+        where = self._here() or ("--all-namespaces",)
+        return self.json("get", "pods", *where, f"--selector={OPERATORS}").get("items") or ()
+
+    def forwarded(self, namespace: str, pod: str, ports: str) -> Iterator[str]:
+        """Local ports that are forwarded to a pod, as soon as they are; it goes on until kubectl ends.
+
+        Raises:
+            KubectlError: kubectl ends by itself.
+        """
+        arguments = ("port-forward", f"--namespace={namespace}", f"pod/{pod}", ports, "--address=127.0.0.1")
+        with subprocess.Popen(
+            [self._program(), *arguments, *self.options], stdout=subprocess.PIPE, text=True
+        ) as running:
+            try:
+                for line in running.stdout or ():
+                    if found := _FORWARDED.match(line):
+                        yield found[1]
+            finally:
+                running.terminate()
+        raise KubectlError("kubectl port-forward has ended; its message stands above")
 
     def patch(self, name: str, change: Mapping[str, Any], *, dry_run: bool = False) -> ServiceView:
         """A merge patch of a SpeculativeService; dry_run: the API server checks it and writes nothing."""

@@ -311,6 +311,28 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
         sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *arguments))
 
 
+@root.command(short_help="The board, a page about all services, in your browser.")
+@click.option("--pod", metavar="NAME", help="The operator's pod; default: the one that holds the Lease.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), metavar="PORT", help="Local port; default: a free one."
+)
+@click.option("--open", "opens", is_flag=True, help="Open it in your browser.")
+@_of_cluster
+def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> None:
+    """Forward a local port to the operator's board and print its address; Ctrl-C ends it.
+
+    It needs the right to forward ports to the operator's pod; -n names the operator's namespace.
+    """
+    from breakeven_operator.plugin.board_place import board_place
+
+    asked = _kubectl(options)
+    place = board_place(asked.operators(), asked.leases(), pod)
+    for local in asked.forwarded(place.namespace, place.pod, f"{port or ''}:{place.port}"):
+        click.echo(place.address(local))
+        if opens:
+            click.launch(place.address(local))
+
+
 def _passed_on(name: str, summary: str) -> None:
     @root.command(
         name,

@@ -133,12 +133,14 @@ class LeaseView:
         renewed: when its holder last renewed it.
         lasts_s: time after which another replica may take it, s.
         selector: of the services that its holder decides about, as JSON; empty: all.
+        holder: its holderIdentity: the pod's name, an underscore and a token.
     """
 
     place: str
     renewed: datetime
     lasts_s: float
     selector: str = ""
+    holder: str = ""
 
     @classmethod
     def among(cls, manifests: Iterable[Json]) -> tuple[LeaseView, ...]:
@@ -156,6 +158,7 @@ class LeaseView:
                         renewed,
                         float(spec.get("leaseDurationSeconds") or 0),
                         "" if selector == "{}" else selector,
+                        str(spec.get("holderIdentity") or ""),
                     )
                 )
         return tuple(found)

@@ -19,9 +19,12 @@ _KUBECTL = """#!/bin/sh
 printf '%s\\n' "$*" >> "{folder}/asked"
 case "$*" in
 *refused*) echo 'Error from server (Forbidden): specsvc "refused" is forbidden:' >&2; echo '  cannot patch' >&2; exit 1;;
+"get leases"*"--context=leads"*) cat "{folder}/leases";;
 "get leases"*) echo 'Error from server (Forbidden): leases' >&2; exit 1;;
 "get speculativeservices.breakeven.dev --"*) echo '{{"items": ['; cat "{folder}/service"; echo ']}}';;
 *speculativeservices*) cat "{folder}/service";;
+"get pods"*) cat "{folder}/pods";;
+"port-forward"*) echo 'Forwarding from 127.0.0.1:40001 -> 8081'; echo 'Handling connection for 40001';;
 "get Deployment"*) cat "{folder}/target";;
 "get speculationprofiles"*) cat "{folder}/profile";;
 *) echo "error: what is $*" >&2; exit 1;;
@@ -235,3 +238,88 @@ def test_every_option_is_explained():
         if isinstance(option, click.Option) and not option.help
     ]
     assert silent == []
+
+
+def operator_pod(name, release="breakeven", phase="Running", port="board"):
+    return {
+        "metadata": {
+            "namespace": "breakeven",
+            "name": name,
+            "labels": {"app.kubernetes.io/instance": release},
+        },
+        "spec": {
+            "containers": [
+                {
+                    "env": [{"name": "BREAKEVEN_BOARD_PATH_PREFIX", "value": "/b"}],
+                    "ports": [
+                        {"name": "metrics", "containerPort": 8080},
+                        {"name": port, "containerPort": 8081},
+                    ],
+                }
+            ]
+        },
+        "status": {"phase": phase},
+    }
+
+
+@pytest.fixture
+def board(verbs, monkeypatch):
+    """Runs the verb among these pods; what it printed, opened and asked, and how it ended."""
+    opened: list[str] = []
+    monkeypatch.setattr("click.launch", opened.append)
+
+    def run(pods, *words):
+        (verbs.folder / "pods").write_text(json.dumps({"items": pods}))
+        lease = {
+            "metadata": {"namespace": "breakeven", "name": "breakeven"},
+            "spec": {"holderIdentity": "op-2_0f0f", "renewTime": "2026-11-26T10:00:00Z"},
+        }
+        (verbs.folder / "leases").write_text(json.dumps({"items": [lease]}))
+        done = CliRunner().invoke(root, ["board", *words])
+        return done.output, opened, str(done.exception)
+
+    return run
+
+
+def test_board_forwards_a_port_to_the_pod_that_leads_and_prints_the_address(verbs, board):
+    printed, opened, ended = board([operator_pod("op-1"), operator_pod("op-2")], "--context=leads", "--open")
+    assert printed == "http://127.0.0.1:40001/b/\n"
+    assert opened == ["http://127.0.0.1:40001/b/"]
+    assert ended == "kubectl port-forward has ended; its message stands above"
+    assert verbs.asked[-1] == (
+        "port-forward --namespace=breakeven pod/op-2 :8081 --address=127.0.0.1 --context=leads"
+    )
+
+
+def test_board_without_a_lease_takes_a_pod_that_runs(verbs, board):
+    board([operator_pod("op-0", phase="Pending"), operator_pod("op-1")], "--port=9000", "-n", "breakeven")
+    assert verbs.asked[0].startswith(
+        "get pods --namespace=breakeven --selector=app.kubernetes.io/name=breakeven"
+    )
+    assert verbs.asked[-1] == "port-forward --namespace=breakeven pod/op-1 9000:8081 --address=127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("pods", "words", "said"),
+    [
+        (
+            [],
+            (),
+            "the operator's pods: serve no board; expected a running pod of a release with board.enabled",
+        ),
+        ([operator_pod("op-1", port="other")], (), "serve no board"),
+        ([operator_pod("op-1")], ("--pod=op-9",), "op-9: serve no board"),
+        (
+            [operator_pod("op-1"), operator_pod("op-2", "second")],
+            (),
+            "--pod, one of breakeven/op-1, breakeven/op-2",
+        ),
+    ],
+)
+def test_board_says_what_is_missing(board, pods, words, said):
+    assert said in board(pods, *words)[2]
+
+
+def test_board_of_one_of_several_releases_is_chosen_by_its_pod(verbs, board):
+    board([operator_pod("op-1"), operator_pod("op-2", "second")], "--pod=op-1")
+    assert "pod/op-1" in verbs.asked[-1]

@@ -1,0 +1,117 @@
+"""All services that a reader may see, filtered and cut into pages. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from breakeven_operator.board.board_rows import ServiceRow, row_of
+from breakeven_operator.board.load_trail import LoadSample
+from breakeven_operator.board.publication import Publication
+from breakeven_operator.board.worth import FleetWorth, sum_of, worth_of
+from breakeven_operator.kinds import NamespacedName
+
+ROWS = 100
+"""Services on one page."""
+
+LONGEST_FILTER = 63
+ATTENTION = "attention"
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilter:
+    """Which services are asked for.
+
+    Attributes:
+        namespace: exactly; empty: every one.
+        text: a part of the name; empty: every one.
+        attention: only those whose status says a fault, or is not of now.
+        page: from 1.
+    """
+
+    namespace: str = ""
+    text: str = ""
+    attention: bool = False
+    page: int = 1
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ListFilter:
+        """The filter of a form; a page that is no number is the first one."""
+        number = given.get("page", "1")
+        return cls(
+            given.get("namespace", "")[:LONGEST_FILTER].strip(),
+            given.get("text", "")[:LONGEST_FILTER].strip(),
+            given.get("show") == ATTENTION,
+            max(int(number), 1) if number.isascii() and number.isdigit() and len(number) < 6 else 1,
+        )
+
+    def takes(self, name: NamespacedName) -> bool:
+        """Whether namespace and name are asked for."""
+        return self.namespace in {"", name.namespace} and self.text in name.name
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceList:
+    """One page of the board.
+
+    Attributes:
+        rows: of this page.
+        asked: the filter.
+        found: services that the filter takes. pages: that they fill.
+        seen: services that the reader may see.
+        paying: how many of them by their word: Yes, No, ?.
+        worth: of all that the reader may see.
+        left_out: a sentence if not every namespace could be looked at; empty otherwise.
+    """
+
+    rows: Sequence[ServiceRow]
+    asked: ListFilter
+    found: int
+    pages: int
+    seen: int
+    paying: Mapping[str, int]
+    worth: FleetWorth
+    left_out: str
+
+
+def service_list(
+    published: Publication,
+    names: Sequence[NamespacedName],
+    trail: Callable[[str], Sequence[LoadSample]],
+    asked: ListFilter,
+    now: datetime,
+    left_out: str = "",
+) -> ServiceList:
+    """One page of the board.
+
+    Args:
+        published: what the last cycle left.
+        names: services that the reader may see, in order.
+        trail: loads that were seen of a service, by uid.
+        asked: the filter.
+        now: when the page is read.
+        left_out: see ServiceList.
+    """
+    services = [published.services[name] for name in names if name in published.services]
+    taken = [name for name in names if asked.takes(name)]
+    rows: Mapping[NamespacedName, ServiceRow] = {}
+    if asked.attention:
+        rows = {name: row for name in taken if (row := row_of(published, name, now)).needs_attention}
+        taken = list(rows)
+    pages = max(-(-len(taken) // ROWS), 1)
+    page = min(asked.page, pages)
+    shown = taken[(page - 1) * ROWS : page * ROWS]
+    displays = [service.status.display for service in services]
+    words = Counter(((one.pays if one is not None else None) or "?").partition(" ")[0] for one in displays)
+    return ServiceList(
+        rows=[rows.get(name) or row_of(published, name, now) for name in shown],
+        asked=ListFilter(asked.namespace, asked.text, asked.attention, page),
+        found=len(taken),
+        pages=pages,
+        seen=len(names),
+        paying={word: words.get(word, 0) for word in ("Yes", "No", "?")},
+        worth=sum_of(worth_of(service, trail(service.metadata.uid)) for service in services),
+        left_out=left_out,
+    )

@@ -1,0 +1,275 @@
+"""One service as a page: curves, latencies, the course of its arms, its calibration and its worth. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from breakeven.errors import InputError
+from breakeven.profile import Profile
+from breakeven.reporting.lines import ArmCurve
+from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
+from breakeven_operator.board.curve_drawing import (
+    CurvePicture,
+    LoadStrip,
+    end_of_axis,
+    latency_picture,
+    load_strip,
+    speedup_picture,
+)
+from breakeven_operator.board.load_trail import LoadSample
+from breakeven_operator.board.publication import Publication
+from breakeven_operator.board.what_if import SupposedAnswer, present, read_supposition, supposed
+from breakeven_operator.board.worth import ServiceWorth, worth_of
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.plugin.explanation import changes, why, words
+from breakeven_operator.plugin.service_table import measuring, speedups
+from breakeven_operator.plugin.service_view import short_age
+from breakeven_operator.reconcile.formatting import figure, ratio
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.objectivestatus import ObjectiveStatus
+
+
+@dataclass(frozen=True, slots=True)
+class CourseEntry:
+    """Something that happened to a service, or a condition since when it holds.
+
+    Attributes:
+        time: when.
+        what: one of `arm`, `roll`, `calibration`, `condition`.
+        text: in words.
+    """
+
+    time: datetime
+    what: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """A calibration under way; planned 0: not known yet."""
+
+    run: str
+    done: int
+    planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePage:
+    """The pictures of a profile.
+
+    Attributes:
+        profile: its name; empty for laws of a past.
+        speedup, latency: the pictures.
+        strip: the load of the last hours; None if fewer than two windows were seen.
+    """
+
+    profile: str
+    speedup: CurvePicture
+    latency: CurvePicture
+    strip: LoadStrip | None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The form and its answer.
+
+    Attributes:
+        given: texts of the fields as they were sent.
+        present: figures of now, for the empty fields.
+        answer: None if nothing was asked or the question is refused.
+        problem: why it is refused; empty if it is not.
+    """
+
+    given: Mapping[str, str]
+    present: Mapping[str, float]
+    answer: SupposedAnswer | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePage:
+    """Everything that the page of a service says.
+
+    Attributes:
+        row: the same as on the board.
+        why, changes, words: sentences of `kubectl breakeven explain`.
+        curves: None without laws.
+        latencies: rows of name, measured, predicted; objectives: rows of figure, measured, predicted, limit, verdict.
+        course: newest first.
+        run: None if no calibration is under way.
+        worth: gain and cost.
+        what_if: None without laws.
+        first_answer: sentence of the past; empty if there is none.
+    """
+
+    row: ServiceRow
+    why: Sequence[str]
+    changes: Sequence[str]
+    words: Sequence[str]
+    curves: CurvePage | None
+    latencies: Sequence[Sequence[str]]
+    objectives: Sequence[Sequence[str]]
+    course: Sequence[CourseEntry]
+    run: RunProgress | None
+    worth: ServiceWorth | None
+    what_if: WhatIf | None
+    first_answer: str
+
+
+def laws_of(published: Publication, name: NamespacedName) -> tuple[str, Profile] | None:
+    """Name and laws of the profile in force, else the laws of the past under an empty name; None without any."""
+    entry = published.in_force(name)
+    if entry is not None and entry.profile is not None:
+        return entry.name, entry.profile
+    first = published.firsts.get(published.services[name].metadata.uid)
+    return ("", first.profile) if first is not None and first.profile is not None else None
+
+
+def service_page(
+    published: Publication,
+    name: NamespacedName,
+    trail: Sequence[LoadSample],
+    curves: Sequence[ArmCurve],
+    asked: Mapping[str, str],
+    now: datetime,
+) -> ServicePage:
+    """The page of a service.
+
+    Args:
+        published: what the last cycle left.
+        name: of a service in it.
+        trail: loads that were seen.
+        curves: of `laws_of`; empty without laws.
+        asked: fields of the what-if form; empty: nothing was asked.
+        now: when the page is read.
+    """
+    row = row_of(published, name, now)
+    service = published.services.get(name)
+    if service is None:
+        return ServicePage(row, (), (), (), None, (), (), (), None, None, None, "")
+    view = view_of(service)
+    laws = laws_of(published, name)
+    first = published.firsts.get(service.metadata.uid)
+    return ServicePage(
+        row=row,
+        why=tuple(why(view)),
+        changes=tuple(changes(view)),
+        words=tuple(words(view)),
+        curves=_curves(laws[0], curves, trail, service) if laws is not None and curves else None,
+        latencies=_latencies(service),
+        objectives=[_objective(one) for one in service.status.objectives],
+        course=course(service),
+        run=_progress(service) if measuring(view) else None,
+        worth=worth_of(service, trail),
+        what_if=_what_if(laws[1], service, asked) if laws is not None else None,
+        first_answer=first.sentence if first is not None and row.first else "",
+    )
+
+
+def _curves(
+    profile: str, curves: Sequence[ArmCurve], trail: Sequence[LoadSample], service: SpeculativeService
+) -> CurvePage:
+    decision = service.status.decision
+    end_rps = end_of_axis(curves, trail, decision)
+    return CurvePage(
+        profile,
+        speedup_picture(curves, end_rps, decision),
+        latency_picture(curves, end_rps, decision),
+        load_strip(trail, end_rps, decision),
+    )
+
+
+def _what_if(profile: Profile, service: SpeculativeService, asked: Mapping[str, str]) -> WhatIf:
+    now = present(service)
+    if not asked:
+        return WhatIf({}, now, None, "")
+    try:
+        answer = supposed(profile, service, read_supposition(asked, service))
+    except InputError as problem:
+        return WhatIf(asked, now, None, str(problem))
+    return WhatIf(asked, now, answer, "")
+
+
+def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
+    decision, model = service.status.decision, service.status.model
+    if decision is None or decision.observed_latency_seconds is None:
+        return ()
+    promised = figure(decision.predicted_latency_seconds, "s")
+    rows = [("mean latency of a request", figure(decision.observed_latency_seconds, "s"), promised)]
+    if model is not None:
+        over = ratio(model.latency_ratio, (model.latency_ratio_lower, model.latency_ratio_upper))
+        own = ratio(1.0, (model.predicted_lower, model.predicted_upper))
+        rows.append(("measured over predicted, median of the last windows", over, own))
+        rows += [
+            (f"the same, {text}", ratio(value, None), "1.00")
+            for text, value in (
+                ("time to first token", model.ttft_ratio),
+                ("time per output token", model.tpot_ratio),
+            )
+            if value is not None
+        ]
+    return rows
+
+
+def _objective(one: ObjectiveStatus) -> Sequence[str]:
+    return (
+        str(one.figure),
+        ratio(one.p95_seconds, (one.p95_lower_seconds, one.p95_upper_seconds)),
+        ratio(one.predicted_p95_seconds, (one.predicted_p95_lower_seconds, one.predicted_p95_upper_seconds)),
+        figure(one.limit_seconds),
+        str(one.finding or "-"),
+    )
+
+
+def course(service: SpeculativeService) -> Sequence[CourseEntry]:
+    """Arms, rolls, calibrations and conditions that are not as they should be, newest first."""
+    status = service.status
+    found = [
+        CourseEntry(
+            one.time,
+            "roll",
+            " ".join(
+                [
+                    f"{one.from_arm or '?'} to {one.to_arm or '?'}: {one.result}",
+                    *speedups(one.to_json_object()),
+                    f"({one.message})" if one.message else "",
+                ]
+            ).strip(),
+        )
+        for one in status.history
+    ]
+    if (roll := status.rollout) is not None and roll.started_time is not None:
+        text = f"{roll.from_arm or '?'} to {roll.to_arm or '?'} began; it is {roll.phase}"
+        found.append(CourseEntry(roll.started_time, "roll", text))
+    if status.current is not None and status.current.since is not None:
+        found.append(CourseEntry(status.current.since, "arm", f"{status.current.arm or '?'} runs since then"))
+    state = status.calibration
+    if state is not None and state.profile_time is not None:
+        found.append(
+            CourseEntry(state.profile_time, "calibration", f"profile {state.profile or '?'} was measured")
+        )
+    if state is not None and state.last_run_time is not None:
+        text = f"run {state.last_run or '?'} ended: {state.last_reason or '?'}"
+        found.append(CourseEntry(state.last_run_time, "calibration", text))
+    found += [
+        CourseEntry(
+            one.last_transition_time, "condition", f"{one.type} is {one.status} since then: {one.reason}"
+        )
+        for one in status.conditions
+        if one.status != "True" and one.type != "Progressing"
+    ]
+    return sorted(found, key=lambda one: one.time, reverse=True)
+
+
+def _progress(service: SpeculativeService) -> RunProgress | None:
+    state = service.status.calibration
+    if state is None:
+        return None
+    return RunProgress(state.run or "?", state.points_done or 0, state.points_planned or 0)
+
+
+def age(time: datetime, now: datetime) -> str:
+    """How long ago, as kubectl shows it."""
+    return f"{short_age(time, now)} ago"

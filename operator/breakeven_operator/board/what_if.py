@@ -1,0 +1,179 @@
+"""The library's answer for another load, acceptance, lengths or number of replicas than those of now. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError, InputError
+from breakeven.laws.acceptance_numbers import tokens_per_step_iid
+from breakeven.planning.capacity import replicas_for
+from breakeven.planning.evaluation import ArmEvaluation, evaluate
+from breakeven.profile import Conditions, LoadPoint, Profile
+from breakeven_operator.reconcile.formatting import figure, ratio
+from breakeven_operator.reconcile.questions import RollCost, policy_of
+from breakeven_operator.resources import SpeculativeService
+
+FIELDS: Mapping[str, tuple[str, float, float]] = {
+    "rps": ("load of all replicas together, requests per second", 0.0, 1e6),
+    "replicas": ("replicas", 1.0, 10_000.0),
+    "acceptance": ("acceptance of one draft token, percent", 0.0, 100.0),
+    "prompt": ("mean prompt length, tokens", 1.0, 1_048_576.0),
+    "output": ("mean output length, tokens", 1.0, 1_048_576.0),
+}
+"""Fields of the form: what each means, and its bounds."""
+
+_LONGEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Supposition:
+    """The question of the form.
+
+    Attributes:
+        rps: load of all replicas together (1/s).
+        replicas: that share it.
+        acceptance: of one draft token, percent; None: as calibrated.
+        prompt, output: mean lengths in tokens; None: as calibrated.
+    """
+
+    rps: float
+    replicas: float
+    acceptance: float | None = None
+    prompt: float | None = None
+    output: float | None = None
+
+    @property
+    def each_rps(self) -> float:
+        """Load per replica (1/s)."""
+        return self.rps / self.replicas
+
+    def conditions(self, arm: Arm) -> Conditions:
+        """Acceptance and lengths of an arm."""
+        wanted = Conditions(prompt_tokens=self.prompt, output_tokens=self.output)
+        if self.acceptance is None or arm.k == 0 or arm.scheduled:
+            # A schedule's acceptance cannot be converted: its draft length changes with the load.
+            return wanted
+        return replace(wanted, tokens_per_step=float(tokens_per_step_iid(self.acceptance / 100.0, arm.k)))
+
+
+@dataclass(frozen=True, slots=True)
+class SupposedArm:
+    """One arm under a supposition, as text.
+
+    Attributes:
+        best: whether it is the fastest of those that carry the load.
+        replicas: that the load needs with headroom, within the objectives.
+    """
+
+    arm: str
+    best: bool
+    latency: str
+    speedup: str
+    utilisation: str
+    capacity: str
+    replicas: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class SupposedAnswer:
+    """The answer.
+
+    Attributes:
+        arms: that have an answer.
+        left_out: sentences about those that have none.
+    """
+
+    arms: Sequence[SupposedArm]
+    left_out: Sequence[str]
+
+
+def read_supposition(given: Mapping[str, str], service: SpeculativeService) -> Supposition:
+    """The question of a form; an empty field stands for the present figure.
+
+    Raises:
+        InputError: a field is no number or outside its bounds, or nothing is known of the present.
+    """
+    found = {name: _number(name, given.get(name, "")) for name in FIELDS}
+    now = present(service)
+    rps, replicas = found.pop("rps"), found.pop("replicas")
+    rps, replicas = (now.get("rps") if rps is None else rps), replicas or now.get("replicas")
+    if rps is None or replicas is None:
+        missing = "rps" if rps is None else "replicas"
+        raise InputError(missing, "is empty, and the present figure is not known", FIELDS[missing][0])
+    return Supposition(rps, replicas, **found)
+
+
+def present(service: SpeculativeService) -> Mapping[str, float]:
+    """Present figures of the form, as far as the status has them."""
+    status = service.status
+    replicas = status.target.ready_replicas if status.target is not None else None
+    rps = status.capacity.fleet_load_rps if status.capacity is not None else None
+    each = status.decision.load_rps if status.decision is not None else None
+    if rps is None and each is not None and replicas:
+        rps = each * replicas
+    known = {"rps": rps, "replicas": float(replicas) if replicas else None}
+    return {name: value for name, value in known.items() if value is not None and math.isfinite(value)}
+
+
+def _number(name: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    meaning, low, high = FIELDS[name]
+    try:
+        value = float(text) if len(text) <= _LONGEST else math.nan
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        raise InputError(name, f"is {text[:_LONGEST]!r}", f"{meaning}: a number from {low:g} to {high:g}")
+    return value
+
+
+def supposed(profile: Profile, service: SpeculativeService, asked: Supposition) -> SupposedAnswer:
+    """Every measured arm under a supposition."""
+    slo = policy_of(service.spec, RollCost()).slo
+    found = evaluate(
+        profile,
+        [fit.arm for fit in profile.arms],
+        LoadPoint(rps=asked.each_rps),
+        asked.conditions,
+        slo,
+        doubtful=True,
+    )
+    carrying = [one for one in found.arms if not one.prediction.saturated]
+    best = min(carrying, key=lambda one: one.latency_s, default=None)
+    return SupposedAnswer(
+        [_supposed_arm(one, asked, best=one is best) for one in found.arms],
+        [*found.unbelievable.values()],
+    )
+
+
+def _supposed_arm(one: ArmEvaluation, asked: Supposition, *, best: bool) -> SupposedArm:
+    prediction, against = one.prediction, one.against_none
+    try:
+        room = one.capacity
+    except BreakevenError:
+        room = None
+    lower = room.lower_rps if room is not None else None
+    remarks = [
+        "saturated: requests queue" if prediction.saturated else "",
+        "misses " + ", ".join(one.missed) if one.missed and not prediction.saturated else "",
+        "beyond what was measured" if one.extrapolated and not prediction.saturated else "",
+        "" if one.believable else "no decision may rest on its fit",
+    ]
+    compared = against is not None and bool(against.speedup) and math.isfinite(against.speedup or math.inf)
+    return SupposedArm(
+        arm=one.arm.name,
+        best=best,
+        latency="-"
+        if prediction.latency_s is None
+        else f"{ratio(prediction.latency_s, prediction.latency_ci_s)} s",
+        speedup=ratio(against.speedup, against.speedup_ci) if compared and against is not None else "-",
+        utilisation=f"{100.0 * one.utilisation:.0f} %",
+        capacity=figure(room.rps, "rps") if room is not None else "-",
+        replicas=str(replicas_for(asked.rps, lower)) if lower else "-",
+        remark="; ".join(filter(None, remarks)) or ("no speculation" if one.arm == NO_SPECULATION else "-"),
+    )

@@ -1,0 +1,59 @@
+"""Services as a cycle of the operator leaves them for the board: played once by a whole operator in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
+from breakeven_operator.board.publication import Publication
+from breakeven_operator.kinds import PROFILES, SERVICES, NamespacedName
+from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.resources import SpeculativeService
+from fakes.fleet_world import FleetWorld
+
+CHAT = NamespacedName("llm", "chat")
+_PARTS = ("metadata", "spec", "status")
+
+
+def published_of(world: FleetWorld) -> Publication:
+    """The statuses and profiles that an operator wrote."""
+    services = [
+        SpeculativeService.read({name: one[name] for name in _PARTS}, "service")
+        for one in world.cluster.of(SERVICES)
+    ]
+    profiles: dict[NamespacedName, list[ProfileEntry]] = {}
+    for manifest in world.cluster.of(PROFILES):
+        filed: FiledProfile = file_profile(manifest)
+        profiles.setdefault(filed.service, []).append(filed.entry)
+    return Publication(
+        world.clock.now(),
+        {NamespacedName(one.metadata.namespace, one.metadata.name): one for one in services},
+        {},
+        profiles,
+        {},
+    )
+
+
+@functools.cache
+def after_a_measured_roll() -> Publication:
+    """A service whose roll to speculation was measured."""
+
+    async def played() -> Publication:
+        world = FleetWorld()
+        await world.speculate()
+        return published_of(world)
+
+    return asyncio.run(played())
+
+
+@functools.cache
+def after_the_first_cycle() -> Publication:
+    """A service without a profile."""
+
+    async def played() -> Publication:
+        world = FleetWorld()
+        await world.cycle()
+        return published_of(world)
+
+    return asyncio.run(played())

@@ -1,0 +1,205 @@
+"""The board in a real Chromium: no violation that axe-core knows, nothing against the policy, all by keyboard, fit for a phone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from breakeven_operator.board.board_access import LoopbackAccess
+from breakeven_operator.board.board_server import Board, BoardSettings, listen
+from breakeven_operator.kinds import NamespacedName
+from fakes.manual_clock import FakeClock
+from fakes.published_board import CHAT, after_a_measured_roll
+
+# Not in this repository: axe-core has another licence (MPL-2.0) and is needed by this test alone.
+AXE = "axe-core@4.14.1"
+AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "breakeven"
+CHROMIUM: str = shutil.which("chromium") or shutil.which("google-chrome") or ""
+DRIVER: str = shutil.which("chromedriver") or ""
+WIDE, PHONE = (1400, 1000), (390, 844)
+PAGES = {
+    "services": "",
+    "one service": "services/llm/chat",
+    "what if": "services/llm/chat?rps=30&replicas=2",
+    "a refused question": "services/llm/chat?rps=many",
+    "an invalid service": "services/llm/broken",
+    "nothing": "services/llm/absent",
+}
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER),
+    reason="no Chromium with its driver: apt-get install chromium chromium-driver",
+)
+
+
+@pytest.fixture(scope="module")
+def axe():
+    """The script of axe-core, whose package must have the digest above."""
+    archive = CACHE / f"{AXE.replace('@', '-')}.tgz"
+    if not archive.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        npm = shutil.which("npm")
+        done = npm and subprocess.run(
+            [npm, "pack", AXE, f"--pack-destination={CACHE}"], capture_output=True, check=False, timeout=120
+        )
+        if not done or done.returncode:
+            pytest.skip(f"no {AXE}: npm pack {AXE} --pack-destination={CACHE}")
+    data = archive.read_bytes()
+    assert base64.b64encode(hashlib.sha512(data).digest()).decode() == AXE_SHA512
+    with tarfile.open(fileobj=io.BytesIO(data)) as files:
+        return files.extractfile("package/axe.min.js").read().decode()
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A board with a service, one that is invalid, and loads that were seen."""
+    published = after_a_measured_roll()
+    clock = FakeClock()
+    clock.advance((published.time - clock.now()).total_seconds())
+    board = Board(clock, BoardSettings(gpu_price_per_hour=2.5))
+    chat = published.services[CHAT]
+    for minute in range(3):
+        later = chat.status.decision.evidence_time + timedelta(minutes=minute)
+        decision = chat.status.decision.model_copy(update={"evidence_time": later, "load_rps": 3.0 + minute})
+        services = {CHAT: chat.with_status(chat.status.model_copy(update={"decision": decision}))}
+        invalid = {NamespacedName("llm", "broken"): "spec.targetRef: Field required"}
+        board.publish(replace(published, services=services, invalid=invalid))
+    loop = asyncio.new_event_loop()
+    serving = threading.Thread(target=loop.run_forever)
+    serving.start()
+    socket = asyncio.run_coroutine_threadsafe(
+        listen(board.application(LoopbackAccess()), "127.0.0.1", 0), loop
+    ).result(60)
+    yield socket.address
+    asyncio.run_coroutine_threadsafe(socket.close(), loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
+    serving.join()
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
+    yield driver
+    driver.quit()
+
+
+def show(browser, url, size=WIDE, scheme="light"):
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    width, height = size
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE},
+    )
+    browser.get(url)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_axe_finds_no_violation(browser, address, axe, size, scheme):
+    found = {}
+    for name, path in PAGES.items():
+        show(browser, address + path, size, scheme)
+        browser.execute_script(axe)
+        result = browser.execute_async_script("axe.run().then(arguments[0])")
+        assert len(result["passes"]) >= 10, name
+        found[name] = [
+            (one["id"], one["help"], [node["html"][:120] for node in one["nodes"]][:3])
+            for one in result["violations"]
+        ]
+    assert {name: violations for name, violations in found.items() if violations} == {}
+
+
+def test_no_page_does_what_the_policy_forbids(browser, address):
+    browser.get_log("browser")
+    said = []
+    for path in PAGES.values():
+        show(browser, address + path)
+        said += browser.get_log("browser")
+        # The style came through: without it the page would be as wide as its table.
+        assert browser.execute_script("return getComputedStyle(document.body).maxWidth") == "1536px"
+    # The answer 404 is one that was asked for.
+    assert [line for line in said if "404 (Not Found)" not in line["message"]] == []
+
+
+def test_the_policy_stops_a_script_that_got_into_the_page(browser, address):
+    show(browser, address)
+    browser.execute_script(
+        "const one = document.createElement('script'); one.textContent = 'document.title = \"taken over\"';"
+        "document.body.append(one);"
+    )
+    assert browser.title == "Services - Breakeven"
+    assert any("Content Security Policy" in line["message"] for line in browser.get_log("browser"))
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_on_a_phone_nothing_lies_beside_the_screen(browser, address, path):
+    show(browser, address + path, PHONE)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def focused(browser):
+    return browser.switch_to.active_element
+
+
+def press(browser, key):
+    webdriver.ActionChains(browser).send_keys(key).perform()
+
+
+def tab_to(browser, wanted):
+    """Press Tab until the element that has the focus is wanted."""
+    for _ in range(60):
+        press(browser, Keys.TAB)
+        if wanted(focused(browser)):
+            return
+    raise AssertionError("not reached by 60 tabs")
+
+
+def test_all_is_reached_by_keyboard(browser, address):
+    show(browser, address)
+    press(browser, Keys.TAB)
+    assert focused(browser).text == "To the content"
+    assert focused(browser).rect["x"] >= 0
+    tab_to(browser, lambda one: one.text == "llm/chat")
+    assert focused(browser).value_of_css_property("outline-style") == "solid"
+    press(browser, Keys.ENTER)
+    assert browser.current_url == address + "services/llm/chat"
+    tab_to(browser, lambda one: one.get_attribute("name") == "rps")
+    press(browser, "30")
+    press(browser, Keys.ENTER)
+    assert "rps=30" in browser.current_url
+    assert browser.find_element(By.CSS_SELECTOR, "#what-if ~ .scroll table caption").text.startswith(
+        "Answer of"
+    )
+
+
+def test_the_curves_have_a_name_and_words_for_who_does_not_see_them(browser, address):
+    show(browser, address + "services/llm/chat")
+    pictures = browser.find_elements(By.CSS_SELECTOR, "svg[role=img]")
+    names = [picture.accessible_name for picture in pictures]
+    assert names[0].startswith("Does it pay? Above the line, yes")
+    assert "eagle/3 has a break-even, marked on the line" in names[0]
+    assert names[1].startswith("Latency against load")
