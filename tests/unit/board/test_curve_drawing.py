@@ -56,6 +56,12 @@ def test_all_lines_and_bands_lie_in_the_frame(curves, decision, draw):
     assert 0 <= picture.now.x <= WIDTH
 
 
+def test_a_line_ends_where_it_leaves_the_picture(curves, decision):
+    picture = latency_picture(curves, end_of_axis(curves, (), decision), decision)
+    for arm in picture.arms:
+        assert [y for _, y in places(arm.line)].count(0.0) <= 1
+
+
 def test_the_line_crosses_1_at_the_break_even_that_is_marked(curves, decision):
     end_rps = end_of_axis(curves, (), decision)
     (arm,) = speedup_picture(curves, end_rps, decision).arms
