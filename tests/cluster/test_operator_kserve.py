@@ -131,8 +131,7 @@ def test_an_inference_service_is_rolled_by_its_parent_on_a_played_controller(ser
         apply(
             served,
             manifests.predictor_target(1),
-            # That a copy can be measured is what this shows; the preset's test measures as every other kind's does.
-            manifests.predictor_service(updatePolicy={"pinnedArm": "none"}, calibration={"loads": 3}),
+            manifests.predictor_service(updatePolicy={"pinnedArm": "none"}),
         )
         served.until_calibrated()
         served.until_runs("none", 1)
