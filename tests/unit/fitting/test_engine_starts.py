@@ -124,6 +124,22 @@ def test_a_machine_that_drifts_within_a_start_is_said_and_widens_that_arms_bound
     assert not [one for one in unordered.warnings if "MachineDrifts" in one]
 
 
+def test_a_probe_at_other_lengths_is_no_drift():
+    begun = [replace(one, sweep="s1", relative_error=0.01) for one in NONE]
+    probe = replace(
+        begun[0],
+        mean_latency_s=0.3 * begun[0].mean_latency_s,
+        achieved_rps=None,
+        output_tokens=20.0,
+        output_tokens_sq=None,
+        origin=replace(begun[0].origin, row=900),
+    )
+    profile = fit_points([begun[0], probe, *begun[1:], *SPECULATING])
+    assert profile.steps is not None
+    assert profile.steps.starts_of(NO_SPECULATION) == pytest.approx(PRIOR_SD)
+    assert profile.arm(NO_SPECULATION).believable
+
+
 def test_rows_of_live_traffic_are_of_many_pods_and_carry_no_doubt_of_one_start():
     live = [replace(one, text_source=LIVE_TRAFFIC, relative_error=0.01) for one in (*NONE, *SPECULATING)]
     profile = fit_points(live)
