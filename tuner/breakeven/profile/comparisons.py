@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -238,7 +239,12 @@ def _line_ratio_ci(judged: Curve, other: Curve, part: Literal[0, 1], t: float) -
         for line in (judged.line, other.line)
     )
     shared = np.linalg.norm(mine[0] / mine[2] - theirs[0] / theirs[2])
-    own = np.hypot(np.linalg.norm(mine[1] / mine[2]), np.linalg.norm(theirs[1] / theirs[2]))
+    own = math.hypot(
+        float(np.linalg.norm(mine[1] / mine[2])),
+        float(np.linalg.norm(theirs[1] / theirs[2])),
+        judged.start_sd,
+        other.start_sd,
+    )
     return bounds_around(mine[2] / theirs[2], t * float(np.hypot(shared, own)))
 
 

@@ -109,6 +109,8 @@ class Curve:
         loadings: d ln(latency) at each knot for a standard deviation of each source of doubt, shape (K, sources). Curves of
             one law share their sources, so an error that raises both arms leaves their ratio alone.
         own_sds: relative standard deviation at each knot that no other curve shares, shape (K,).
+        start_sd: relative standard deviation over starts of the engine; in all bounds, and not in `line`: a decision learns from
+            the pods that run.
         ceiling_rps: measured saturation, if that is below the law's.
         strayed: whether the conditions lie outside what was measured, so that every load does.
         bent: whether latencies inside the measured range bend away from a line.
@@ -131,6 +133,7 @@ class Curve:
     ttft: LawFit | None = None
     tpot: LawFit | None = None
     closed_knots: FloatArray | None = None
+    start_sd: float = 0.0
 
     @cached_property
     def open_ends(self) -> FloatArray:
@@ -155,7 +158,7 @@ class Curve:
         top = ends[1]
         latency_s = self.met_latencies(ends)
         of_ends = self.loadings_among(ends) * latency_s[:, None]
-        own = np.diag(self.own_sd(ends) * latency_s)
+        own = np.diag(np.interp(ends, self.knots[:, 0], self.own_sds) * latency_s)
         both = np.array([[1.0, 0.0], [-1.0 / top, 1.0 / top]])
         c1_s, c2_s = both @ latency_s
         return StraightLine(float(c1_s), max(float(c2_s), 1e-12), both @ of_ends, both @ own)
@@ -171,7 +174,7 @@ class Curve:
         if self.ceiling_rps is not None and self.ceiling_rps <= rate:
             error = float(doubted(t * self.noise))
             return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
-        return bounds_around(rate, t * float(np.hypot(np.linalg.norm(self.loadings[-1]), self.own_sds[-1])))
+        return bounds_around(rate, t * float(self._sd_among(self.knots[-1, 0])))
 
     def basis_among(self, others: float) -> Basis:
         """The ground of a latency among `others`."""
@@ -213,8 +216,8 @@ class Curve:
         return self.bounds_of(self.among(others).latency_s, others, t)
 
     def own_sd(self, others: FloatArray) -> FloatArray:
-        """Relative standard deviation among others that no other curve shares."""
-        return np.asarray(np.interp(others, self.knots[:, 0], self.own_sds))
+        """Relative standard deviation among others that no other curve shares, over starts of the engine."""
+        return np.asarray(np.hypot(np.interp(others, self.knots[:, 0], self.own_sds), self.start_sd))
 
     def loadings_among(self, others: FloatArray) -> FloatArray:
         """`loadings` among `others`, on a last axis; beyond the knots those of the nearest."""
@@ -310,7 +313,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
         curve,
         knots=knots,
         loadings=np.hstack([loadings, _DOUBTED * added[:, None]]),
-        own_sds=curve.own_sd(met),
+        own_sds=np.interp(met, curve.knots[:, 0], curve.own_sds),
         others_range=(low, high),
         ttft=None if curve.ttft is None else replace(curve.ttft, c1_s=curve.ttft.among(more)),
         tpot=None if curve.tpot is None else replace(curve.tpot, c1_s=curve.tpot.among(more)),

@@ -106,6 +106,7 @@ def step_curve(
         closed_knots=np.stack(
             [others, np.maximum.accumulate(_closed(costs, demand, others) * raised)], axis=-1
         ),
+        start_sd=law.starts_of(arm),
     )
     beside = [own] if own is not None else _neighbours(arm, arms)
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.

@@ -389,10 +389,11 @@ class StepLaw:
         return self.layout.costs(np.array(self.figures), arm.family, arm.name)
 
     def departures(self, arm: Arm, wanted: Whereabouts) -> Departures:
-        """Departures of the engine from the law at loads of an arm, measured or not, and of one start from the next."""
+        """Departures of the engine from the law at loads of an arm, measured or not."""
         found = self.gaps.departures(self.form, self.noise, wanted)
-        of_level = 0.0 if arm.name in self.arms else LEVEL
-        return found._replace(sd=np.hypot(found.sd, math.hypot(of_level, self.starts_of(arm))))
+        if arm.name in self.arms:
+            return found
+        return found._replace(sd=np.hypot(found.sd, LEVEL))
 
     def starts_of(self, arm: Arm) -> float:
         """Standard deviation (ln) of an arm's latencies over starts of its engine, beside those that were measured."""
