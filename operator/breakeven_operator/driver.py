@@ -264,8 +264,9 @@ class PointStore:
             "metadata": {"name": self._trial.run, "namespace": self._trial.namespace},
             # All of it each time: what a manager leaves out of an apply is taken away.
             "status": {
-                "points": [point.to_json_object() for point in self._points],
-                **({"answers": [one.to_json_object() for one in self._answers]} if self._answers else {}),
+                name: [one.to_json_object() for one in kept]
+                for name, kept in (("points", self._points), ("answers", self._answers))
+                if kept
             },
         }
         try:

@@ -54,10 +54,10 @@ async def test_points_are_appended_and_another_arm_joins_the_file(tmp_path):
     document = json.loads(second.stdout)
     assert document["arm"] == {"method": "eagle3", "k": 3}
     assert document["complete"] is True
-    assert [point["load_mode"] for point in document["points"]] == ["closed", "closed", "poisson"]
+    assert [point["load_mode"] for point in document["points"]] == ["closed", "closed", "poisson", "closed"]
     assert document["points"][0]["request_rate_rps"] is None
     rows = rows_of(file)
-    assert [row["method"] for row in rows] == ["none"] * 3 + ["eagle3"] * 3
+    assert [row["method"] for row in rows] == ["none"] * 4 + ["eagle3"] * 4
     assert {row["model"] for row in rows} == {"tiny"}
 
 
@@ -69,8 +69,8 @@ async def test_what_is_there_is_not_measured_again(tmp_path):
         file.write_text("\n".join(lines[:-1]) + "\n")
         requests = len(engine.bodies)
         resumed = await invoke("--url", engine.url, "--method", "none", "-o", file, *QUICK, *SMALL)
-        assert "going on after 2 points" in resumed.stderr
-        assert len(rows_of(file)) == 3
+        assert "going on after 3 points" in resumed.stderr
+        assert len(rows_of(file)) == 4
         assert len(engine.bodies) > requests + 1
         # Another workload is another sweep.
         await invoke(
@@ -86,7 +86,7 @@ async def test_what_is_there_is_not_measured_again(tmp_path):
             "--output-tokens",
             30,
         )
-        assert len(rows_of(file)) == 6
+        assert len(rows_of(file)) == 8
 
 
 async def test_a_dry_run_prints_plan_and_cost_and_asks_the_engine_nothing(tmp_path):
@@ -99,10 +99,11 @@ async def test_a_dry_run_prints_plan_and_cost_and_asks_the_engine_nothing(tmp_pa
     evenly = json.loads((await invoke(*ask, "--json")).stdout)
     longer = [point for point in evenly["plan"] if point["prompt_tokens"]]
     assert [point["concurrency"] for point in longer] == [1, 16]
-    assert len(evenly["plan"]) == 8 + len(longer)
+    # Eight loads, and the first of them once more at the end.
+    assert len(evenly["plan"]) == 9 + len(longer)
     assert ", prompts of 1024" in text.output
     plain = json.loads((await invoke(*ask, "--no-other-lengths", "--json")).stdout)
-    assert len(plain["plan"]) == 8
+    assert len(plain["plan"]) == 9
     assert evenly["seconds"] == pytest.approx(plain["seconds"] + sum(point["seconds"] for point in longer))
     chosen = json.loads(
         (await invoke(*ask, "--loads", "auto", "--max-seconds", 60, "--expected-rps", 3, "--json")).stdout
@@ -137,9 +138,9 @@ async def test_a_schedule_is_measured_as_an_arm_beside_its_longest_draft_length(
             )
             assert done.exception is None
         again = await invoke("--url", engine.url, "--method", "eagle3", "--k", k, "-o", file, *QUICK, *SMALL)
-    assert "going on after 3 points" in again.stderr
+    assert "going on after 4 points" in again.stderr
     rows = rows_of(file)
-    assert [row["schedule"] for row in rows] == [""] * 3 + ["1-4:3,5-:0"] * 3 + ["1-8:3,9-:0"] * 3
+    assert [row["schedule"] for row in rows] == [""] * 4 + ["1-4:3,5-:0"] * 4 + ["1-8:3,9-:0"] * 4
     assert {row["k"] for row in rows} == {"3"}
 
 
@@ -148,7 +149,7 @@ async def test_the_fits_reader_takes_the_file(tmp_path):
     async with serving(LawfulEngine()) as engine:
         await invoke("--url", engine.url, "--method", "none", "-o", file, *QUICK, *SMALL)
     points = read_file(file)
-    assert len(points) == 3
+    assert len(points) == 4
 
 
 @pytest.mark.parametrize(
@@ -308,4 +309,4 @@ async def test_two_points_at_other_lengths_come_after_the_first(tmp_path):
     rows = rows_of(file)
     first = float(rows[0]["prompt_tokens"])
     longer = [float(row["prompt_tokens"]) / first > 3 for row in rows]
-    assert longer == [False, True, True, False, False]
+    assert longer == [False, True, True, False, False, False]

@@ -63,4 +63,4 @@ async def test_an_engine_too_short_for_longer_prompts_is_swept_as_before(documen
     step = {"base_s": 0.01, "per_token_s": 2e-4, "per_prefill_token_s": 1e-5, "per_kv_token_s": 1e-7}
     async with simulated(document(step=step)) as url:
         points = await measured(url, [], SentWorkload(1100, 16))
-    assert len(points) == SETTINGS.loads
+    assert len(points) == SETTINGS.loads + 1

@@ -155,7 +155,7 @@ async def test_a_sweep_is_resumed_where_it_was_cut():
             client, sweep, list(points), on_point=lambda p: asyncio.sleep(0, again.append(p))
         )
         assert finished.complete
-        assert [point.load.mode for point in again] == [LoadMode.POISSON]
+        assert [point.load.mode for point in again] == [LoadMode.POISSON, LoadMode.CLOSED]
         assert {body["ignore_eos"] for body in engine.bodies} == {True}
         assert all(body["min_tokens"] == body["max_tokens"] for body in engine.bodies)
 

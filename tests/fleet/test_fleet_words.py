@@ -19,7 +19,7 @@ from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 CHANGE = r"none -> eagle/3"
 SPEEDUP = r"\d\.\d\dx \(90 %: \d\.\d\d to \d\.\d\d\) at 3 rps per replica"
-BREAK_EVEN = r"pays until 9(\.\d+)? rps \([\d.]+ to [\d.]+\)"
+BREAK_EVEN = r"pays until 9(\.\d+)? rps \([\d.]+ (to [\d.]+|or more)\)"
 
 
 def matches(pattern: str, text: str) -> bool:
