@@ -273,10 +273,13 @@ class CalibrationPlan(StatusModel):
     )
 
     def points_of(self, arm: PlannedArm) -> int:
-        """Points of an arm: its loads, and those at other lengths, which a schedule has not; a second start has a few loads."""
+        """Points of an arm: its loads and the first of them once more, and those at other lengths, which a schedule has not.
+
+        A second start has a few loads.
+        """
         if arm.judges:
             return LOADS_AGAIN
-        return self.loads + (0 if arm.scheduled else POINTS_AT_OTHER_LENGTHS)
+        return self.loads + 1 + (0 if arm.scheduled else POINTS_AT_OTHER_LENGTHS)
 
 
 class Stored(StatusModel):

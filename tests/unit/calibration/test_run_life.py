@@ -115,8 +115,8 @@ def test_progress_is_what_kubectl_prints(world):
     world.turn()
     display = world.status["display"]
     assert display["arm"] == "none"
-    # Three arms with five loads and two points at other lengths each.
-    assert display["points"] == "0/21"
+    # Three arms with five loads, the first of them once more, and two points at other lengths each.
+    assert display["points"] == "0/24"
     assert display["gpuSeconds"] == "0/6000"
     pod = world.place_pod()
     world.turn(60)
@@ -125,8 +125,8 @@ def test_progress_is_what_kubectl_prints(world):
     world.store("none", 2)
     status = world.turn(30)
     assert status["phase"] == "Measuring"
-    assert status["message"] == "none: 2 of 7 points"
-    assert status["display"]["points"] == "2/21"
+    assert status["message"] == "none: 2 of 8 points"
+    assert status["display"]["points"] == "2/24"
     # Two GPUs held for 120 s.
     assert status["display"]["gpuSeconds"] == "240/6000"
     left = status["display"]["left"]
@@ -142,9 +142,9 @@ def test_points_measured_never_exceed_points_planned(world):
     world.start_driver(pod)
     world.turn()
     world.store("none", 9)  # two were no good and were measured again
-    assert world.turn()["display"]["points"] == "9/23"
+    assert world.turn()["display"]["points"] == "9/25"
     world.finish_job(pod)
-    assert world.turn()["display"]["points"] == "9/23"
+    assert world.turn()["display"]["points"] == "9/25"
 
 
 def test_the_time_left_counts_the_short_points_at_other_lengths_as_what_they_are(world):
@@ -178,8 +178,8 @@ def test_an_arm_has_the_time_that_its_points_at_other_lengths_take(world):
     plan = CalibrationRun.read(world.run, "run").status.plan
     point_s = plan.point_seconds + plan.warmup_seconds + 60
     limits = trial_limits(plan, (), 0, 0.0, 0.0)
-    # Five loads, two at other lengths, and three to measure again.
-    assert limits.sweep_s == (5 + 2 + 3) * point_s
+    # Five loads, the first once more, two at other lengths, and three to measure again.
+    assert limits.sweep_s == (5 + 1 + 2 + 3) * point_s
 
 
 def test_a_rough_break_even_shows_before_the_fit(world):
