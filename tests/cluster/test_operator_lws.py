@@ -60,7 +60,9 @@ def test_a_cluster_without_the_kind_holds_up_nobody_and_the_target_is_found_when
     said = place.until_decided("TargetUnreadable")["message"]
     assert "LeaderWorkerSet chat-vllm cannot be read: the API server gives no LeaderWorkerSets" in said
     place.until_service(
-        "the other's target serves", lambda status: status["target"]["readyReplicas"] == 1, "other"
+        "the other's target serves",
+        lambda status: status.get("target", {}).get("readyReplicas") == 1,
+        "other",
     )
     request.getfixturevalue("controller")
     place.apply(manifests.grouped_target(1))
