@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 _PROC: Final = Path("/proc")
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
@@ -79,6 +82,24 @@ def spent(start: Reading, end: Reading) -> Spent:
     return Spent(
         end.wall_s - start.wall_s, max(0.0, finished + new + grown - sum(gone.values())), max(0.0, own)
     )
+
+
+def yardstick_cpu_s() -> float:
+    """Returns the CPU seconds that a fixed piece of work takes now: small systems of equations and plain Python, as tests do.
+
+    Some 0.04 on a quick machine, and 0.1 on one whose cores others use too.
+    """
+    return statistics.median(_yardstick() for _ in range(3))
+
+
+def _yardstick() -> float:
+    begin_s = time.process_time()
+    values = np.linspace(1.0, 2.0, 16)
+    matrix = np.outer(values, values) + np.eye(values.size)
+    for _ in range(3000):
+        np.linalg.solve(matrix, values)
+        sum({str(number): number for number in range(20)}.values())
+    return time.process_time() - begin_s
 
 
 def _children(pid: int) -> list[int]:

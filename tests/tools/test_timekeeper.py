@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from timekeeping import report
+from timekeeping import plugin, report
 
 TESTS = Path(__file__).parents[1]
 CONFTEST = """
 import pytest
 from timekeeping import plugin
 from timekeeping.readings import read
-plugin.BUDGET_CPU_S, plugin.SLOWEST_MACHINE = 0.1, 1.0
+plugin.BUDGET_CPU_S, plugin.BUDGET_YARDSTICKS = 0.1, 0.0
 def pytest_addoption(parser):
     parser.addoption("--times")
 def pytest_configure(config):
@@ -101,6 +101,13 @@ def test_a_test_that_uses_more_than_it_may_fails_and_is_named_with_its_seconds(m
     assert set(named) == TOO_DEAR
     assert done.returncode == 1
     assert f"{len(TOO_DEAR)} failed, 7 passed" in done.stdout
+
+
+def test_a_slower_machine_gets_as_many_seconds_more_as_its_yardstick_takes(request):
+    assert not plugin.over_budget(request.node, plugin.BUDGET_YARDSTICKS, 1.0)
+    assert "(600 at this machine's speed)" in plugin.over_budget(request.node, 601.0, 1.0)
+    assert not plugin.over_budget(request.node, plugin.BUDGET_CPU_S, 1e-3)
+    assert plugin.over_budget(request.node, plugin.BUDGET_CPU_S + 0.1, 1e-3)
 
 
 def test_seconds_are_those_that_pass_and_those_of_cores_with_children(measured):

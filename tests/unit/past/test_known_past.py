@@ -15,7 +15,7 @@ from breakeven.past.steady import CutPast, WindowWord, cut
 from breakeven.past.unknowns import MEANINGS, PastWord, doubts_about
 from fakes.past_courses import C1_S, C2_S, OUTPUT, STEP_S, day_rates, grid_of, lawful
 
-DAYS = 4
+DAYS, HOUR_S = 4, 3600
 RATES = day_rates(DAYS)
 DAY = RATES.size // DAYS
 FACTS = PodFacts(image="vllm:1", gpu="H100")
@@ -129,6 +129,18 @@ def test_what_the_past_cannot_say_has_a_word(word, pods):
     past = past_of(*pods(), method=None if word is PastWord.METHOD_UNKNOWN else "eagle3")
     assert word in words(past), [one.sentence for one in past.doubts]
     assert all(one.sentence.startswith(MEANINGS[one.word]) for one in past.doubts)
+
+
+@pytest.mark.parametrize("first_hour", [0, 4, 12])
+@pytest.mark.parametrize(
+    ("figure", "word"), [("accept", PastWord.ACCEPTANCE_DRIFTS), ("output", PastWord.LENGTHS_DRIFT)]
+)
+def test_what_moves_within_a_day_is_said_wherever_midnight_parts_it(figure, word, first_hour):
+    first = first_hour * HOUR_S // STEP_S
+    moved = np.interp(np.arange(RATES.size), [first, first + DAY], [1.0, 0.6])
+    size = {"accept": 0.8, "output": OUTPUT}[figure]
+    past = past_of(lawful(RATES, k=3, first=first, last=first + DAY, **{figure: size * moved}))
+    assert word in words(past), [one.sentence for one in past.doubts]
 
 
 def test_a_law_of_which_one_end_is_open_has_its_own_word():

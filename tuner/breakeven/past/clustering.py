@@ -83,16 +83,21 @@ class HourCell(NamedTuple):
     """One hour of an arm.
 
     Attributes:
-        day: its number since 1970.
+        begin_s: its begin, Unix time.
         requests, latency_s, inflight: figures of its windows.
         covariates: ln of the prompt tokens, output tokens and tokens per step; 0 for what is not known.
     """
 
-    day: int
+    begin_s: int
     requests: float
     latency_s: float
     inflight: float
     covariates: tuple[float, ...]
+
+    @property
+    def day(self) -> int:
+        """Number of its day since 1970."""
+        return self.begin_s // DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +189,7 @@ def _cells(windows: Sequence[SteadyWindow], length_s: int) -> list[HourCell]:
             continue
         covariates = (seen.prompt_tokens, seen.output_tokens, seen.tokens_per_step)
         logs = tuple(math.log(value) if value else 0.0 for value in covariates)
-        found.append(
-            HourCell(number * length_s // DAY_S, seen.requests, seen.latency_s, _met(members)[0], logs)
-        )
+        found.append(HourCell(number * length_s, seen.requests, seen.latency_s, _met(members)[0], logs))
     return found
 
 

@@ -20,7 +20,7 @@ _SAME_ACCEPTANCE = 0.10
 """Share by which tokens per step may differ and be the same."""
 
 _TIED = 0.5
-"""Share of a figure's variance between hours that the load, or the day, explains from which it moved with it."""
+"""Share of a figure's variance between hours that the load, or time, explains from which it moved with it."""
 
 _FEWEST_HOURS = 6
 """Hours below which nothing is said of what moved."""
@@ -60,8 +60,8 @@ MEANINGS = {
     PastWord.LOAD_RANGE_TOO_SMALL: "loads were too much alike for a law",
     PastWord.LENGTHS_MOVE_WITH_LOAD: "lengths moved with the load: what load and what lengths did cannot be told apart by the line",
     PastWord.ACCEPTANCE_MOVES_WITH_LOAD: "acceptance moved with the load: what load and what acceptance did cannot be told apart by the line",
-    PastWord.LENGTHS_DRIFT: "lengths differ between days: the law holds for their mean",
-    PastWord.ACCEPTANCE_DRIFTS: "acceptance differs between days: the law holds for its mean",
+    PastWord.LENGTHS_DRIFT: "lengths moved with time: the law holds for their mean",
+    PastWord.ACCEPTANCE_DRIFTS: "acceptance moved with time: the law holds for its mean",
     PastWord.ARMS_MET_OTHER_LENGTHS: "the arms served other lengths",
     PastWord.ARMS_MET_OTHER_LOADS: "the arms ran at loads that do not overlap",
     PastWord.DAYS_DIFFER: "days differ by more than load, lengths and acceptance explain: bounds are those between days",
@@ -173,13 +173,15 @@ def _about_mix(one: ArmPast) -> Iterator[PastDoubt]:
         return
     weights = np.array([hour.requests for hour in one.hourly])
     load = np.log1p([hour.inflight for hour in one.hourly])
+    begin_s = np.array([float(hour.begin_s) for hour in one.hourly])
     days = np.array([hour.day for hour in one.hourly])
     for mix in _MIXES:
         logs = np.array([hour.covariates[mix.at] for hour in one.hourly])
         low, high = np.exp(np.quantile(logs, (0.05, 0.95)))
         found = {
-            mix.with_load: _explained_by_load(logs, load, weights),
-            mix.with_time: _explained_by_day(logs, days, weights),
+            mix.with_load: _explained_by(load, logs, weights),
+            # A change within a day shows in two days' means only where midnight parts it.
+            mix.with_time: max(_explained_by(begin_s, logs, weights), _explained_by_day(logs, days, weights)),
         }
         for word, explained in found.items():
             if word not in said and explained.share >= _TIED and explained.range > mix.same:
@@ -194,14 +196,14 @@ class _Explained(NamedTuple):
     range: float
 
 
-def _explained_by_load(logs: FloatArray, load: FloatArray, weights: FloatArray) -> _Explained:
-    """By a line in the load."""
-    x, y = load - np.average(load, weights=weights), logs - np.average(logs, weights=weights)
+def _explained_by(axis: FloatArray, logs: FloatArray, weights: FloatArray) -> _Explained:
+    """By a line along an axis: the load, or time."""
+    x, y = axis - np.average(axis, weights=weights), logs - np.average(logs, weights=weights)
     spread, total = float(weights @ x**2), float(weights @ y**2)
     if spread <= 0.0 or total <= 0.0:
         return _Explained(0.0, 0.0)
     slope = float(weights @ (x * y)) / spread
-    return _Explained(slope**2 * spread / total, abs(slope) * float(np.ptp(load)))
+    return _Explained(slope**2 * spread / total, abs(slope) * float(np.ptp(axis)))
 
 
 def _explained_by_day(logs: FloatArray, days: NDArray[np.int64], weights: FloatArray) -> _Explained:
