@@ -60,6 +60,9 @@ test-times: env ## Seconds and CPU seconds by folder, the dearest tests and fixt
 times-baseline: env ## Take what the last whole `make test` took as what the next ones are compared with
 	@$(BIN)/python -m timekeeping store
 
+dear-tests: env ## List anew the tests that `make check` leaves to `make test`: four minutes
+	@$(BIN)/python -m timekeeping dear $(LIBRARY_TESTS) $(OPERATOR_TESTS)
+
 goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 ROWS='"make check"')
 	@$(BIN)/python -m timekeeping goals $(if $(RUNS),--runs $(RUNS)) $(ROWS)
 
@@ -79,13 +82,14 @@ check: env ## Half a minute to a minute on two cores, longer the first time: lin
 
 # Two runs of pytest in place of two workers of one: each worker would import and collect the tests of both.
 LIBRARY_TESTS := tests/property $(addprefix tests/unit/,fitting intake load_driver planning points prior profile readers reporting serving sim)
+OPERATOR_TESTS := $(filter-out $(LIBRARY_TESTS) %__pycache__,$(wildcard tests/unit/*))
 QUICKLY = HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q
 
 quick-library: env
 	@$(QUICKLY) $(LIBRARY_TESTS)
 
 quick-operator: env
-	@$(QUICKLY) $(filter-out $(LIBRARY_TESTS) %__pycache__,$(wildcard tests/unit/*))
+	@$(QUICKLY) $(OPERATOR_TESTS)
 
 types: env
 	@$(BIN)/mypy

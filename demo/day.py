@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -15,7 +14,7 @@ from rich.table import Table as TerminalTable
 from breakeven.profile import Profile
 from breakeven.reporting.page import Picture, Table, render_page, render_png
 from demo import installation
-from demo.performance import CALIBRATION_TIMEOUT_S, RESULTS, Casting, Scene, perform, what_to_try
+from demo.performance import RESULTS, Casting, Scene, perform, what_to_try
 from demo.picture import draw
 from demo.record import Record
 from demo.story import Story, tell
@@ -34,8 +33,6 @@ from demo.summary import (
 )
 from localcluster import LocalCluster
 
-# While arms are measured, users already ask a little: the service has its figures when the profile is there.
-_EARLY_RPS = 1.0
 # Many times what a quiet machine takes: what happens is not waited for any longer.
 _PHASE_TIMEOUT_S = 240.0
 _MEASURE_S = 10.0
@@ -71,14 +68,7 @@ def _installed(cluster: LocalCluster) -> str:
 async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile]]:
     """Calibration, then the three loads."""
     director, view = scene.director, scene.view
-    for player in scene.players.values():
-        player.traffic.set_rate(_EARLY_RPS * player.replicas)
-    view.step("calibrating every arm on pods of their own, users already asking a little")
-
-    async def again(service: str, attempt: int) -> None:
-        await asyncio.to_thread(installation.measure_again, scene.cluster, service, attempt)
-
-    profiles = await director.calibrated(CALIBRATION_TIMEOUT_S, again)
+    profiles = await scene.measured("on pods of their own, users already asking a little")
     stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
     for name, story in stories.items():
         view.step(f"measured: {name}: {story.sentence}")

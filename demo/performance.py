@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from rich.console import Console
 
+from breakeven.profile import Profile
 from demo import installation
 from demo.director import Director, Player
 from demo.earlier_hours import WINDOW_S, past_of
@@ -31,6 +32,8 @@ RESULTS = installation.ROOT / ".demo"
 # Many times what a quiet machine takes: what happens is not waited for any longer.
 PODS_TIMEOUT_S = 300.0
 CALIBRATION_TIMEOUT_S = 1200.0
+# While arms are measured, users already ask a little: the service has its figures when the profile is there.
+_EARLY_RPS = 1.0
 _PAST_ENDED_S = 1800
 
 Told = TypeVar("Told")
@@ -83,6 +86,21 @@ class Scene:
     players: Mapping[str, Player]
     view: View
     record: Record
+
+    async def measured(self, how: str) -> dict[str, Profile]:
+        """Let users ask a little, and wait for a profile in force for every player.
+
+        Args:
+            how: the calibration, as the view names it.
+        """
+        for player in self.players.values():
+            player.traffic.set_rate(_EARLY_RPS * player.replicas)
+        self.view.step(f"calibrating every arm {how}")
+
+        async def again(service: str, attempt: int) -> None:
+            await asyncio.to_thread(installation.measure_again, self.cluster, service, attempt)
+
+        return await self.director.calibrated(CALIBRATION_TIMEOUT_S, again)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ controller, the Deployment by surge. The arm is right by the law that was measur
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from breakeven.serving.opt_in import VARIABLE
 from demo import installation
-from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform, what_to_try
+from demo.performance import Casting, Scene, perform, what_to_try
 from demo.record import ServiceRecord
 from demo.story import Story, tell
 from demo.summary import Check, safety_checks, tell_checks
@@ -31,7 +30,6 @@ _CAST = (
 )  # fmt: skip
 _KINDS = {"chat": "a StatefulSet", "code": "a LeaderWorkerSet", "page": "vLLM's shell manifest"}
 _SHELL = installation.EXAMPLES / "stacks" / "vllm-kubernetes-page.yaml"
-_EARLY_RPS = 1.0
 _MIN_GAIN = 0.05
 _ROLL_TIMEOUT_S = 400.0
 _MEASURE_S = 10.0
@@ -122,14 +120,7 @@ def shell(deployment: installation.Manifest) -> installation.Manifest:
 async def _acts(scene: Scene) -> dict[str, Story]:
     """Calibrations, then the low load that each profile asks for, until every target has come to its arm."""
     director, view = scene.director, scene.view
-    for player in scene.players.values():
-        player.traffic.set_rate(_EARLY_RPS * player.replicas)
-    view.step("calibrating every arm of each on pods of their own")
-
-    async def again(service: str, attempt: int) -> None:
-        await asyncio.to_thread(installation.measure_again, scene.cluster, service, attempt)
-
-    profiles = await director.calibrated(CALIBRATION_TIMEOUT_S, again)
+    profiles = await scene.measured("of each on pods of their own")
     stories = {name: tell(profile, _MIN_GAIN) for name, profile in profiles.items()}
     for name, story in stories.items():
         view.step(f"measured: {name}, {_KINDS[name]}: {story.sentence}")

@@ -9,10 +9,12 @@ import sys
 
 import pytest
 
+from timekeeping.dear import listed, named
 from timekeeping.plugin import Timekeeper
 from timekeeping.readings import read
 
 _STARTED = read()
+_QUICK = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
 
 # A shell ignores SIGINT for what it starts in the background, and children inherit that: tests of Ctrl-C would find
 # commands that cannot be interrupted.
@@ -34,6 +36,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Measured, they are all run: a test that became cheaper leaves the list.
+    if not _QUICK or config.getoption("times"):
+        return
+    names = listed()
+    dear = [item for item in items if named(item.nodeid) in names]
+    config.hook.pytest_deselected(items=dear)
+    items[:] = [item for item in items if named(item.nodeid) not in names]
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     # Modules and collected tests live until the end: looked through by every collection, they cost an eighth of the time.
     gc.collect()
@@ -42,14 +54,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    quick = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
-    if quick:
+    if _QUICK:
         # `make test` makes every fit.
         from fakes.remembered_fits import remember_fits
 
         remember_fits()
     # `make test` holds every test to its budget; fifty files of /proc a test are a twentieth of `make check`.
-    if not quick or config.getoption("times"):
+    if not _QUICK or config.getoption("times"):
         config.pluginmanager.register(Timekeeper(config, _STARTED), "timekeeper")
 
 

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-SHARES: Final = {"quick": 0.2, "repeatable": 1.0, "explore": 5.0}
+SHARES: Final = {"quick": 0.1, "repeatable": 1.0, "explore": 5.0}
 """Of the draws that a law asks for, and of the 100 of one that does not ask."""
-_FEWEST: Final = 5
+_FEWEST: Final = 3
 _PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "repeatable")
 
 

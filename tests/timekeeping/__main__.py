@@ -1,4 +1,4 @@
-"""`make test`, `make test-times`, `make times-baseline` and `make goals`."""
+"""`make test`, `make test-times`, `make times-baseline`, `make dear-tests` and `make goals`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from timekeeping import landings, report
-from timekeeping.readings import read, spent
+from timekeeping import dear, landings, report
+from timekeeping.readings import read, spent, yardstick_cpu_s
 from timekeeping.stages import CLUSTER_TESTS, ROOT, STAGES, exit_status, run
 
 _PYTEST: Final = (sys.executable, "-m", "pytest")
@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("store", help="take the last whole run as the one to compare with")
     measured = commands.add_parser("measure", help="run tests, and print where their time goes")
     measured.add_argument("tests", nargs="*", help="what pytest may select; none: all")
+    quick = commands.add_parser("dear", help="list the tests that `make check` leaves to `make test`")
+    quick.add_argument("tests", nargs="+", help="those that `make check` selects from")
     goals = commands.add_parser("goals", help="run commands whose seconds have a goal, several times")
     goals.add_argument("--runs", type=int, default=3)
     goals.add_argument("rows", nargs="*", metavar="row", help=f"of {', '.join(GOALS)}; none: all")
@@ -48,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _store()
         case "measure":
             return _measure(given.tests)
+        case "dear":
+            return _dear(given.tests)
         case _:
             return _goals(given.rows or list(GOALS), given.runs)
 
@@ -84,6 +88,24 @@ def _measure(tests: Sequence[str]) -> int:
         print()
         print(*report.tables(report.load([file for file in files if file.exists()])), sep="\n")
     return status
+
+
+def _dear(tests: Sequence[str]) -> int:
+    """Measure tests with few draws and write those that are dear into the list.
+
+    Args:
+        tests: that `make check` selects from.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "quick.json"
+        quick = os.environ | {"HYPOTHESIS_PROFILE": "quick"}
+        done = subprocess.run((*_PYTEST, "-q", *tests, f"--times={file}"), cwd=ROOT, env=quick, check=False)
+        if done.returncode:
+            return done.returncode
+        found = dear.dear(report.load([file]), yardstick_cpu_s())
+    dear.LISTED.write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
+    print(f"{len(found)} tests take more than {dear.YARDSTICKS:g} times the yardstick: {dear.LISTED}")
+    return 0
 
 
 def _in_memory() -> list[str]:

@@ -44,9 +44,9 @@ def test_constants_of_the_modules_imported_so_far_are_not_drawn(tmp_path):
     assert tried("repeatable") == tried("repeatable", module)
 
 
-def test_a_check_tries_a_fifth_of_the_draws():
+def test_a_check_tries_a_tenth_of_the_draws():
     count = {profile: int(tried(profile).partition(" ")[0]) for profile in ("quick", "repeatable", "explore")}
-    assert count == {"quick": 20, "repeatable": 100, "explore": 500}
+    assert count == {"quick": 10, "repeatable": 100, "explore": 500}
 
 
 def test_an_unknown_profile_is_refused_in_one_line():

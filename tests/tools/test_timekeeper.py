@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from timekeeping import plugin, report
+from timekeeping import dear, plugin, report
 
 TESTS = Path(__file__).parents[1]
 CONFTEST = """
@@ -129,3 +129,15 @@ def test_a_fixture_is_charged_for_itself_alone(measured):
     assert fixtures["waits"].took.wall_s >= 0.2
     assert fixtures["waits"].took.cpu_s < 0.1
     assert (fixtures["shared"].scope, fixtures["shared"].times) == ("module", 1)
+
+
+def test_the_tests_that_check_leaves_out_exist():
+    for name in dear.listed():
+        file, _, test = name.partition("::")
+        assert f"def {test}(" in (TESTS.parent / file).read_text(encoding="utf-8"), name
+
+
+def test_the_dear_ones_are_found_with_all_their_parameters():
+    took = {"a.py::x[1]": 0.3, "a.py::x[2]": 0.3, "a.py::y": 0.4, f"{dear.ALWAYS}a.py::z": 9.0}
+    tests = {name: report.Took(1.0, cpu_s) for name, cpu_s in took.items()}
+    assert dear.dear(report.Records(tests, (), report.Took(2.0, 1.0)), yardstick_s=0.1) == ["a.py::x"]
