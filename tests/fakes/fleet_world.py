@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -480,10 +480,22 @@ class FleetWorld:
 @functools.cache
 def profile_json(arms: tuple[Arm, ...] = tuple(LAWS)) -> str:
     """A profile of LAWS."""
+    return fleet_profile_json({arm: LAWS[arm] for arm in arms})
+
+
+def fleet_profile_json(
+    laws: Mapping[Arm, tuple[float, float]],
+    gpu: str = GPU,
+    schedules: Mapping[Arm, str] | None = None,
+    ttft: tuple[float, float] | None = None,
+) -> str:
+    """A profile of laws (C1 s, C2 s) at the lengths of the fleet's requests; drafts yield its tokens per step."""
     return lawful_profile_json(
-        {arm: LAWS[arm] for arm in arms},
-        {arm: 2.5 if arm == EAGLE else 1.0 for arm in arms},
+        laws,
+        {arm: 2.5 if arm.k else 1.0 for arm in laws},
         prompt_tokens=200.0,
         output_tokens=100.0,
-        gpu=GPU,
+        gpu=gpu,
+        schedules=schedules,
+        ttft=ttft,
     )

@@ -10,8 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven_operator.kinds import DEPLOYMENTS, JOBS, NODES, PROFILES, RUNS, SERVICES
 from fakes.fleet_metrics import PodTraffic
-from fakes.fleet_world import EAGLE, GPU, FleetWorld
-from fakes.lawful_profile import lawful_profile_json
+from fakes.fleet_world import EAGLE, GPU, FleetWorld, fleet_profile_json
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 # On this class speculation loses at every load: 0.48x at 3 rps.
@@ -24,14 +23,7 @@ GAINING_LAWS = {NO_SPECULATION: (0.5, 0.025), EAGLE: (0.42, 0.027)}
 
 @functools.cache
 def h100_profile(*, gains: bool = False) -> str:
-    laws = GAINING_LAWS if gains else H100_LAWS
-    return lawful_profile_json(
-        laws,
-        {arm: 2.5 if arm == EAGLE else 1.0 for arm in laws},
-        prompt_tokens=200.0,
-        output_tokens=100.0,
-        gpu=H100,
-    )
+    return fleet_profile_json(GAINING_LAWS if gains else H100_LAWS, H100)
 
 
 def on_two_classes(a100: int, h100: int, mode: str = "Recommend", **policy: Any) -> FleetWorld:
@@ -208,14 +200,7 @@ async def test_a_schedule_that_one_class_was_measured_with_is_no_candidate_for_b
     laws = {NO_SPECULATION: (1.0, 0.05), EAGLE: (0.5, 0.08), scheduled: (0.3, 0.05)}
 
     def profile(table: str, gpu: str) -> str:
-        return lawful_profile_json(
-            laws,
-            {arm: 2.5 if arm.k else 1.0 for arm in laws},
-            prompt_tokens=200.0,
-            output_tokens=100.0,
-            gpu=gpu,
-            schedules={scheduled: table},
-        )
+        return fleet_profile_json(laws, gpu, {scheduled: table})
 
     world = on_two_classes(2, 2)
     world.cluster.change(

@@ -13,8 +13,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import DEPLOYMENTS, PODS, SERVICES
 from fakes.fleet_metrics import PodTraffic
-from fakes.fleet_world import EAGLE, GPU, LAWS, TARGET, FleetWorld
-from fakes.lawful_profile import lawful_profile_json
+from fakes.fleet_world import EAGLE, LAWS, TARGET, FleetWorld, fleet_profile_json
 from fakes.played_kserve import as_llm_inference_service
 
 TTFT = (0.2, 0.01)
@@ -37,14 +36,7 @@ def engine(target: dict[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def profile(*, ttft: bool = True) -> str:
-    return lawful_profile_json(
-        LAWS,
-        {arm: 2.5 if arm == EAGLE else 1.0 for arm in LAWS},
-        prompt_tokens=200.0,
-        output_tokens=100.0,
-        gpu=GPU,
-        ttft=TTFT if ttft else None,
-    )
+    return fleet_profile_json(LAWS, ttft=TTFT if ttft else None)
 
 
 def pair(

@@ -13,8 +13,8 @@ from breakeven_operator.actions import FitOutcome
 from breakeven_operator.calibration.jobs import TrialPlan
 from breakeven_operator.calibration.measurements import stored
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
-from fakes.fleet_world import EAGLE, GPU, LAWS, FleetWorld
-from fakes.lawful_profile import lawful_points, lawful_profile_json
+from fakes.fleet_world import EAGLE, LAWS, FleetWorld, fleet_profile_json
+from fakes.lawful_profile import lawful_points
 
 SCHEDULED = Arm("eagle3", 3, "eagle", scheduled=True)
 TABLE, ANOTHER = "1-8:3,9-:0", "1-20:3,21-:0"
@@ -152,10 +152,7 @@ async def test_a_schedule_that_is_no_arm_of_its_own_ends_with_a_word_and_is_not_
 def profile_json(law: tuple[float, float] = (0.5, 0.055), table: str = TABLE) -> str:
     """A profile of LAWS and of a schedule with a higher saturation than eagle/3 and the same speed alone."""
     laws = {**LAWS, SCHEDULED: law}
-    per_step = {arm: 2.5 if arm.k else 1.0 for arm in laws}
-    return lawful_profile_json(
-        laws, per_step, prompt_tokens=200.0, output_tokens=100.0, gpu=GPU, schedules={SCHEDULED: table}
-    )
+    return fleet_profile_json(laws, schedules={SCHEDULED: table})
 
 
 def table_of(value: str | None) -> list[list[int]]:
