@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decisions
-from breakeven.planning.decision import DecisionMemory
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.learned_laws import Evidence, LawPrior, learned
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.law import Law
 from breakeven.planning.day_budget import Day, credible_rps
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
     FittedLaw,
     LiveLoad,
-    SavingMemory,
     Stakes,
     decide_by_saving,
 )
@@ -66,7 +66,7 @@ def asked(
         [fitted(NO_SPECULATION, (c1, c2)), fitted(EAGLE, other)],
         LiveLoad(rps, rps * latency_s, latency_s, 150.0, 1000.0),
         Forecast(seen, seen, largest / c2, known_s),
-        SavingMemory(running),
+        DecisionMemory(running),
         stakes,
         5 * DAY_S,
     ).arm

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.deciding import Decisions
-from breakeven.planning.decision import Action, DecisionMemory
+from breakeven.planning.decision import Action
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import PastRates

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.best_arm import best_arm
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate
-from breakeven.planning.expected_saving import LiveLoad, SavingMemory, Stakes, decide_by_saving, fitted_law
+from breakeven.planning.expected_saving import LiveLoad, Stakes, decide_by_saving, fitted_law
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad
@@ -52,7 +53,7 @@ def assert_plan_and_rule_agree(profile, laws, share, running):
         [fitted_law(one) for one in evaluations.arms],
         LiveLoad(rps, None, None, 60.0, rps * 60.0),
         Forecast(constant, constant, rps, 10 * DAY_S),
-        SavingMemory(running),
+        DecisionMemory(running),
         FREELY,
         10 * DAY_S,
     )

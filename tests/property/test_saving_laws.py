@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.law import Law
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
     FittedLaw,
     LiveLoad,
     SavingDecision,
-    SavingMemory,
     Stakes,
     decide_by_saving,
 )
@@ -76,7 +76,7 @@ def test_equal_inputs_give_equal_decisions_and_no_roll_is_without_a_saving(
     rps = share / max(c2, each)
     laws = [fitted(NO_SPECULATION, c1, c2), fitted(EAGLE, fast, each)]
     live = resting(*((fast, each) if speculating else (c1, c2)), rps)
-    memory = SavingMemory(EAGLE if speculating else NO_SPECULATION, saved=saved)
+    memory = DecisionMemory(EAGLE if speculating else NO_SPECULATION, saved=saved)
     asked = (laws, live, constantly(rps, known_s), memory, STAKES, known_s)
     decision = decide_by_saving(*asked)
     again = decide_by_saving(*asked)
@@ -96,7 +96,7 @@ def test_a_constant_load_never_rolls_to_and_fro(c1, c2, gain, slope, share, trul
     true = {NO_SPECULATION: (c1, c2), EAGLE: (truly * gain * c1, truly_each * slope * c2)}
     rps = share / max(each for _, each in true.values())
     laws = [fitted(NO_SPECULATION, c1, c2), fitted(EAGLE, gain * c1, slope * c2)]
-    memory, rolls = SavingMemory(NO_SPECULATION), 0
+    memory, rolls = DecisionMemory(NO_SPECULATION), 0
     for step in range(150):
         live = resting(*true[memory.running], rps)
         now_s = 5 * DAY_S + step * 1800.0
@@ -111,7 +111,7 @@ def test_a_constant_load_never_rolls_to_and_fro(c1, c2, gain, slope, share, trul
 @given(C1, C2, st.floats(0.3, 1.2), C2, SHARES, st.floats(0.5, 0.99))
 def test_a_faster_drafter_saves_more(c1, c2, gain, each, share, faster):
     rps = share / max(c2, each)
-    live, memory = resting(c1, c2, rps), SavingMemory(NO_SPECULATION)
+    live, memory = resting(c1, c2, rps), DecisionMemory(NO_SPECULATION)
     nets = [
         decide_by_saving(
             [fitted(NO_SPECULATION, c1, c2), fitted(EAGLE, factor * gain * c1, each)],
@@ -142,7 +142,7 @@ def asked(
     laws: Sequence[FittedLaw] = STEEP,
 ) -> SavingDecision:
     ahead = replace(constantly(rps, known_s), largest_rps=largest_rps)
-    memory = SavingMemory(NO_SPECULATION, saved=saved)
+    memory = DecisionMemory(NO_SPECULATION, saved=saved)
     return decide_by_saving(laws, resting(2.0, 0.05, rps), ahead, memory, stakes, known_s)
 
 
@@ -202,7 +202,7 @@ def test_a_young_service_does_not_try_a_slow_drafter_again_and_again():
     laws = [fitted(NO_SPECULATION, 1.03, 0.0574, 0.01), fitted(EAGLE, 0.546, 0.1006, 0.01)]
     true = {NO_SPECULATION: (1.03, 0.0574), EAGLE: (1.09, 0.1006)}
     stakes = Stakes(start_up_s=300.0, away_share=0.5)
-    memory, rolls = SavingMemory(NO_SPECULATION), 0
+    memory, rolls = DecisionMemory(NO_SPECULATION), 0
     for step in range(1, 400):
         now_s = step * 300.0
         live = replace(resting(*true[memory.running], 4.0), window_s=300.0)
@@ -215,9 +215,9 @@ def test_a_young_service_does_not_try_a_slow_drafter_again_and_again():
 def test_the_largest_load_is_remembered_longer_than_the_past_is_known():
     seen = replace(constantly(4.0), largest_rps=13.0)
     live = resting(2.0, 0.05, 4.0)
-    after = decide_by_saving(STEEP, live, seen, SavingMemory(NO_SPECULATION), STAKES, 0.0).memory
+    after = decide_by_saving(STEEP, live, seen, DecisionMemory(NO_SPECULATION), STAKES, 0.0).memory
     later = decide_by_saving(STEEP, live, constantly(4.0), after, STAKES, STEP_S)
-    forgotten = decide_by_saving(STEEP, live, constantly(4.0), SavingMemory(NO_SPECULATION), STAKES, STEP_S)
+    forgotten = decide_by_saving(STEEP, live, constantly(4.0), DecisionMemory(NO_SPECULATION), STAKES, STEP_S)
     assert later.arm == NO_SPECULATION
     assert later.memory.largest == LargestRate(13.0, 0.0)
     assert forgotten.arm == EAGLE
@@ -233,7 +233,7 @@ def test_what_waits_after_speculation_was_left_is_paid_from_its_account():
     saved = [
         decide_by_saving(STEEP, live, constantly(rps), memory, STAKES, 5 * DAY_S).memory.saved
         for memory in (
-            SavingMemory(NO_SPECULATION, last_switch_s=5 * DAY_S - ago_s, saved=1e6)
+            DecisionMemory(NO_SPECULATION, last_switch_s=5 * DAY_S - ago_s, saved=1e6)
             for ago_s in (600.0, paid_s - 10.0, paid_s + 10.0, 4 * DAY_S)
         )
     ]
@@ -460,7 +460,7 @@ def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, othe
     laws[1] = FittedLaw(laws[1].prior, table(curve))
     latency_s = curve.among(others).latency_s
     live = LiveLoad(others / latency_s, others, latency_s, 1800.0, 1800.0 * others / latency_s)
-    decided = decide_by_saving(laws, live, constantly(live.rps), SavingMemory(EAGLE), STAKES, 0.0)
+    decided = decide_by_saving(laws, live, constantly(live.rps), DecisionMemory(EAGLE), STAKES, 0.0)
     taught = learned([law.prior for law in laws], decided.memory.evidence, 0.0)
     assert taught.mean == pytest.approx(np.zeros(4), abs=0.01)
 
@@ -499,7 +499,7 @@ def test_the_order_in_which_arms_are_listed_decides_nothing(order, c1, c2, share
     ]
     rps = share / (1.1 * c2)
     live = resting(factor * (0.7 if speculating else 1.0) * c1, 0.9 * c2, rps)
-    memory = SavingMemory(EAGLE if speculating else NO_SPECULATION)
+    memory = DecisionMemory(EAGLE if speculating else NO_SPECULATION)
     once, listed = (
         decide_by_saving(some, live, constantly(rps), memory, STAKES, 5 * DAY_S)
         for some in (laws, [laws[place] for place in order])
@@ -526,7 +526,7 @@ def test_latency_goes_on_as_a_straight_line_where_the_table_ends(c1, c2, others)
 def test_windows_in_which_a_queue_grows_or_drains_teach_nothing(c1, c2, over, strange, windows):
     """Whatever latency they show: a rule that looked at it would keep the windows that agree with a law."""
     laws = [fitted(NO_SPECULATION, c1, c2), fitted(EAGLE, 0.7 * c1, 1.05 * c2)]
-    memory, carried = SavingMemory(NO_SPECULATION), 1.0 / c2
+    memory, carried = DecisionMemory(NO_SPECULATION), 1.0 / c2
     waiting = 0.0
     for step in range(2 * windows):
         rps = (over if step < windows else 0.6) * carried
@@ -543,7 +543,7 @@ def test_windows_in_which_a_queue_grows_or_drains_teach_nothing(c1, c2, over, st
 def test_a_window_teaches_when_the_queue_is_gone_or_was_never_there():
     laws = [fitted(NO_SPECULATION, 1.0, 0.05), fitted(EAGLE, 0.7, 0.052)]
     after = decide_by_saving(
-        laws, LiveLoad(24.0, 600.0, 25.0, STEP_S, 1e3), constantly(24.0), SavingMemory(EAGLE), STAKES, 0.0
+        laws, LiveLoad(24.0, 600.0, 25.0, STEP_S, 1e3), constantly(24.0), DecisionMemory(EAGLE), STAKES, 0.0
     ).memory
     assert (after.evidence, after.backlog.here > 0.0) == ({}, True)
     taught = []
@@ -555,7 +555,7 @@ def test_a_window_teaches_when_the_queue_is_gone_or_was_never_there():
     assert (taught[0], taught[-1]) == (False, True)
     # By its law it is saturated, and almost nobody is in flight: the law is wrong, and is taught.
     faster = decide_by_saving(
-        laws, resting(0.7, 0.02, 24.0), constantly(24.0), SavingMemory(EAGLE), STAKES, 0.0
+        laws, resting(0.7, 0.02, 24.0), constantly(24.0), DecisionMemory(EAGLE), STAKES, 0.0
     ).memory
     assert EAGLE in faster.evidence
 
@@ -567,7 +567,7 @@ def test_no_roll_takes_replicas_away_from_a_queue_that_it_does_not_shorten(carri
     rps = over / 0.07
     live = LiveLoad(rps, waiting + 100.0, (waiting + 100.0) / rps, STEP_S, 1000.0)
     ahead = replace(forecast(PastRates([5 * DAY_S], [7.0]), 5 * DAY_S, rps, 14400.0), known_s=5 * DAY_S)
-    memory = SavingMemory(
+    memory = DecisionMemory(
         EAGLE, backlog=Backlog(waiting, 0.0, 5 * DAY_S), largest=LargestRate(rps, 5 * DAY_S)
     )
     assert decide_by_saving(laws, live, ahead, memory, STAKES, 5 * DAY_S).arm == EAGLE

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from breakeven.arm import Arm
 from breakeven.planning.capacity import FewestReplicas
-from breakeven.planning.decision import Action, Decision, DecisionMemory, decide, with_acceptance
+from breakeven.planning.decision import Action, Decision, decide, with_acceptance
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law
 from breakeven.planning.known_speedup import known_speedup

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION
 from breakeven.deciding import Decisions
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
-from breakeven.planning.decision import Action, DecisionMemory, with_acceptance
+from breakeven.planning.decision import Action, with_acceptance
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import tail_factor

@@ -10,26 +10,25 @@ day of a roll: a queue makes one arm after another look better than the one in p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.capacity import FewestReplicas
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
     ArmSaving,
     FittedLaw,
     LiveLoad,
     SavingDecision,
-    SavingMemory,
     Stakes,
     decide_by_saving,
 )
-from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.forecast import Forecast, forecast
-from breakeven.planning.learned_laws import INDEPENDENT_S, Evidence
+from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.objective_strain import tail_factor
 from breakeven.planning.observed_load import (
     AVERAGED_S,
@@ -47,36 +46,6 @@ from breakeven.reasons import Reason
 _FALLEN = 0.85
 """Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""
 _GRID = 64
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionMemory:
-    """State kept from one decision to the next; small, and meant to be stored.
-
-    Attributes:
-        running: the arm that runs.
-        last_switch_s: when it was switched to (s, any clock that `now_s` uses too); None: never.
-        candidate: the speculative arm that would have been entered last time, if a limit had not held it back.
-        candidate_since_s: since when entering one has been worth it without a pause (s).
-        seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
-            entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
-        saved: request-seconds per replica that speculation has saved; older ones fade.
-        evidence: evidence of live latency about each arm's law.
-        largest: largest rate that was seen within ten days (1/s per replica).
-        decided_s: time of the last decision (s); None: never.
-        backlog: requests that wait.
-    """
-
-    running: Arm
-    last_switch_s: float | None = None
-    candidate: Arm | None = None
-    candidate_since_s: float | None = None
-    seen: tuple[LiveAcceptance, ...] = ()
-    saved: float = 0.0
-    evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
-    largest: LargestRate = field(default_factory=LargestRate)
-    decided_s: float | None = None
-    backlog: Backlog = field(default_factory=Backlog)
 
 
 class Action(StrEnum):
@@ -175,14 +144,8 @@ def decide(
         laws = [law for law in laws if law.prior.arm in affordable]
     ahead = forecast(past, now_s, load.rps, policy.horizon_s)
     found = _by_saving(laws, load, ahead, memory, policy, now_s)
-    after = replace(
-        memory,
-        saved=found.memory.saved,
-        evidence=found.memory.evidence,
-        largest=found.memory.largest,
-        decided_s=now_s,
-        backlog=found.memory.backlog,
-    )
+    # The rule's own switch is within no limit yet.
+    after = replace(found.memory, running=memory.running, last_switch_s=memory.last_switch_s, decided_s=now_s)
     asked = _Asked(laws, load, ahead, memory, policy, found, now_s, fewest)
     return asked.answer(after)
 
@@ -235,11 +198,8 @@ def _by_saving(
         noticed_s=load.window_s,
     )
     # Without a lookback the present load is taken to last, and earlier loads do not count.
-    largest = memory.largest if policy.lookback_s else LargestRate()
-    saving = SavingMemory(
-        memory.running, memory.last_switch_s, memory.saved, memory.evidence, largest, memory.backlog
-    )
-    return decide_by_saving(laws, live, ahead, saving, stakes, now_s)
+    known = memory if policy.lookback_s else replace(memory, largest=LargestRate())
+    return decide_by_saving(laws, live, ahead, known, stakes, now_s)
 
 
 def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:

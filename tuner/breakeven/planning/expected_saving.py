@@ -14,7 +14,7 @@ a fit is wrong or an unexpected load comes:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
@@ -24,14 +24,15 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.day_budget import Day, credible_rps
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.fluid_queue import Backlog, Outflow, waited_along
+from breakeven.planning.fluid_queue import Outflow, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
-from breakeven.planning.learned_laws import Evidence, LawPrior, LearnedLaws, learned, with_latency
+from breakeven.planning.learned_laws import LawPrior, LearnedLaws, learned, with_latency
 from breakeven.planning.objective_strain import ObjectiveStrain, tail_factor
 from breakeven.planning.outlook import ExpectedLoad
-from breakeven.planning.surprise import ACCOUNT_S, LASTS_S, Jump, LargestRate, worth_avoiding
+from breakeven.planning.surprise import ACCOUNT_S, LASTS_S, Jump, worth_avoiding
 from breakeven.profile import Bounds
 
 _DAY_S = 86400.0
@@ -138,27 +139,6 @@ class LiveLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class SavingMemory:
-    """State kept from one decision to the next.
-
-    Attributes:
-        running: the arm in place.
-        last_switch_s: when it was switched to (s); `None`: never.
-        saved: request-seconds per replica that speculation has saved; older ones fade.
-        evidence: evidence of live latency about each arm.
-        largest: largest rate that was seen within ten days (1/s per replica), the forecast's past apart.
-        backlog: requests that wait.
-    """
-
-    running: Arm
-    last_switch_s: float | None = None
-    saved: float = 0.0
-    evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
-    largest: LargestRate = field(default_factory=LargestRate)
-    backlog: Backlog = field(default_factory=Backlog)
-
-
-@dataclass(frozen=True, slots=True)
 class ArmSaving:
     """Expected effect of changing to an arm, per replica.
 
@@ -214,7 +194,7 @@ class SavingDecision:
 
     arm: Arm
     options: tuple[ArmSaving, ...]
-    memory: SavingMemory
+    memory: DecisionMemory
     known: LearnedLaws
 
 
@@ -222,7 +202,7 @@ def decide_by_saving(
     laws: Sequence[FittedLaw],
     live: LiveLoad,
     ahead: Forecast,
-    memory: SavingMemory,
+    memory: DecisionMemory,
     stakes: Stakes,
     now_s: float,
 ) -> SavingDecision:
@@ -232,7 +212,7 @@ def decide_by_saving(
         laws: of no speculation, the arm in place and every arm that may run.
         live: last window of the arm in place.
         ahead: loads that are expected.
-        memory: from the last decision.
+        memory: from the last decision; its candidate and times are left to the caller.
         stakes: risk allowed and gain required.
         now_s: current time (s), on the clock of `memory` and `ahead`.
     """

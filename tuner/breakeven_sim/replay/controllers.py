@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.decision import Action, DecisionMemory, decide, with_acceptance
+from breakeven.planning.decision import Action, decide, with_acceptance
+from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import FittedLaw, fitted_law
 from breakeven.planning.observed_load import Load
