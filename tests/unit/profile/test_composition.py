@@ -113,6 +113,16 @@ def test_errors_that_no_curve_shares_add_up_as_squares():
     np.testing.assert_allclose(both.own_sds[:20], 0.04 / np.sqrt(2.0), rtol=1e-6)
 
 
+def test_the_scatter_over_starts_of_classes_is_in_bounds_and_not_in_the_line_that_decisions_learn_from():
+    one = bent_curve([(0.0, 1.0), (10.0, 2.0), (40.0, 5.0)], 0.04)
+    started = replace(one, start_sd=0.03)
+    both = composed_curve([CurvePart(started, 0.5, 1.0), CurvePart(started, 0.5, 1.0)])
+    assert both.start_sd == pytest.approx(0.03 / np.sqrt(2.0), rel=1e-3)
+    even = composed_curve([CurvePart(one, 0.5, 1.0), CurvePart(one, 0.5, 1.0)])
+    np.testing.assert_allclose(both.line.own, even.line.own, rtol=1e-6)
+    np.testing.assert_allclose(both.own_sd(np.arange(5.0)), 0.05 / np.sqrt(2.0), rtol=1e-3)
+
+
 def test_a_prompt_that_another_engine_reads_dilutes_a_gain():
     """With 40 % of the time before the first token a speedup of 2 becomes 1/(0.4 + 0.6/2)."""
     alone = line(0.1, 1e-9)

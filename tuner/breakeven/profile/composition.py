@@ -150,7 +150,7 @@ def composed_curve(parts: Sequence[CurvePart], first_token_s: float | None = Non
     kept = np.isfinite(others)
     kept[1:] &= np.diff(others) > _APART * (1.0 + others[:-1])
     rates, of_parts, latency_s, others = rates[kept], of_parts[:, kept], latency_s[kept], others[kept]
-    loadings, own_sds = _doubts(
+    loadings, own_sds, start_sd = _doubts(
         parts, rates, of_parts, latency_s, [0.0 if one is None else one.c2_s for one in first]
     )
     ceiling_rps = parts[limiting].curve.ceiling_rps
@@ -166,6 +166,7 @@ def composed_curve(parts: Sequence[CurvePart], first_token_s: float | None = Non
         ceiling_rps=None if ceiling_rps is None else ceiling_rps / parts[limiting].pace,
         strayed=any(one.curve.strayed for one in parts),
         bent=any(one.curve.bent for one in parts),
+        start_sd=start_sd,
         ttft=_line(parts, [one.curve.ttft for one in parts], rates, others)
         if first_token_s is None
         else LawFit(max(first_token_s, 1e-9), 1e-12, _SURE, min(one.curve.dof for one in parts), 0.0, 0.0),
@@ -200,8 +201,8 @@ def _doubts(
     of_parts: FloatArray,
     latency_s: FloatArray,
     first_slopes_s: Sequence[float],
-) -> tuple[FloatArray, FloatArray]:
-    """Change of ln(latency among as many others) with each source, shape (K, sources), and its own deviation, (K,).
+) -> tuple[FloatArray, FloatArray, float]:
+    """Change of ln(latency among as many others) with each source, (K, sources), its own deviation, (K,), and that over starts.
 
     Args:
         parts: the classes.
@@ -219,8 +220,13 @@ def _doubts(
         weights.append(part * doubt.slowed * counted)
     weights = [weight / whole for weight in weights]
     shared = [weight[:, None] * doubt.shared for weight, doubt in zip(weights, found, strict=True)]
-    own = np.stack([weight * doubt.own for weight, doubt in zip(weights, found, strict=True)])
-    return np.hstack(shared), np.asarray(np.sqrt((own**2).sum(axis=0)))
+    whole_sd, start_sd = (
+        np.sqrt(sum((weight * sd) ** 2 for weight, sd in zip(weights, sds, strict=True)))
+        for sds in ([doubt.own for doubt in found], [one.curve.start_sd for one in parts])
+    )
+    # Over starts a class counts as much as at the load at which it counts most: one figure holds for all loads.
+    own = np.sqrt(np.maximum(whole_sd**2 - start_sd**2, 0.0))
+    return np.hstack(shared), np.asarray(own), float(np.max(start_sd))
 
 
 def _measured(parts: Sequence[CurvePart], rates: FloatArray, others: FloatArray) -> Span:
