@@ -11,7 +11,8 @@ gpu_classes, pairs                 pods on several GPU classes, and prefill apar
 suspicion, doubts, drift           what measurements and live text say against that profile
 model_account, model_report        measured over predicted latency, window by window
 questions, decide                  the library is asked, in its own types
-judge, verdict, preconditions      which arm should run, and what forbids a roll to it
+judge, verdict                     which arm should run
+gates, preconditions               what forbids a roll to it, as one ordered table
 barred_arms, leaving, outage       arms that failed, arms that are left, and when an outage is allowed
 under_way, steps, rollout          a change from intent to its last replica
 verification, roll_metrics, roll_failures, roll_outcome  what a roll is measured by, and the word for it

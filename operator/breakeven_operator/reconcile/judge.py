@@ -1,4 +1,4 @@
-"""From figures, profile and policy to the verdict of a cycle, and what keeps a due change from being made.
+"""From figures, profile and policy to the verdict of a cycle; `gates` says what keeps a due change from being made.
 
 Order: what is under way, what a person ordered (Disabled, a pinned arm, paused), whether there is a profile, and only
 then the figures.
@@ -6,36 +6,21 @@ then the figures.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Action, sentence
 from breakeven.errors import BreakevenError
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.barred_arms import refuse_answers, refuse_barred
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.decide import Choice, by_past, choose, forget_candidate
-from breakeven_operator.reconcile.leaving import LEAVING, why_leave
-from breakeven_operator.reconcile.preconditions import (
-    URGENT,
-    refuse_capacity,
-    refuse_now,
-    refuse_suspect,
-    scaled_time,
-)
+from breakeven_operator.reconcile.leaving import why_leave
 from breakeven_operator.reconcile.roll_failures import LaterReading
 from breakeven_operator.reconcile.steps import RolloutStep
-from breakeven_operator.reconcile.target import Refusal
-from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
-from breakeven_operator.reconcile.verification import rolls_stopped
-from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
+from breakeven_operator.reconcile.verdict import HOLD, STAY, SWITCH, Verdict
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.workloads.running_arm import RunningArm
-
-# Reasons that a person gives: a suspect profile does not forbid such a change.
-_ORDERED = frozenset({ClusterReason.PINNED})
 
 
 def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> tuple[Verdict, Choice]:
@@ -133,68 +118,6 @@ def _pinned(case: Case, name: str, running: Arm) -> Verdict:
         )
         return Verdict(HOLD, wanted, ClusterReason.PINNED_UNMEASURED, message)
     return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)
-
-
-def blocked(case: Case, verdict: Verdict, choice: Choice, cannot_roll: Refusal | None) -> Verdict | None:
-    """The verdict in place of a change that is due and must not be made; None: make it.
-
-    Args:
-        case: of the service.
-        verdict: the change.
-        choice: the figures behind it.
-        cannot_roll: why this target is not rolled, at any time.
-    """
-    spec, memory = case.spec, case.memory
-    if verdict.reason in LEAVING:
-        return _held_from_leaving(spec, cannot_roll, verdict)
-    name, running = case.calibrated.profile_name, case.running.arm
-    assert name is not None and running is not None  # noqa: PT018, S101 - no verdict without
-    wanted, ordered = verdict.arm or running, verdict.reason in _ORDERED
-    suspect = refuse_suspect(memory, name, None if ordered else choice.decision, wanted)
-    if suspect is None and not ordered:
-        suspect = refuse_barred(memory, wanted) or refuse_answers(
-            spec.calibration.answers.check, case.profile, wanted
-        )
-    if spec.update_policy.mode is Mode.RECOMMEND and suspect is None:
-        return replace(verdict, action=RECOMMEND)
-    urgent = verdict.reason in URGENT
-    # The first that refuses is the one that is shown: a person's order, the profile, the target, rolls before, this moment.
-    refusal = (
-        (Refusal(ClusterReason.PAUSED, "spec.paused is set") if spec.paused else None)
-        or suspect
-        or cannot_roll
-        or (None if urgent or ordered else rolls_stopped(memory, name))
-        or refuse_now(
-            case.workload,
-            spec.update_policy,
-            scaled_time(case.workload, case.service.status.target, case.now),
-            memory,
-            case.now,
-            urgent=urgent,
-        )
-        or refuse_capacity(
-            case,
-            (running, wanted),
-            choice.explained.evaluations if choice.explained is not None else None,
-        )
-    )
-    if refusal is None:
-        return None
-    message = f"{verdict.arm} should run ({verdict.reason}), but {refusal.message}"
-    return Verdict(HOLD, verdict.arm, refusal.reason, message)
-
-
-def _held_from_leaving(
-    spec: SpeculativeServiceSpec, cannot_roll: Refusal | None, verdict: Verdict
-) -> Verdict | None:
-    """The gates for leaving an arm that crashes or fails requests: a person alone, as for an undoing."""
-    if spec.update_policy.mode is Mode.RECOMMEND:
-        return replace(verdict, action=RECOMMEND)
-    refusal = Refusal(ClusterReason.PAUSED, "spec.paused is set") if spec.paused else cannot_roll
-    if refusal is None:
-        return None
-    message = f"{verdict.arm} should run ({verdict.reason}), but {refusal.message}"
-    return Verdict(HOLD, verdict.arm, refusal.reason, message)
 
 
 def _aim(service: SpeculativeService, step: RolloutStep) -> Arm | None:

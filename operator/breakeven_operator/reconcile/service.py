@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -18,7 +17,8 @@ from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import take_account
 from breakeven_operator.reconcile.first_wave import partition_of
-from breakeven_operator.reconcile.judge import blocked, judge
+from breakeven_operator.reconcile.gates import DueRoll, held
+from breakeven_operator.reconcile.judge import judge
 from breakeven_operator.reconcile.leaving import LEAVING
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
@@ -31,9 +31,9 @@ from breakeven_operator.reconcile.status_report import report
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import refuse_rolls, refuse_target
 from breakeven_operator.reconcile.under_way import go_on
-from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
+from breakeven_operator.reconcile.verdict import SWITCH, Verdict
 from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far
-from breakeven_operator.refused_writes import RefusedWrite, of_annotation
+from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
 
 # Reasons of rolls that no first wave holds: a person's order, and measurements that ask for the other arm.
@@ -70,10 +70,9 @@ def reconcile(
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
         begun = _begun(case, step, evidence, verdict, choice)
-        held = blocked(case, verdict, choice, cannot_roll) or _held_outside(
-            verdict, verdict.arm, limits, of_annotation(observation.failures, now, begun.write)
-        )
-        step, verdict = (begun, verdict) if held is None else (step, held)
+        waits = of_annotation(observation.failures, now, begun.write)
+        refused_by = held(DueRoll(case, verdict, choice, verdict.arm, cannot_roll, limits.may_roll, waits))
+        step, verdict = (begun, verdict) if refused_by is None else (step, refused_by)
     recalibrate = case.calibrated.recalibrate
     memory = step.memory.replace(recalibrate=recalibrate, target_uid=workload.ref.uid)
     memory = note_writers(memory, workload, writing=step.write is not None)
@@ -139,21 +138,6 @@ def _begun(
         name = case.calibrated.profile_name
         memory = barred(memory, running.name, verdict.reason, verdict.message, name, case.now)
     return replace(step.then(started), memory=memory, otherwise=step)
-
-
-def _held_outside(
-    verdict: Verdict, arm: Arm, limits: CycleLimits, waits: RefusedWrite | None
-) -> Verdict | None:
-    """Why a roll waits for what is not the service's: the fleet's places, then the API server; None: it does not."""
-    if not limits.may_roll:
-        message = (
-            f"{arm} should run ({verdict.reason}), but other services are being rolled; this one is next"
-        )
-        return Verdict(HOLD, arm, ClusterReason.ROLL_QUEUED, message)
-    if waits is not None:
-        message = f"{arm} should run ({verdict.reason}), but {waits.sentence}"
-        return Verdict(HOLD, arm, ClusterReason.WRITE_REFUSED, message)
-    return None
 
 
 def _prediction(choice: Choice, live: Live) -> ExpectedSpeedup:
