@@ -51,7 +51,7 @@ class SeenAcceptance(StatusModel):
 class LiveEvidence(StatusModel):
     """What the live latency of an arm has said about its law: a Gaussian over the logarithms of two factors.
 
-    The first factor is on C1 (a request alone), the second on C2 (other requests in flight); see docs/model.md.
+    The first factor is on C1 (a request alone), the second on C2 (other requests in flight); see docs/numbers.md.
     """
 
     arm: Annotated[ArmName, Field(description="The arm.")]
