@@ -19,7 +19,7 @@ class FleetWorth:
         request_seconds: lower bounds and upper bounds are summed: all services at their worst, and at their best.
         measured: services behind it.
         gpus: of services that speculate. counted: services behind it.
-        calibration_gpu_hours: of each service's last calibration; None: none is known. calibrated: services behind it.
+        calibration_gpu_hours: of all calibrations that ended; None: none is known. calibrated: services behind it.
     """
 
     request_seconds: Estimate
@@ -37,9 +37,9 @@ def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
     times = [one.request_time for one in worths if one.request_saved_seconds is not None]
     gpus = [one.gpus for one in worths if one.gpus_not_needed is not None and one.gpus_basis == "Running"]
     used = [
-        one.calibration.gpu_seconds_used / 3600.0
+        one.calibration.gpu_seconds_total / 3600.0
         for one in every
-        if one.calibration is not None and one.calibration.gpu_seconds_used is not None
+        if one.calibration is not None and one.calibration.gpu_seconds_total is not None
     ]
     return FleetWorth(
         request_seconds=_sum(times),

@@ -181,15 +181,24 @@ def bounded_text(known: Estimate, unit: str = "") -> str:
     return f"{figure(known.value, unit)} [{ends}]"
 
 
+def time_text(known: Estimate) -> str:
+    """Time (s) with its bounds, in hours from one hour on."""
+    widest_s = max(
+        (abs(end) for end in (known.value, known.lower, known.upper) if end is not None), default=0.0
+    )
+    return (
+        bounded_text(known.times(1.0 / 3600.0), "hours") if widest_s >= 3600.0 else bounded_text(known, "s")
+    )
+
+
 def _gains(
     status: SpeculativeServiceStatus, saved: Estimate | None, need: GpuNeed | None, price: float | None
 ) -> Sequence[str]:
     said: list[str] = []
     roll = measured_roll(status)
     if saved is not None and roll is not None:
-        hours = bounded_text(saved.times(1.0 / 3600.0), "hours")
         said.append(
-            f"{hours} of waiting saved against {roll.from_arm or '?'} since the last roll (below 0: lost), by its measured speedup"
+            f"{time_text(saved)} of waiting saved against {roll.from_arm or '?'} since the last roll (below 0: lost), by its measured speedup"
         )
     if need is not None:
         a_day = need.gpus.times(24.0)
@@ -204,10 +213,10 @@ def _gains(
 
 def _costs(status: SpeculativeServiceStatus, rolls_s: float, price: float | None) -> Sequence[str]:
     said: list[str] = []
-    used_s = status.calibration.gpu_seconds_used if status.calibration is not None else None
+    used_s = status.calibration.gpu_seconds_total if status.calibration is not None else None
     if used_s is not None and math.isfinite(used_s):
         money = f" ({figure(used_s / 3600.0 * price)} at {price:g} per GPU-hour)" if price else ""
-        said.append(f"the last calibration cost {figure(used_s / 3600.0, 'GPU-hours')}{money}")
+        said.append(f"calibrations cost {figure(used_s / 3600.0, 'GPU-hours')}{money}")
     if status.history:
-        said.append(f"the listed rolls took {figure(rolls_s / 3600.0, 'hours')} together")
+        said.append(f"the listed rolls took {figure(rolls_s, 's')} together")
     return said

@@ -38,6 +38,13 @@ class CalibrationStatus(StatusModel):
     points_done: int | None = row("Points of the run that are measured.", ge=0)
     points_planned: int | None = row("Points of the run in all.", ge=0)
     gpu_seconds_used: Number | None = row("GPU-seconds the run has held so far.")
+    gpu_seconds_total: Number | None = row(
+        "GPU-seconds of all runs that ended.",
+        FigureGauge(
+            "breakeven_calibrations_gpu_seconds_spent",
+            "GPUs times seconds of all calibrations that the status has counted; a restart of the operator loses none.",
+        ),
+    )
     last_run_time: Instant | None = row("When the last run ended, whatever its result.", Renewal.AT_ONCE)
     last_run: ObjectName | None = row("The run that ended then.")
     last_reason: Word | None = row("How it ended, in one word.")

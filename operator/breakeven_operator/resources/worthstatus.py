@@ -59,7 +59,7 @@ class WorthStatus(StatusModel):
         ),
     )
     message: Sentence | None = row(
-        "The same as a sentence, with the cost of the last calibration, and with money if the chart has a price."
+        "The same as a sentence, with the cost of calibrations, and with money if the chart has a price."
     )
 
     @property

@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.estimate import Estimate
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.worth import gpu_need, inflight_time, request_time, worth_of
+from breakeven_operator.reconcile.worth import gpu_need, inflight_time, request_time, time_text, worth_of
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import InflightTime
 from breakeven_operator.resources.servicestatus import ServiceWorkings
@@ -162,13 +162,18 @@ def test_without_capacities_load_or_gpus_nothing_is_said(chat, status):
 
 def test_the_status_says_gpu_hours_a_day_and_money_if_there_is_a_price(chat):
     status = needing(chat, NONE, EAGLE)
-    status = status.replace(calibration=status.calibration.replace(gpu_seconds_used=1800.0))
+    status = status.replace(calibration=status.calibration.replace(gpu_seconds_total=1800.0))
     worth = worth_of(status, 2.5)
     assert (worth.gpus_arm, worth.gpus_basis, worth.gpus) == ("eagle/3", "Running", Estimate(12.0, 8.0, 16.0))
     assert "288 GPU-hours a day [192,384], 720 [480,960] a day at 2.5 per GPU-hour" in worth.message
-    assert "the last calibration cost 0.5 GPU-hours (1.25 at 2.5 per GPU-hour)" in worth.message
+    assert "calibrations cost 0.5 GPU-hours (1.25 at 2.5 per GPU-hour)" in worth.message
     assert worth.rolls_seconds == sum(one.seconds for one in status.history)
     assert "per GPU-hour" not in worth_of(status, None).message
+
+
+def test_short_times_are_said_in_seconds_and_long_ones_in_hours():
+    assert time_text(Estimate(-12.0, None, 900.0)) == "-12 s [...,900]"
+    assert time_text(Estimate(1800.0, 900.0, 7200.0)) == "0.5 hours [0.25,2]"
 
 
 def test_an_account_is_read_back_as_it_was_written(chat):
