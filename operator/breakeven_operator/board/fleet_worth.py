@@ -37,9 +37,9 @@ def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
     times = [one.request_time for one in worths if one.request_saved_seconds is not None]
     gpus = [one.gpus for one in worths if one.gpus_not_needed is not None and one.gpus_basis == "Running"]
     used = [
-        one.calibration.gpu_seconds_total / 3600.0
+        one.calibration.total_gpu_seconds / 3600.0
         for one in every
-        if one.calibration is not None and one.calibration.gpu_seconds_total is not None
+        if one.calibration is not None and one.calibration.total_gpu_seconds is not None
     ]
     return FleetWorth(
         request_seconds=_sum(times),

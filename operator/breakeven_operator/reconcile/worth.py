@@ -213,7 +213,7 @@ def _gains(
 
 def _costs(status: SpeculativeServiceStatus, rolls_s: float, price: float | None) -> Sequence[str]:
     said: list[str] = []
-    used_s = status.calibration.gpu_seconds_total if status.calibration is not None else None
+    used_s = status.calibration.total_gpu_seconds if status.calibration is not None else None
     if used_s is not None and math.isfinite(used_s):
         money = f" ({figure(used_s / 3600.0 * price)} at {price:g} per GPU-hour)" if price else ""
         said.append(f"calibrations cost {figure(used_s / 3600.0, 'GPU-hours')}{money}")

@@ -38,7 +38,7 @@ class CalibrationStatus(StatusModel):
     points_done: int | None = row("Points of the run that are measured.", ge=0)
     points_planned: int | None = row("Points of the run in all.", ge=0)
     gpu_seconds_used: Number | None = row("GPU-seconds the run has held so far.")
-    gpu_seconds_total: Number | None = row(
+    total_gpu_seconds: Number | None = row(
         "GPU-seconds of all runs that ended.",
         FigureGauge(
             "breakeven_calibrations_gpu_seconds_spent",

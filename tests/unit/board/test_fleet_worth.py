@@ -42,7 +42,7 @@ def test_what_is_only_recommended_is_not_summed(status):
 
 
 def test_a_cost_that_is_not_known_is_not_0(status):
-    unknown = status.replace(calibration=status.calibration.replace(gpu_seconds_total=None))
-    costly = status.replace(calibration=status.calibration.replace(gpu_seconds_total=1800.0))
+    unknown = status.replace(calibration=status.calibration.replace(total_gpu_seconds=None))
+    costly = status.replace(calibration=status.calibration.replace(total_gpu_seconds=1800.0))
     assert (sum_of([unknown]).calibration_gpu_hours, sum_of([unknown]).calibrated) == (None, 0)
     assert (sum_of([costly, unknown]).calibration_gpu_hours, sum_of([costly, unknown]).calibrated) == (0.5, 1)

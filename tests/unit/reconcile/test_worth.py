@@ -162,7 +162,7 @@ def test_without_capacities_load_or_gpus_nothing_is_said(chat, status):
 
 def test_the_status_says_gpu_hours_a_day_and_money_if_there_is_a_price(chat):
     status = needing(chat, NONE, EAGLE)
-    status = status.replace(calibration=status.calibration.replace(gpu_seconds_total=1800.0))
+    status = status.replace(calibration=status.calibration.replace(total_gpu_seconds=1800.0))
     worth = worth_of(status, 2.5)
     assert (worth.gpus_arm, worth.gpus_basis, worth.gpus) == ("eagle/3", "Running", Estimate(12.0, 8.0, 16.0))
     assert "288 GPU-hours a day [192,384], 720 [480,960] a day at 2.5 per GPU-hour" in worth.message
