@@ -18,6 +18,7 @@ from breakeven.profile import Profile
 from demo import installation
 from demo.director import Director, Player
 from demo.earlier_hours import WINDOW_S, past_of
+from demo.photographs import photograph
 from demo.record import Record, ServiceRecord
 from demo.sight import Sight
 from demo.summary import operator_failures
@@ -171,6 +172,7 @@ def perform(
             view.step(f"operator installed by Helm; {installed(cluster)}")
             view.step(f"look at {installation.board_address(cluster)} while it runs: a page of all services")
             told = asyncio.run(_play(cluster, record, view, cast, acts))
+            view.step(photograph(installation.board_address(cluster), _pages(cast), RESULTS))
         failures = operator_failures(*installation.operator_log(cluster))
         performance = Performance(record, told, _writes(cluster, cast), failures, cluster)
         if keep:
@@ -208,6 +210,11 @@ async def _play(
         record.requests = len(outcomes)
         record.failures = [f"{o.error} ({o.pod})" for o in outcomes if o.error]
     return told
+
+
+def _pages(cast: tuple[Casting, ...]) -> dict[str, str]:
+    """The board's pages by the name of their picture: all services, and the first one."""
+    return {"board": "", "board-service": f"services/{installation.NAMESPACE}/{cast[0].name}"}
 
 
 def _writes(cluster: LocalCluster, cast: tuple[Casting, ...]) -> dict[str, list[str]]:

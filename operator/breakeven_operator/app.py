@@ -112,6 +112,7 @@ async def _parts(
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     telemetry = Telemetry(registry)
+    telemetry.gpu_price.set(settings.gpu_price_per_hour or 0.0)
     clock = SystemClock()
     cluster = await _connected(settings, clock, telemetry)
     own = PrometheusAccess(settings.prometheus_address) if settings.prometheus_address else None
@@ -227,6 +228,7 @@ def _cycle_settings(settings: Settings, *, once: bool) -> CycleSettings:
         max_parallel_rolls=settings.max_parallel_rolls,
         max_parallel_calibrations=settings.max_parallel_calibrations,
         watching=_watch_settings(settings),
+        gpu_price_per_hour=settings.gpu_price_per_hour,
         **({"deciding_s": math.inf} if once else {}),
     )
 

@@ -76,6 +76,7 @@ class CycleSettings:
     Attributes:
         deciding_s: longest time of deciding in one cycle; the services left wait for the next cycle, which begins at once.
         watching: settings of the services that are made for annotated workloads; None: none are.
+        gpu_price_per_hour: by which statuses say money; None: they say none.
     """
 
     trial: TrialSettings
@@ -85,6 +86,11 @@ class CycleSettings:
     max_parallel_calibrations: int
     deciding_s: float = 1.0
     watching: watching.WatchSettings | None = None
+    gpu_price_per_hour: float | None = None
+
+    def limits(self, *, may_roll: bool = True) -> CycleLimits:
+        """The settings that decisions use."""
+        return CycleLimits(self.status_refresh_s, may_roll, self.gpu_price_per_hour)
 
 
 @dataclass(slots=True)
@@ -284,7 +290,7 @@ class Reconciler:
             stored = services[uid]
             service = with_unwritten(stored, self._unwritten.get(uid))
             self._hurry(service, now)
-            limits = CycleLimits(self._settings.status_refresh_s, moving < self._settings.max_parallel_rolls)
+            limits = self._settings.limits(may_roll=moving < self._settings.max_parallel_rolls)
             try:
                 observation = self._observation(world, service, now)
                 outcome = reconcile(service, observation, limits, now)
@@ -464,7 +470,7 @@ class Reconciler:
             service = service.with_status(item.outcome.otherwise)
             observation = replace(observation, written=item.outcome.status.to_json_object())
         observation = replace(observation, failures=self._writer.failures.about(service.metadata.uid, now))
-        outcome = reconcile(service, observation, CycleLimits(self._settings.status_refresh_s), now)
+        outcome = reconcile(service, observation, self._settings.limits(), now)
         actions = tuple(
             replace(action, resource_version=None) if isinstance(action, WriteStatus) else action
             for action in outcome.plan.actions

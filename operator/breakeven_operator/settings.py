@@ -134,7 +134,7 @@ class Settings(BaseModel):
         board_port: of the board, on the loopback; 0: there is none.
         board_address: where it listens besides, for readers with a token; empty: nowhere.
         board_path_prefix: of its addresses; empty: none.
-        gpu_price_per_hour: by which the board says money; None: it says none.
+        gpu_price_per_hour: by which statuses and the board say money; None: they say none.
         log_level: of the operator's own log.
         log_format: json, or text for people.
         dry_run: decide and print, write nothing.

@@ -282,6 +282,10 @@ async def test_an_ended_run_is_counted_marked_and_read_no_more():
     sample = world.registry.get_sample_value
     assert sample("breakeven_calibrations_total", {**labels, "reason": "FitRejected"}) == 1
     assert sample("breakeven_calibration_gpu_seconds_total", labels) == 120
+    world.restart()
+    await world.cycle()
+    assert world.status["calibration"]["totalGpuSeconds"] == "120"
+    assert world.registry.get_sample_value("breakeven_calibrations_gpu_seconds_spent", labels) == 120
 
 
 async def test_a_run_is_marked_only_after_the_status_that_counts_it():

@@ -1,4 +1,4 @@
-"""Every command of docs/tutorial.md, docs/benchmarks.md, docs/stacks.md and the example in docs/model.md prints what is shown.
+"""Every command of docs/tutorial.md, docs/benchmarks.md, docs/stacks.md, docs/start.md and docs/worked-example.md prints what is shown.
 
 Numbers may differ by one percent, because solvers and processors round differently. A line `...` stands for any
 lines, and the sweep against the simulated engine runs on a free port. After a change that is meant to change figures,
@@ -25,8 +25,8 @@ from breakeven.points import table
 from localcluster.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-TUTORIAL, MODEL, BENCHMARKS, STACKS = (
-    ROOT / "docs" / f"{name}.md" for name in ("tutorial", "model", "benchmarks", "stacks")
+TUTORIAL, EXAMPLE, BENCHMARKS, STACKS, START = (
+    ROOT / "docs" / f"{name}.md" for name in ("tutorial", "worked-example", "benchmarks", "stacks", "start")
 )
 RESULTS = ROOT / "tests" / "golden" / "data" / "vllm_bench_0.32.0"
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -103,8 +103,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("page", "least"),
-    [(TUTORIAL, 12), (MODEL, 6), (BENCHMARKS, 3), (STACKS, 5)],
-    ids=["tutorial", "model", "benchmarks", "stacks"],
+    [(TUTORIAL, 12), (EXAMPLE, 6), (BENCHMARKS, 3), (STACKS, 5), (START, 3)],
+    ids=["tutorial", "worked-example", "benchmarks", "stacks", "start"],
 )
 def test_what_is_asked_of_files_answers_as_shown(folder: Path, page: Path, least: int) -> None:
     asked = [step for block in blocks(page) if not needs_engine(block) for step in block]
@@ -160,6 +160,5 @@ def write(page: Path) -> None:
 
 if __name__ == "__main__":
     write(TUTORIAL)
-    write(MODEL)
-    write(BENCHMARKS)
-    write(STACKS)
+    for one in (EXAMPLE, BENCHMARKS, STACKS, START):
+        write(one)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven_operator.board.board_rows import ServiceRow, row_of
-from breakeven_operator.board.load_trail import LoadSample
+from breakeven_operator.board.fleet_worth import FleetWorth, sum_of
 from breakeven_operator.board.publication import Publication
-from breakeven_operator.board.worth import FleetWorth, sum_of, worth_of
 from breakeven_operator.kinds import NamespacedName
 
 ROWS = 100
@@ -79,7 +78,6 @@ class ServiceList:
 def service_list(
     published: Publication,
     names: Sequence[NamespacedName],
-    trail: Callable[[str], Sequence[LoadSample]],
     asked: ListFilter,
     now: datetime,
     left_out: str = "",
@@ -89,7 +87,6 @@ def service_list(
     Args:
         published: what the last cycle left.
         names: services that the reader may see, in order.
-        trail: loads that were seen of a service, by uid.
         asked: the filter.
         now: when the page is read.
         left_out: see ServiceList.
@@ -112,6 +109,6 @@ def service_list(
         pages=pages,
         seen=len(names),
         paying={word: words.get(word, 0) for word in ("Yes", "No", "?")},
-        worth=sum_of(worth_of(service, trail(service.metadata.uid)) for service in services),
+        worth=sum_of(service.status for service in services),
         left_out=left_out,
     )

@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from breakeven.estimate import Estimate
 from breakeven.reporting.theme import DARK, LIGHT, Theme
 from breakeven_operator.board import curve_drawing
 from breakeven_operator.board.board_list import ServiceList
@@ -17,6 +16,7 @@ from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.printable import one_line
 from breakeven_operator.reconcile.formatting import figure
+from breakeven_operator.reconcile.worth import bounded_text, time_text
 
 if TYPE_CHECKING:
     import jinja2
@@ -102,27 +102,9 @@ def _environment() -> jinja2.Environment:
         # A reader must see the name itself: no character in it turns the direction of the text around it.
         finalize=_shown,
     )
-    environment.filters |= {"figure": figure, "bounded": bounded, "hours": hours}
+    environment.filters |= {"figure": figure, "bounded": bounded_text, "duration": time_text}
     return environment
 
 
 def _shown(value: object) -> object:
     return one_line(value) if type(value) is str and not value.isprintable() else value
-
-
-def bounded(known: Estimate, unit: str = "") -> str:
-    """`3 GPUs [1,4]`; an open end shows as three dots."""
-    if known.value is None:
-        return "-"
-    ends = ",".join("..." if end is None else _short(end) for end in (known.lower, known.upper))
-    return f"{_short(known.value)} {unit}".strip() + f" [{ends}]"
-
-
-def _short(value: float) -> str:
-    text = f"{value:.3g}"
-    return f"{value:.0f}" if "e" in text else text
-
-
-def hours(known: Estimate) -> Estimate:
-    """Seconds as hours."""
-    return known.times(1.0 / 3600.0)

@@ -176,9 +176,7 @@ class Board:
 
         def make(now: datetime) -> str:
             front = self._front(request, given, published, now)
-            return list_html(
-                service_list(published, names, self._trail.of, asked, now, sight.left_out), front
-            )
+            return list_html(service_list(published, names, asked, now, sight.left_out), front)
 
         return await self._page(request, seen, make)
 

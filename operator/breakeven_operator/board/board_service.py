@@ -9,6 +9,7 @@ from datetime import datetime
 from breakeven.errors import InputError
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve
+from breakeven_operator.board.alert_course import AlertState, alert_states
 from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
 from breakeven_operator.board.curve_drawing import (
     CurvePicture,
@@ -21,9 +22,9 @@ from breakeven_operator.board.curve_drawing import (
 from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import SupposedAnswer, present, read_supposition, supposed
-from breakeven_operator.board.worth import ServiceWorth, worth_of
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.plugin.explanation import changes, why, words
+from breakeven_operator.plugin.explanation import changes, why, words, worths
+from breakeven_operator.plugin.needed_change import needed
 from breakeven_operator.plugin.service_table import measuring, speedups
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.reconcile.formatting import figure, ratio
@@ -37,7 +38,7 @@ class CourseEntry:
 
     Attributes:
         time: when.
-        what: one of `arm`, `roll`, `calibration`, `condition`.
+        what: one of `arm`, `roll`, `calibration`, `condition`, `alert`.
         text: in words.
     """
 
@@ -99,7 +100,7 @@ class ServicePage:
         latencies: rows of name, measured, predicted; objectives: rows of figure, measured, predicted, limit, verdict.
         course: newest first.
         run: None if no calibration is under way.
-        worth: gain and cost.
+        worth: sentences about gain and cost.
         what_if: None without laws.
         first_answer: sentence of the past; empty if there is none.
     """
@@ -113,7 +114,7 @@ class ServicePage:
     objectives: Sequence[Sequence[str]]
     course: Sequence[CourseEntry]
     run: RunProgress | None
-    worth: ServiceWorth | None
+    worth: Sequence[str]
     what_if: WhatIf | None
     first_answer: str
 
@@ -148,21 +149,21 @@ def service_page(
     row = row_of(published, name, now)
     service = published.services.get(name)
     if service is None:
-        return ServicePage(row, (), (), (), None, (), (), (), None, None, None, "")
+        return ServicePage(row, (), (), (), None, (), (), (), None, (), None, "")
     view = view_of(service)
     laws = laws_of(published, name)
     first = published.firsts.get(service.metadata.uid)
     return ServicePage(
         row=row,
         why=tuple(why(view)),
-        changes=tuple(changes(view)),
+        changes=(*changes(view), *(needed(view, laws[1]) if laws is not None else ())),
         words=tuple(words(view)),
         curves=_curves(laws[0], curves, trail, service) if laws is not None and curves else None,
         latencies=_latencies(service),
         objectives=[_objective(one) for one in service.status.objectives],
-        course=course(service),
+        course=course(service, now),
         run=_progress(service) if measuring(view) else None,
-        worth=worth_of(service, trail),
+        worth=tuple(worths(view)),
         what_if=_what_if(laws[1], service, asked) if laws is not None else None,
         first_answer=first.sentence if first is not None and row.first else "",
     )
@@ -223,8 +224,8 @@ def _objective(one: ObjectiveStatus) -> Sequence[str]:
     )
 
 
-def course(service: SpeculativeService) -> Sequence[CourseEntry]:
-    """Arms, rolls, calibrations and conditions that are not as they should be, newest first."""
+def course(service: SpeculativeService, now: datetime) -> Sequence[CourseEntry]:
+    """Arms, rolls, calibrations, and conditions and alerts that hold, newest first."""
     status = service.status
     found = [
         CourseEntry(
@@ -260,7 +261,14 @@ def course(service: SpeculativeService) -> Sequence[CourseEntry]:
         for one in status.conditions
         if one.status != "True" and one.type != "Progressing"
     ]
+    found += [CourseEntry(one.since, "alert", _alert(one, now)) for one in alert_states(service, now)]
     return sorted(found, key=lambda one: one.time, reverse=True)
+
+
+def _alert(one: AlertState, now: datetime) -> str:
+    if one.fires <= now:
+        return f"{one.name} holds since then: the chart's rule fires"
+    return f"{one.name} holds since then: the chart's rule fires at {one.fires:%H:%M:%S} UTC unless it ends"
 
 
 def _progress(service: SpeculativeService) -> RunProgress | None:

@@ -26,12 +26,10 @@ class LoadSample(NamedTuple):
     Attributes:
         time_s: of its newest sample, since the epoch.
         rps: offered load per replica.
-        inflight: requests in flight of all replicas together; NaN where not known.
     """
 
     time_s: float
     rps: float
-    inflight: float
 
 
 class LoadTrail:
@@ -58,22 +56,22 @@ class LoadTrail:
 
 
 class _Samples:
-    """Three floats a sample. A full array keeps every second one, until their distance is the widest; then the oldest go."""
+    """Two floats a sample. A full array keeps every second one, until their distance is the widest; then the oldest go."""
 
     def __init__(self) -> None:
         self._figures = array("d")
         self._apart_s = _CLOSEST_S
 
     def add(self, sample: LoadSample) -> None:
-        if self._figures and sample.time_s - self._figures[-3] < self._apart_s:
+        if self._figures and sample.time_s - self._figures[-2] < self._apart_s:
             return
-        if len(self._figures) >= 3 * MOST_SAMPLES:
+        if len(self._figures) >= 2 * MOST_SAMPLES:
             self._thin()
         self._figures.extend(sample)
 
     def _thin(self) -> None:
         if self._apart_s >= _WIDEST_S:
-            del self._figures[:3]
+            del self._figures[:2]
             return
         self._apart_s *= 2.0
         kept = [figure for number, sample in enumerate(self.all()) if number % 2 == 0 for figure in sample]
@@ -81,8 +79,8 @@ class _Samples:
 
     def all(self) -> Iterator[LoadSample]:
         figures = self._figures[:]
-        for start in range(0, len(figures), 3):
-            yield LoadSample(*figures[start : start + 3])
+        for start in range(0, len(figures), 2):
+            yield LoadSample(*figures[start : start + 2])
 
 
 def _sample(service: SpeculativeService) -> LoadSample | None:
@@ -92,8 +90,4 @@ def _sample(service: SpeculativeService) -> LoadSample | None:
         return None
     if not math.isfinite(decision.load_rps):
         return None
-    target = service.status.target
-    replicas = target.ready_replicas if target is not None else None
-    known = decision.inflight is not None and replicas
-    inflight = (decision.inflight or 0.0) * (replicas or 0) if known else math.nan
-    return LoadSample(decision.evidence_time.timestamp(), decision.load_rps, inflight)
+    return LoadSample(decision.evidence_time.timestamp(), decision.load_rps)

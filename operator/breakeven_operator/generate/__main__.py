@@ -15,6 +15,7 @@ from pathlib import Path
 from breakeven_operator.generate.dashboard import dashboard_json
 from breakeven_operator.generate.krew_manifest import krew_manifest
 from breakeven_operator.generate.pages import api_page, metrics_page, reasons_page
+from breakeven_operator.generate.pictures import pictures
 from breakeven_operator.generate.recording_rules import recording_rules_yaml
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
 
@@ -31,6 +32,7 @@ def generated() -> dict[Path, str]:
     files[Path("docs/api.md")] = api_page()
     files[Path("docs/metrics.md")] = metrics_page()
     files[Path("docs/reasons.md")] = reasons_page()
+    files |= {Path("docs/images") / name: text for name, text in pictures().items()}
     return files
 
 

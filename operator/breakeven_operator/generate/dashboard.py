@@ -235,6 +235,24 @@ ROWS: dict[str, tuple[PanelText, ...]] = {
             ),
         ),
     ),
+    "What speculation is worth": (
+        PanelText(
+            "Request time saved",
+            "Since the last roll, by its measured speedup; below 0 lost. Begins again with each roll.",
+            "s",
+            (PanelQuery(_of("breakeven_request_saved_seconds", "against", "bound"), "against {{against}} ({{bound}})"),),
+        ),
+        PanelText(
+            "GPUs not needed",
+            "Of the running arm at the expected load, within the objectives; below 0 it needs more. Saved only if somebody removes them.",
+            "none",
+            (
+                PanelQuery(
+                    _of("breakeven_gpus_not_needed", "arm", "bound", more='basis="Running"'), "{{arm}} ({{bound}})"
+                ),
+            ),
+        ),
+    ),
     "The operator": (
         PanelText(
             "Health",

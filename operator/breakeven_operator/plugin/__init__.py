@@ -3,6 +3,7 @@
 plugin_commands                verbs and their options; each is imported by `__main__`, the entry point
 kubectl_process                the `kubectl` of the user as a child process: JSON in, JSON out
 service_table, explanation     texts of what a status says
+needed_change                  acceptance, load and lengths at which a losing arm would pay
 wanted_arm                     the recommended arm as a patch of the target
 service_changes                patches of a SpeculativeService
 service_view                   one SpeculativeService as its JSON, frozen

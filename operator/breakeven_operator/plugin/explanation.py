@@ -30,13 +30,23 @@ _QUIET_IF_FALSE = frozenset({"Progressing", "Profitable"})
 _NOTHING = "Nothing to do."
 
 
-def explanation(service: ServiceView, leases: Sequence[LeaseView], now: datetime) -> str:
-    """The whole text, by headed paragraphs; doubts about its age come last."""
+def explanation(
+    service: ServiceView, leases: Sequence[LeaseView], now: datetime, needed: Sequence[str] = ()
+) -> str:
+    """The whole text, by headed paragraphs; doubts about its age come last.
+
+    Args:
+        service: as the operator left it.
+        leases: of operators.
+        now: when it is read.
+        needed: sentences about what it would take for a losing arm to pay.
+    """
     parts = [
         ("", [*_present(service, now)]),
         ("Why", [*why(service)]),
-        ("What would change it", [*changes(service)]),
+        ("What would change it", [*changes(service), *needed]),
         ("What it waits for", [*waits(service, now)]),
+        ("What it is worth", [*worths(service)]),
         ("Needs attention", [*worries(service)]),
         ("Words", [*words(service)]),
     ]
@@ -135,6 +145,13 @@ def changes(service: ServiceView) -> Iterator[str]:
             f"The loads to come: over them {considered} {_saved(saving)}; a change has to save at least {least} % beyond "
             "its own cost (updatePolicy.minGainPercent)."
         )
+
+
+def worths(service: ServiceView) -> Iterator[str]:
+    """Gain and cost, each as a sentence of the operator."""
+    for one in str(service.part("worth").get("message") or "").split("; "):
+        if said := sentence(one):
+            yield said[0].upper() + said[1:]
 
 
 def _saved(percent: float) -> str:

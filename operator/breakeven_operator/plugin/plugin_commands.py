@@ -173,7 +173,24 @@ def explain(service: str, **options: Any) -> None:
     from breakeven_operator.plugin.explanation import explanation
 
     asked = _kubectl(options)
-    click.echo(explanation(asked.service(service), asked.leases(), _now()))
+    found = asked.service(service)
+    click.echo(explanation(found, asked.leases(), _now(), _needed(asked, found)))
+
+
+def _needed(asked: Kubectl, service: ServiceView) -> Sequence[str]:
+    """Sentences about what it would take for a losing arm to pay; none if its profile may not be read."""
+    from breakeven_operator.plugin.needed_change import loses, needed
+
+    name = service.part("calibration").get("profile")
+    if not name or not loses(service):
+        return ()
+    from breakeven.profile import Profile
+
+    try:
+        text = (asked.get(PROFILE, str(name), service.namespace).get("spec") or {}).get("profile")
+        return tuple(needed(service, Profile.from_json(str(text))))
+    except BreakevenError:
+        return ()
 
 
 @root.command(short_help="The recommended arm as a patch of the target.")
@@ -304,11 +321,13 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
             "no profile is in force",
             "a finished calibration",
         )
+    worth = str(found.part("worth").get("message") or "")
+    note = ("--note", worth) if worth and "--note" not in arguments else ()
     text = (asked.get(PROFILE, name, found.namespace).get("spec") or {}).get("profile")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.json"
         file.write_text(str(text), encoding="utf-8")
-        sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *arguments))
+        sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments))
 
 
 @root.command(short_help="The board, a page about all services, in your browser.")

@@ -75,7 +75,7 @@ def reference(service: SpeculativeService) -> Ref:
 def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:
     """Order matters: what must survive a crash is written before what it announces."""
     service, step, verdict = cycle.service, cycle.step, cycle.verdict
-    status = report(cycle)
+    status = report(cycle, limits.gpu_price_per_hour)
     ref = reference(service)
     old = service.status
     written = old.decision.time if old.decision is not None else None

@@ -466,6 +466,7 @@ def _account(
         status = status.replace(
             last_run_time=finished,
             failures=0 if run.status.phase is RunPhase.SUCCEEDED else status.failures + 1,
+            total_gpu_seconds=(status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0),
             last_run=run.metadata.name,
             last_reason=run.status.reason,
             last_message=run.status.message,

@@ -70,7 +70,9 @@ class CycleLimits:
     Attributes:
         status_refresh_s: figures and sentences of a status are renewed at most this often.
         may_roll: whether the fleet's number of rolls at a time allows another one.
+        gpu_price_per_hour: by which a status says money; None: it says none.
     """
 
     status_refresh_s: float = 60.0
     may_roll: bool = True
+    gpu_price_per_hour: float | None = None

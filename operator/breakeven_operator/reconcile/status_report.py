@@ -19,6 +19,7 @@ from breakeven_operator.reconcile.objectives import with_predictions
 from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.scaling import capacity_status
+from breakeven_operator.reconcile.worth import inflight_time, worth_of
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, ClassStanding, DecisionFacts, DecisionStatus
 from breakeven_operator.resources.figures import read_figures
@@ -28,8 +29,8 @@ from breakeven_operator.workloads.running_arm import arm_of_value
 from breakeven_operator.workloads.workload import Workload
 
 
-def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
-    """The whole status of this cycle."""
+def report(cycle: CycleFacts, gpu_price_per_hour: float | None = None) -> SpeculativeServiceStatus:
+    """The whole status of this cycle; None: it says no money."""
     service, old, step = cycle.service, cycle.service.status, cycle.step
     current = _current(cycle)
     decision = _decision(cycle)
@@ -61,8 +62,21 @@ def report(cycle: CycleFacts) -> SpeculativeServiceStatus:
         history=step.history(old.history),
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
     )
+    status = _with_worth(status, cycle, gpu_price_per_hour)
     conditions = merge(old.conditions, aspects_of(cycle, status), service.metadata.generation, cycle.now)
     return status.replace(conditions=conditions)
+
+
+def _with_worth(
+    status: SpeculativeServiceStatus, cycle: CycleFacts, gpu_price_per_hour: float | None
+) -> SpeculativeServiceStatus:
+    """The status with what speculation has been worth up to this window."""
+    memory = cycle.step.memory if status.memory is None else status.memory
+    figures = cycle.live.figures if cycle.live is not None else None
+    passed = inflight_time(status, memory.inflight_time, figures, cycle.now)
+    workings = ServiceWorkings(memory=memory.replace(inflight_time=passed), display=status.display)
+    status = status.replace(workings=workings)
+    return status.replace(worth=worth_of(status, gpu_price_per_hour))
 
 
 def _target(cycle: CycleFacts) -> Target | None:

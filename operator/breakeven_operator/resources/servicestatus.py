@@ -25,6 +25,7 @@ from breakeven_operator.resources.modelstatus import ModelStatus
 from breakeven_operator.resources.objectivestatus import ObjectiveStatus
 from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, Rollout
 from breakeven_operator.resources.targetstatus import Current, Target
+from breakeven_operator.resources.worthstatus import WorthStatus
 
 
 class CalibrationStatus(StatusModel):
@@ -37,6 +38,13 @@ class CalibrationStatus(StatusModel):
     points_done: int | None = row("Points of the run that are measured.", ge=0)
     points_planned: int | None = row("Points of the run in all.", ge=0)
     gpu_seconds_used: Number | None = row("GPU-seconds the run has held so far.")
+    total_gpu_seconds: Number | None = row(
+        "GPU-seconds of all runs that ended.",
+        FigureGauge(
+            "breakeven_calibrations_gpu_seconds_spent",
+            "GPUs times seconds of all calibrations that the status has counted; a restart of the operator loses none.",
+        ),
+    )
     last_run_time: Instant | None = row("When the last run ended, whatever its result.", Renewal.AT_ONCE)
     last_run: ObjectName | None = row("The run that ended then.")
     last_reason: Word | None = row("How it ended, in one word.")
@@ -122,6 +130,7 @@ class SpeculativeServiceStatus(StatusModel):
         extra=ATOMIC,
         max_length=MOST_HISTORY,
     )
+    worth: WorthStatus | None = row("What speculation is worth, and what it cost.", Renewal.MOVED)
     workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")
 
     @property

@@ -255,6 +255,11 @@ class Telemetry:
         self.services = Gauge(
             "breakeven_services", "SpeculativeServices that are watched.", registry=registry
         )
+        self.gpu_price = Gauge(
+            "breakeven_gpu_price_per_hour",
+            "Price of a GPU-hour by the chart's board.gpuPricePerHour; 0 without one.",
+            registry=registry,
+        )
         self.services_left = Gauge(
             "breakeven_services_left",
             "SpeculativeServices that the last pass left to the next one for lack of time.",

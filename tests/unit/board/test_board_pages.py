@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -20,6 +21,7 @@ from breakeven_operator.board.board_service import course, laws_of, service_page
 from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.first_answer import FirstAnswer
+from breakeven_operator.reconcile.worth import worth_of
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 from fakes.published_board import CHAT
 
@@ -35,7 +37,7 @@ def front(published, **changes):
 
 def trail_of(published):
     begin_s = published.services[CHAT].status.history[0].time.timestamp()
-    return [LoadSample(begin_s + 60 * minute, 3.0 + minute, 6.0) for minute in range(5)]
+    return [LoadSample(begin_s + 60 * minute, 3.0 + minute) for minute in range(5)]
 
 
 def service_text(published, asked=None, name=CHAT, **changes):
@@ -47,9 +49,7 @@ def service_text(published, asked=None, name=CHAT, **changes):
 
 
 def list_text(published, asked=None, left_out="", **changes):
-    page = service_list(
-        published, published.names, lambda _: (), asked or ListFilter(), published.time, left_out
-    )
+    page = service_list(published, published.names, asked or ListFilter(), published.time, left_out)
     return list_html(page, front(published, **changes))
 
 
@@ -206,10 +206,21 @@ def test_the_course_is_newest_first_and_has_rolls_calibrations_and_faults(settle
         reason="ModelDisagrees",
         last_transition_time=settled.time + timedelta(1),
     )
-    entries = course(chat.with_status(chat.status.replace(conditions=(fault,))))
+    entries = course(chat.with_status(chat.status.replace(conditions=(fault,))), settled.time)
     assert [one.time for one in entries] == sorted((one.time for one in entries), reverse=True)
-    assert {"roll", "calibration", "arm", "condition"} <= {one.what for one in entries}
-    assert entries[0].text == "ModelAgrees is False since then: ModelDisagrees"
+    assert {"roll", "calibration", "arm", "condition", "alert"} <= {one.what for one in entries}
+    assert "ModelAgrees is False since then: ModelDisagrees" in {one.text for one in entries[:2]}
+    (alert,) = [one.text for one in entries if one.what == "alert"]
+    assert re.fullmatch(r"BreakevenModelDisagrees .* fires at \d\d:\d\d:\d\d UTC unless it ends", alert)
+    (fired,) = [
+        one.text
+        for one in course(
+            chat.with_status(chat.status.replace(conditions=(fault,))),
+            fault.last_transition_time + timedelta(1),
+        )
+        if "ModelDisagrees holds" in one.text
+    ]
+    assert fired == "BreakevenModelDisagrees holds since then: the chart's rule fires"
     assert any(one.text.startswith("none to eagle/3: Confirmed") for one in entries)
 
 
@@ -225,15 +236,26 @@ def test_what_if_answers_below_its_form_and_refuses_in_one_line(settled):
 def test_money_is_said_only_with_a_price(settled):
     assert "per GPU-hour" not in service_text(settled)
     assert "at 2.5 per GPU-hour" in list_text(of_priced(settled), gpu_price_per_hour=2.5)
+    assert "at 2.5 per GPU-hour" in service_text(of_priced(settled))
+
+
+def test_a_service_that_loses_says_what_it_would_take(settled):
+    chat = settled.services[CHAT]
+    losing = chat.status.decision.replace(load_rps=11.0, speedup=0.7)
+    text = StrictPage(
+        service_text(
+            replace(settled, services={CHAT: chat.with_status(chat.status.replace(decision=losing))})
+        )
+    ).text
+    assert "Acceptance: eagle/3 would pay from" in text
+    assert "would pay from" not in StrictPage(service_text(settled)).text
 
 
 def of_priced(published):
     """The service, with GPUs and capacities that say something."""
     chat = published.services[CHAT]
-    target = chat.status.target.model_copy(update={"gpus_per_pod": 1})
-    return replace(
-        published, services={CHAT: chat.with_status(chat.status.model_copy(update={"target": target}))}
-    )
+    status = chat.status.replace(target=chat.status.target.replace(gpus_per_pod=1))
+    return replace(published, services={CHAT: chat.with_status(status.replace(worth=worth_of(status, 2.5)))})
 
 
 def test_a_page_renews_itself_only_if_the_reader_asked(settled):

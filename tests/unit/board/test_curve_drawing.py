@@ -114,7 +114,7 @@ def test_ticks_are_few_round_and_inside(end):
 
 
 def test_the_strip_has_the_newest_load_on_top_and_far_loads_at_the_edge(curves, decision):
-    trail = [LoadSample(60.0 * minute, rps, 1.0) for minute, rps in enumerate((2.0, 4.0, 1e4))]
+    trail = [LoadSample(60.0 * minute, rps) for minute, rps in enumerate((2.0, 4.0, 1e4))]
     end_rps = end_of_axis(curves, trail, decision)
     assert end_rps < 1.6 * max(curve.saturation_rps for curve in curves)
     strip = load_strip(trail, end_rps, decision)

@@ -10,10 +10,10 @@ from breakeven_operator.board.load_trail import MOST_SAMPLES, LoadTrail
 from breakeven_operator.resources import SpeculativeService
 
 
-def service(minute=0.0, rps="3", uid="u1", replicas=2, **decision):
+def service(minute=0.0, rps="3", uid="u1", **decision):
     seconds = round(60 * minute)
     time = f"2026-11-{21 + seconds // 86400:02}T{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
-    said = {"loadRps": rps, "inflight": "4", "evidenceTime": time, **decision}
+    said = {"loadRps": rps, "evidenceTime": time, **decision}
     return SpeculativeService.read(
         {
             "metadata": {"name": "chat", "namespace": "llm", "uid": uid},
@@ -22,7 +22,6 @@ def service(minute=0.0, rps="3", uid="u1", replicas=2, **decision):
                 "candidates": {"methods": [{"name": "lookup", "method": "ngram"}]},
             },
             "status": {
-                "target": {"readyReplicas": replicas},
                 "decision": {name: value for name, value in said.items() if value is not None},
             },
         },
@@ -35,7 +34,7 @@ def test_a_window_is_one_sample_however_often_it_is_published():
     for _ in range(3):
         trail.add([service(minute=1)])
     (sample,) = trail.of("u1")
-    assert (sample.rps, sample.inflight) == (3.0, 8.0)
+    assert sample.rps == 3.0
 
 
 def test_twelve_hours_take_no_more_room_than_the_bound_and_the_newest_load_is_there():
@@ -55,12 +54,6 @@ def test_a_decision_without_a_load_or_its_time_leaves_no_sample(missing):
     trail = LoadTrail()
     trail.add([service(**missing)])
     assert trail.of("u1") == ()
-
-
-def test_without_the_number_of_replicas_the_fleets_requests_are_not_known():
-    trail = LoadTrail()
-    trail.add([service(replicas=0)])
-    assert math.isnan(trail.of("u1")[0].inflight)
 
 
 def test_a_load_that_is_no_number_leaves_no_sample():

@@ -323,3 +323,26 @@ def test_board_says_what_is_missing(board, pods, words, said):
 def test_board_of_one_of_several_releases_is_chosen_by_its_pod(verbs, board):
     board([operator_pod("op-1"), operator_pod("op-2", "second")], "--pod=op-1")
     assert "pod/op-1" in verbs.asked[-1]
+
+
+def test_explain_reads_the_profile_only_of_a_service_that_loses(verbs):
+    verbs("explain", "chat")
+    assert not any("speculationprofiles" in line for line in verbs.asked)
+    service = json.loads((verbs.folder / "service").read_text())
+    service["status"]["decision"] |= {"speedup": "0.8", "loadRps": "11"}
+    (verbs.folder / "service").write_text(json.dumps(service))
+    assert "Acceptance: eagle/3 would pay from" in verbs("explain", "chat")
+    # Who may not read the profile reads the rest.
+    (verbs.folder / "profile").write_text("{}")
+    assert "Acceptance" not in verbs("explain", "chat")
+
+
+def test_the_report_says_what_the_service_gains(verbs, tmp_path):
+    page = tmp_path / "chat.html"
+    assert CliRunner().invoke(root, ["report", "chat", "--to", str(page)]).exit_code == 0
+    assert "GPUs [0,0] not needed if it ran with eagle/3" in page.read_text()
+    assert (
+        CliRunner().invoke(root, ["report", "chat", "--to", str(page), "--note", "<own> words"]).exit_code
+        == 0
+    )
+    assert "&lt;own&gt; words" in page.read_text()

@@ -84,8 +84,8 @@ def test_figures_say_their_unit_or_are_ratios(definition):
         r"|draftedPerStep|error|scatter|littleResidual|kvUsageMax|precision\w+|pull\w+"
         # The engine's own words for how it draws tokens, and shares.
         r"|temperature|topP|minP|penalty|rates"
-        # Counts of requests.
-        r"|posts|refusals|served|queuedRequests|queuedWithout)$"
+        # Counts of requests and of GPUs.
+        r"|posts|refusals|served|queuedRequests|queuedWithout|gpusNotNeeded)$"
     )
     unit = re.compile(r"([Ss]econds|Rps|Percent|S|Used|tokensPerSecond|Left)$")
     for path, node in parts(definition):

@@ -26,7 +26,7 @@ _HEAD = """\
 - A load is a rate in an open loop (`--rps`, Poisson arrivals) or clients in a closed loop (`--concurrency`). Speedups at equal rate and at equal concurrency
   differ except at the break-even, so every answer says which speedup it is.
 - A missing file is a refused input. A fault of breakeven itself is one line and status 1 too; `BREAKEVEN_TRACEBACK=1` shows its place.
-- A command that takes a profile also takes a points file, and fits it first. [model.md](model.md) explains the numbers, and [tutorial.md](tutorial.md) is a walk
+- A command that takes a profile also takes a points file, and fits it first. [numbers.md](numbers.md) explains the numbers, and [tutorial.md](tutorial.md) is a walk
   through all commands.
 
 Shell completion, for the running shell (put the line into `~/.bashrc` to keep it; zsh: `zsh_source`, fish: `_BREAKEVEN_COMPLETE=fish_source breakeven | source`):

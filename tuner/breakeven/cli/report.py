@@ -34,6 +34,7 @@ from breakeven.laws.arrays import Span
 @click.option(
     "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Over which --trace spreads."
 )
+@click.option("--note", default="", help="A sentence below the verdict, such as what a service gains by it.")
 @steps_option
 @length_options
 @click.option("--png/--no-png", default=False, help="Write the PNGs beside the page as well.")
@@ -45,6 +46,7 @@ def command(
     load_range: Span | None,
     trace: Path | None,
     replicas: int,
+    note: str,
     steps: tuple[str, ...],
     prompt_tokens: float | None,
     output_tokens: float | None,
@@ -80,7 +82,7 @@ def command(
     conditions = conditions_of(profile, steps, None, None, lengths)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":
-        written[output] = render_report(profile, title or page_title(profile), shaded, conditions)
+        written[output] = render_report(profile, title or page_title(profile), shaded, conditions, note)
     if png or output.suffix == ".png":
         for name, draw in drawings(profile, shaded, conditions).items():
             written[output.with_name(f"{output.stem}-{name}.png")] = render_png(draw)

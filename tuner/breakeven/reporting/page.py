@@ -48,6 +48,7 @@ def render_page(
     warnings: Sequence[str],
     tables: Sequence[Table],
     footer: str,
+    note: str = "",
 ) -> str:
     """Render the page; all text is escaped, pictures are inline SVG in a light and a dark version."""
     import jinja2  # noqa: PLC0415 - only pages need it
@@ -62,6 +63,7 @@ def render_page(
         title=title,
         facts=facts,
         verdict=verdict,
+        note=note,
         pictures=[
             {
                 "first": picture.first,

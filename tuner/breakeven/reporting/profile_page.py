@@ -30,6 +30,7 @@ def render_report(
     title: str,
     load_range_rps: Span | None = None,
     conditions: computed.ConditionsOf = computed.as_measured,
+    note: str = "",
 ) -> str:
     """One self-contained HTML page.
 
@@ -38,6 +39,7 @@ def render_report(
         title: names what was measured.
         load_range_rps: loads per replica that the fleet sees, shaded in the pictures.
         conditions: acceptance and lengths for which everything but the fit is said.
+        note: a sentence of the asker, below the verdict.
     """
     pictures = [
         Picture(
@@ -51,6 +53,7 @@ def render_report(
         title=title,
         facts=[*_facts(profile, title), *_asked(profile, conditions)],
         verdict=verdict(profile, load_range_rps, conditions),
+        note=note,
         pictures=pictures,
         warnings=profile.warnings,
         tables=_tables(profile),

@@ -1,0 +1,52 @@
+"""Screenshots of the board while the demo's cluster is up, if a Chromium is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_WINDOW = "1400,2000"
+_LONGEST_S = 60.0
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def photograph(address: str, pages: Mapping[str, str], folder: Path) -> str:
+    """Write `NAME.png` of each page into a folder; a sentence about what was done, or why nothing was.
+
+    Args:
+        address: of the board, with a slash at its end.
+        pages: path below the address by name.
+        folder: must exist.
+    """
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        return "no screenshots of the board: there is no Chromium (Debian, Ubuntu: apt-get install chromium)"
+    for name, path in pages.items():
+        file = folder / f"{name}.png"
+        file.unlink(missing_ok=True)
+        problem = _shot(program, address + path, file)
+        if problem:
+            return f"no screenshots of the board: {Path(program).name} {problem}"
+    return f"screenshots of the board: {', '.join(os.path.relpath(folder / f'{name}.png') for name in pages)}"
+
+
+def _shot(program: str, url: str, file: Path) -> str:
+    """Write one screenshot; empty, or why there is none."""
+    # Chromium's sandbox refuses root, who runs the demo in containers.
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory() as profile:
+        try:
+            done = subprocess.run(
+                [
+                    program, "--headless=new", *sandbox, "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+                    f"--user-data-dir={profile}", f"--window-size={_WINDOW}", f"--screenshot={file.resolve()}", url,
+                ],
+                capture_output=True, text=True, check=False, timeout=_LONGEST_S,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"failed: {type(error).__name__}"
+    return "" if file.exists() else f"wrote no picture (exit status {done.returncode})"

@@ -1,0 +1,193 @@
+"""Alerts of the course are the chart's rules: the same names, waits and words, and true of the same statuses."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from breakeven_operator.board import alert_course
+from breakeven_operator.board.alert_course import RULES, alert_states
+from breakeven_operator.resources.answerstatus import AnswersInForce
+from breakeven_operator.resources.memorystatus import BarredArm
+from breakeven_operator.resources.meta import Condition
+from breakeven_operator.resources.rolloutstatus import Rollout
+from breakeven_operator.resources.servicestatus import ServiceWorkings
+from fakes.published_board import CHAT
+
+CHART = Path(__file__).parents[3] / "charts" / "breakeven" / "files" / "rules.yaml"
+# Hours of samples, or no service at all: no status shows them.
+NOT_IN_A_STATUS = {
+    "BreakevenHolding",
+    "BreakevenObjectiveBurningFast",
+    "BreakevenObjectiveBurningSlow",
+    "BreakevenOperatorDown",
+}
+
+
+@pytest.fixture(scope="module")
+def rules():
+    (group,) = yaml.safe_load(CHART.read_text(encoding="utf-8"))["groups"]
+    return {one["alert"]: one for one in group["rules"] if "alert" in one}
+
+
+@pytest.fixture
+def chat(settled):
+    return settled.services[CHAT]
+
+
+@pytest.fixture
+def now(settled):
+    return settled.time
+
+
+def test_the_names_and_waits_are_those_of_the_chart(rules):
+    assert set(RULES) == set(rules) - NOT_IN_A_STATUS
+    seconds = {"s": 1, "m": 60, "h": 3600}
+    for name, (lasting, _) in RULES.items():
+        number, unit = re.fullmatch(r"(\d+)([smh])", rules[name]["for"]).groups()
+        assert lasting == timedelta(seconds=int(number) * seconds[unit]), name
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("BreakevenModelDisagrees", alert_course.SUSPICION),
+        ("BreakevenTextDrifted", alert_course.DRIFT),
+        ("BreakevenProfileOutdated", alert_course.OUTDATED),
+        ("BreakevenTakenOver", alert_course.TAKEN_OVER),
+        ("BreakevenAnswersDiffer", alert_course.ANSWERS),
+    ],
+)
+def test_the_words_are_those_of_the_chart(rules, name, words):
+    (found,) = re.findall(r'(?:reason|word)=~"([^"]+)"', rules[name]["expr"])
+    assert set(found.split("|")) == words
+
+
+def test_the_limits_are_those_of_the_chart(rules):
+    near = rules["SpeculationBreakEvenNear"]["expr"]
+    assert f"> {alert_course.NEAR}" in near
+    for name in ("SpeculationBreakEvenNear", "SpeculationUnprofitable", "SpeculationMetricsUnavailable"):
+        assert f"< {alert_course.FRESH.total_seconds():.0f}" in rules[name]["expr"]
+
+
+def with_parts(service, **parts):
+    return service.with_status(service.status.replace(**parts))
+
+
+def deciding(service, **figures):
+    return with_parts(service, decision=service.status.decision.replace(**figures))
+
+
+def with_condition(service, type_, reason, status="False"):
+    changed = Condition(type=type_, status=status, reason=reason, last_transition_time="2026-01-01T00:00:00Z")
+    others = [one for one in service.status.conditions if one.type != type_]
+    return with_parts(service, conditions=(*others, changed))
+
+
+def remembering(service, **fields):
+    memory = service.status.memory.replace(**fields)
+    return with_parts(service, workings=ServiceWorkings(memory=memory, display=service.status.display))
+
+
+def calibrated(service, **fields):
+    return with_parts(service, calibration=service.status.calibration.replace(**fields))
+
+
+def names(service, now):
+    return {one.name for one in alert_states(service, now)}
+
+
+def test_a_service_that_gains_has_no_alert(chat, now):
+    assert names(chat, now) == set()
+
+
+UNSPENT = {"observed_latency_seconds": None}
+HOLDS = {
+    "SpeculationUnprofitable": [
+        lambda chat: deciding(chat, speedup_upper=0.9, **UNSPENT),
+        lambda chat: deciding(chat, speedup=0.0, **UNSPENT),
+        lambda chat: deciding(chat, load_rps=9.0, break_even_rps=8.0, c2_ratio=1.2, **UNSPENT),
+        # Twice the predicted latency: it loses by more than the bounds.
+        lambda chat: deciding(
+            chat, speedup=1.5, speedup_upper=1.6, observed_latency_seconds=2.0, predicted_latency_seconds=1.0
+        ),
+    ],
+    "SpeculationBreakEvenNear": [
+        lambda chat: deciding(
+            chat, load_rps=7.5, break_even_rps=8.5, break_even_lower_rps=8.0, c2_ratio=1.2, **UNSPENT
+        )
+    ],
+    "BreakevenFleetTooSmall": [
+        lambda chat: with_parts(
+            chat, capacity=chat.status.capacity.replace(scaled_by="hpa", recommended_replicas=99)
+        )
+    ],
+    "BreakevenModelDisagrees": [lambda chat: with_condition(chat, "ModelAgrees", "RollDisproved")],
+    "BreakevenTextDrifted": [lambda chat: with_condition(chat, "LengthsAsCalibrated", "LengthsDrifted")],
+    "BreakevenAnswersDiffer": [
+        lambda chat: calibrated(chat, answers=(AnswersInForce(arm="eagle/3", word="AnswersBroken"),))
+    ],
+    "BreakevenCalibrationFailed": [
+        lambda chat: calibrated(chat, failures=1, last_run_time="2026-01-01T00:00:00Z")
+    ],
+    "BreakevenProfileOutdated": [lambda chat: with_condition(chat, "Calibrated", "ProfileExpired", "True")],
+    "BreakevenRollStuck": [
+        lambda chat: with_parts(chat, rollout=Rollout(id="r", deadline_time="2026-01-01T00:00:00Z"))
+    ],
+    "BreakevenRollUndone": [lambda chat: remembering(chat, failures=1)],
+    "BreakevenArmFails": [
+        lambda chat: remembering(
+            chat,
+            barred=(BarredArm(arm="eagle/3", reason="RequestsFail", since_time="2026-01-01T00:00:00Z"),),
+        )
+    ],
+    "BreakevenTakenOver": [lambda chat: with_condition(chat, "Ready", "TakenOver")],
+    "BreakevenWriteRefused": [lambda chat: with_condition(chat, "Ready", "WriteRefused")],
+    "BreakevenInternalError": [lambda chat: with_condition(chat, "Ready", "InternalError")],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [(name, change) for name, changes in HOLDS.items() for change in changes]
+)
+def test_each_alert_holds_of_the_status_that_its_rule_is_about(chat, now, name, change):
+    assert names(change(chat), now) == {name}
+
+
+def test_figures_that_are_old_carry_the_alert_about_metrics_alone(chat, now):
+    later = now + timedelta(hours=1)
+    losing = deciding(chat, speedup=0.0)
+    (state,) = alert_states(losing, later)
+    assert state.name == "SpeculationMetricsUnavailable"
+    assert state.since == chat.status.decision.evidence_time + alert_course.FRESH
+    assert state.fires == state.since + timedelta(minutes=15)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda chat: deciding(chat, reason="TargetNotFound"),
+        lambda chat: chat.replace(spec=chat.spec.replace(paused=True)),
+    ],
+)
+def test_nobody_waits_for_metrics_of_a_service_that_decides_nothing(chat, now, change):
+    assert names(change(chat), now + timedelta(hours=1)) == set()
+
+
+def test_an_arm_that_is_faster_by_measured_latency_does_not_lose(chat, now):
+    measured = deciding(
+        chat, load_rps=9.0, break_even_rps=8.0, c2_ratio=1.2, speedup=0.95, speedup_upper=1.05,
+        observed_latency_seconds=0.5, predicted_latency_seconds=1.0,
+    )  # fmt: skip
+    assert names(measured, now) == set()
+
+
+def test_without_speculation_nothing_is_lost(chat, now):
+    plain = with_parts(
+        deciding(chat, speedup=0.0, **UNSPENT), current=chat.status.current.replace(arm="none")
+    )
+    assert names(plain, now) == set()

@@ -1,0 +1,48 @@
+"""Sums of worth over services: all at their worst, all at their best, and nothing from nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from breakeven.estimate import Estimate
+from breakeven_operator.board.fleet_worth import sum_of
+from breakeven_operator.resources.worthstatus import WorthStatus
+from fakes.published_board import CHAT
+
+
+@pytest.fixture
+def status(settled):
+    return settled.services[CHAT].status
+
+
+def worth(basis="Running", saved=100.0):
+    return WorthStatus(
+        request_saved_seconds=saved,
+        request_saved_lower_seconds=None if saved is None else saved / 2,
+        request_saved_upper_seconds=None if saved is None else 2 * saved,
+        gpus_arm="eagle/3",
+        gpus_basis=basis,
+        gpus_not_needed=12.0,
+        gpus_not_needed_lower=8.0,
+        gpus_not_needed_upper=16.0,
+    )
+
+
+def test_sums_add_all_at_their_worst_and_all_at_their_best(status):
+    both = sum_of([status.replace(worth=worth()), status.replace(worth=worth(saved=-40.0))])
+    assert (both.measured, both.counted) == (2, 2)
+    assert both.request_seconds == Estimate(60.0, 30.0, 120.0)
+    assert both.gpus == Estimate(24.0, 16.0, 32.0)
+
+
+def test_what_is_only_recommended_is_not_summed(status):
+    found = sum_of([status.replace(worth=worth("Recommended", saved=None)), status.replace(worth=None)])
+    assert (found.measured, found.counted) == (0, 0)
+    assert found.gpus == Estimate(0.0, 0.0, 0.0)
+
+
+def test_a_cost_that_is_not_known_is_not_0(status):
+    unknown = status.replace(calibration=status.calibration.replace(total_gpu_seconds=None))
+    costly = status.replace(calibration=status.calibration.replace(total_gpu_seconds=1800.0))
+    assert (sum_of([unknown]).calibration_gpu_hours, sum_of([unknown]).calibrated) == (None, 0)
+    assert (sum_of([costly, unknown]).calibration_gpu_hours, sum_of([costly, unknown]).calibrated) == (0.5, 1)

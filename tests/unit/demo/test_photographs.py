@@ -1,0 +1,50 @@
+"""Screenshots are taken where a Chromium is, and one line says why there are none elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from demo.photographs import photograph
+
+PAGES = {"board": "", "board-chat": "services/demo/chat"}
+
+
+def browser(tmp_path, monkeypatch, script):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    if script:
+        program = programs / "chromium"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/sbin" if not script else f"{programs}:/bin:/sbin")
+    return tmp_path
+
+
+TAKES = """
+for word in "$@"; do
+  case "$word" in --screenshot=*) file="${word#--screenshot=}";; http*) url="$word";; esac
+done
+echo "$url" > "$file"
+"""
+
+
+def test_each_page_is_taken_at_its_own_address(tmp_path, monkeypatch):
+    folder = browser(tmp_path, monkeypatch, TAKES)
+    said = photograph("http://127.0.0.1:1/", PAGES, folder)
+    assert said.startswith("screenshots of the board: ")
+    assert (folder / "board.png").read_text() == "http://127.0.0.1:1/\n"
+    assert (folder / "board-chat.png").read_text() == "http://127.0.0.1:1/services/demo/chat\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("", "there is no Chromium"), ("exit 3", "chromium wrote no picture (exit status 3)")],
+)
+def test_without_a_picture_one_line_says_why_and_an_older_one_is_gone(tmp_path, monkeypatch, script, words):
+    folder = browser(tmp_path, monkeypatch, script)
+    if script:
+        (folder / "board.png").write_text("of yesterday")
+    said = photograph("http://127.0.0.1:1/", PAGES, folder)
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not (folder / "board.png").exists()

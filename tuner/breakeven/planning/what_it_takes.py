@@ -1,0 +1,129 @@
+"""Change of acceptance, load or length that would make an arm pay which does not: each alone, all else as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
+from breakeven.profile import Conditions, LoadPoint, Profile
+
+# Beyond a factor of 4.5 lengths are extrapolated.
+_LENGTHS = (2.0, 4.0)
+_LOADS_BELOW = (0.75, 0.5, 0.25, 0.0)
+_LOADS_ABOVE = (1.25, 1.5, 2.0)
+_HALVINGS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A figure of now, and the nearest one at which the arm would pay; None: none within what is believed."""
+
+    now: float
+    wanted: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatItTakes:
+    """Figures at which an arm would pay, each alone.
+
+    Attributes:
+        most_tokens_per_step: what the draft length allows.
+        tokens_per_step: None: its acceptance was not measured, or is that of a schedule.
+        rps: load per replica.
+        prompt_tokens, output_tokens: mean lengths; None: not measured.
+    """
+
+    most_tokens_per_step: float
+    tokens_per_step: Turn | None
+    rps: Turn
+    prompt_tokens: Turn | None
+    output_tokens: Turn | None
+
+
+def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions) -> WhatItTakes | None:
+    """Figures at which an arm would be as fast as no speculation; None if it is already, or is not known.
+
+    Args:
+        profile: with the laws of both.
+        arm: speculative.
+        rps: load per replica.
+        conditions: acceptance and lengths of now; None in it: as measured.
+
+    Raises:
+        BreakevenError: the profile does not know this arm, or the conditions cannot be.
+    """
+    fit = profile.arm(arm)
+
+    def pays(changed: Conditions, at_rps: float = rps) -> bool:
+        plain = replace(changed, tokens_per_step=None)
+        try:
+            with_it_s, _, _ = LoadPoint(at_rps).on(profile.curve(arm, changed))
+            without_s, _, _ = LoadPoint(at_rps).on(profile.curve(NO_SPECULATION, plain))
+        except BreakevenError:
+            return False
+        # NaN: saturated.
+        return not math.isnan(with_it_s) and not with_it_s > without_s
+
+    profile.curve(arm, conditions)
+    if pays(conditions):
+        return None
+    e = conditions.tokens_per_step or fit.tokens_per_step
+    prompt, output = (
+        conditions.prompt_tokens or fit.lengths.prompt_tokens,
+        conditions.output_tokens or fit.lengths.output_tokens,
+    )
+    convertible = e is not None and not arm.scheduled and math.isfinite(e)
+    return WhatItTakes(
+        most_tokens_per_step=arm.k + 1.0,
+        tokens_per_step=Turn(
+            e,
+            _nearest(
+                lambda one: pays(replace(conditions, tokens_per_step=one)),
+                e,
+                [[e + (arm.k + 1.0 - e) * share for share in (0.25, 0.5, 0.75, 1.0)]],
+            ),
+        )
+        if convertible and e is not None
+        else None,
+        rps=Turn(
+            rps,
+            _nearest(
+                lambda one: pays(conditions, one),
+                rps,
+                [[rps * share for share in _LOADS_BELOW], [rps * share for share in _LOADS_ABOVE]],
+            ),
+        ),
+        prompt_tokens=_of_length(lambda one: pays(replace(conditions, prompt_tokens=one)), prompt, 1.0),
+        output_tokens=_of_length(lambda one: pays(replace(conditions, output_tokens=one)), output, 2.0),
+    )
+
+
+def _of_length(pays: Callable[[float], bool], now: float | None, least: float) -> Turn | None:
+    if not now:
+        return None
+    shorter = [now / factor for factor in _LENGTHS if now / factor >= least]
+    return Turn(now, _nearest(pays, now, [shorter, [now * factor for factor in _LENGTHS]]))
+
+
+def _nearest(
+    pays: Callable[[float], bool], now: float, directions: Sequence[Sequence[float]]
+) -> float | None:
+    """The figure nearest to `now` at which it pays, looked for along each direction; None: at none of them."""
+    for figures in directions:
+        without = now
+        for one in figures:
+            if pays(one):
+                return _between(pays, without, one)
+            without = one
+    return None
+
+
+def _between(pays: Callable[[float], bool], without: float, paying: float) -> float:
+    """The edge between a figure at which it does not pay and one at which it does; it pays at the answer."""
+    for _ in range(_HALVINGS):
+        middle = (without + paying) / 2.0
+        without, paying = (without, middle) if pays(middle) else (middle, paying)
+    return paying
