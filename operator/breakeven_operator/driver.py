@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 
 from breakeven.answering.gate import GateFinding
 from breakeven.answering.prompt_set import ANSWER_TOKENS
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import NO_SPECULATION, arm_drafting
 from breakeven.errors import InputError
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.dataset import Dataset, read_dataset
@@ -83,7 +83,8 @@ class TrialEnvironment:
     Attributes:
         namespace, run: the CalibrationRun.
         arm_name: the arm as the run calls it.
-        schedule: the draft length per batch size that the engine runs; None if it drafts by one length.
+        schedule: the draft length per batch size that the engine runs, or the word for adaptive verification; None if it drafts
+            by one length.
         answers: how its answers are kept, or those of all arms judged; None if none are compared.
         sweep: what to measure.
         endpoint: the engine.
@@ -106,9 +107,9 @@ class TrialEnvironment:
             PromptsError: the file of prompts cannot be used.
         """
         trial = _trial(_text(env, "TRIAL"))
-        planned, plan, schedule = trial.arm, trial.plan, trial.schedule
+        planned, plan, schedule = trial.arm, trial.plan, trial.drafts
         try:
-            arm = Arm(planned.method, planned.k, planned.candidate, scheduled=schedule is not None)
+            arm = arm_drafting(planned.method, planned.k, planned.candidate, schedule)
         except ValueError as error:
             raise InputError(f"{_WHERE}.arm", str(error), "an arm") from error
         settings = SweepSettings(
@@ -138,7 +139,7 @@ class TrialEnvironment:
                 # The engine is asked at its pod's address, which no certificate names.
                 check_hostname=False,
             ),
-            schedule=str(schedule) if schedule is not None else None,
+            schedule=schedule,
             answers=_answers(trial, env, dataset),
         )
 

@@ -303,7 +303,7 @@ class World:
 
     def measured_table(self) -> str:
         """The schedule that the present Job's driver measures."""
-        return str(TrialPlan.read(self.trial, "trial").schedule)
+        return str(TrialPlan.read(self.trial, "trial").drafts)
 
     def store(
         self,
@@ -319,6 +319,8 @@ class World:
         method, _, k = arm.partition("/")
         status = next(each for each in self.status["armStatuses"] if each["arm"] == arm)
         table = {"schedule": status["schedule"]} if "schedule" in status else {}
+        if arm.endswith("/adaptive"):
+            table = {"schedule": "adaptive"}
         k = str(self.trial["arm"]["k"]) if table else k
         for index in range(count):
             rps = 0.8 / c2_s * (index + 1) / (count + 1)

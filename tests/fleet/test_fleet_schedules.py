@@ -75,7 +75,7 @@ async def measured(world: FleetWorld, law: tuple[float, float]) -> str:
     env = {entry["name"]: entry.get("value") for entry in driver["env"]}
     trial = TrialPlan.read(json.loads(env["BREAKEVEN_TRIAL"]), "trial")
     planned = trial.arm
-    table = str(trial.schedule) if trial.schedule is not None else None
+    table = trial.drafts
     arm = Arm(planned.method, planned.k, planned.candidate, scheduled=planned.scheduled)
     points = lawful_points(
         arm, law, 2.0 if arm.k else 1.0, prompt_tokens=64.0, output_tokens=32.0, schedule=table

@@ -1,4 +1,4 @@
-"""Print the flags of `vllm serve` as `breakeven/serving/vllm_0_32_flags.json` holds them; runs where vLLM is.
+"""Print the flags of `vllm serve` as `breakeven/serving/vllm_0_32_flags.json` and its neighbours hold them; runs where vLLM is.
 
 python tests/realvllm/flags.py > tuner/breakeven/serving/vllm_0_32_flags.json
 """
@@ -45,7 +45,16 @@ def main() -> None:
 def _described(action: argparse.Action) -> dict[str, Any]:
     names = list(action.option_strings)
     if isinstance(action, argparse.BooleanOptionalAction):
-        return {"names": [name for name in names if not name.startswith("--no-")], "takes": "yes or no"}
+        # Since 0.33 --enable-x is switched off by --disable-x, and the other way round.
+        opposites = getattr(action, "_inverse_prefixes", {})
+        off = {
+            name.replace(here, there, 1)
+            for name in names
+            for here, there in opposites.items()
+            if name.startswith(here)
+        } - {names[0]}
+        said = [name for name in names if not name.startswith("--no-") and name not in off]
+        return {"names": said, "takes": "yes or no"} | ({"opposite": off.pop()} if off else {})
     if action.nargs == 0:
         return {"names": names, "takes": "nothing"}
     flag: dict[str, Any] = {

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 SCHEDULE = "schedule"
 """The word in place of the draft length in the name of an arm whose draft length follows the batch size."""
 
+ADAPTIVE = "adaptive"
+"""The word in its place if the engine chooses in every step how many drafts it verifies (vLLM's adaptive verification)."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Arm:
-    """No speculation, a method at one draft length, or a method with a draft length per batch size.
+    """No speculation, a method at one draft length, or a method whose draft length follows the load.
 
     Attributes:
         method: `none`, or vLLM's method name (`eagle3`, `ngram`, ...).
@@ -19,12 +22,14 @@ class Arm:
             the identity. `None`: the method names it.
         scheduled: the draft length follows the batch size (`breakeven.tiers`); which one it takes is data of the points,
             not of the name: a family has one schedule at a time.
+        adaptive: scheduled, by the engine itself: it drafts k tokens in every step and verifies as many as pay.
     """
 
     method: str
     k: int
     candidate: str | None = None
     scheduled: bool = False
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
         if (self.method == "none") != (self.k == 0):
@@ -33,6 +38,8 @@ class Arm:
             raise ValueError(f"arm {self.method}/{self.k}: k is negative")
         if self.scheduled and self.k == 0:
             raise ValueError("arm none has no schedule: nothing is ever drafted")
+        if self.adaptive and not self.scheduled:
+            raise ValueError(f"arm {self.method}/{self.k}: adaptive verification is a kind of schedule")
 
     @property
     def family(self) -> str:
@@ -41,11 +48,29 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """`none`, `<family>/<k>` or `<family>/schedule`: what status, events, tables and plots print."""
-        return "none" if self.k == 0 else f"{self.family}/{SCHEDULE if self.scheduled else self.k}"
+        """`none`, `<family>/<k>`, `<family>/schedule` or `<family>/adaptive`: what status, events, tables and plots print."""
+        if self.k == 0:
+            return "none"
+        word = (ADAPTIVE if self.adaptive else SCHEDULE) if self.scheduled else self.k
+        return f"{self.family}/{word}"
 
     def __str__(self) -> str:
         return self.name
 
 
 NO_SPECULATION = Arm("none", 0)
+
+
+def arm_drafting(method: str, k: int, candidate: str | None, schedule: str | None) -> Arm:
+    """The arm of a method whose draft length follows a schedule.
+
+    Args:
+        method: as of `Arm`, like the next two.
+        k: the longest draft.
+        candidate: the user's name.
+        schedule: a table as text, or the word for adaptive verification; None: k holds at every batch size.
+
+    Raises:
+        ValueError: such an arm cannot be.
+    """
+    return Arm(method, k, candidate, scheduled=schedule is not None, adaptive=schedule == ADAPTIVE)

@@ -39,8 +39,14 @@ SCHEDULED_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "ngram")
 """Methods that vLLM drafts with a length per batch size (`num_speculative_tokens_per_batch_size`): of the others it refuses
 the table, or warns once and drafts as long as ever."""
 
+ADAPTIVE_KEY = "enable_adaptive_verification"
+"""Key of `--speculative-config` with which vLLM drafts at full length and verifies as many drafts as pay (0.28 and newer)."""
+
 _SUFFIX_TREE_DEPTH = 24
 _IN_MODEL_NAMES = ("eagle3", "eagle", "dflash", "dspark")
+
+ADAPTIVE_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark")
+"""Methods that model runner V2 drafts by a model, whose confidence adaptive verification reads."""
 
 MTP_ALIAS = "_mtp"
 """Words with this ending (`deepseek_mtp`, `qwen3_next_mtp`, ...) are spellings of `mtp`."""
@@ -56,6 +62,11 @@ def drafter_of(method: str) -> Drafter | None:
 def takes_schedule(method: str) -> bool:
     """Whether vLLM drafts with a length per batch size for this method."""
     return method in SCHEDULED_METHODS or method.endswith(MTP_ALIAS)
+
+
+def takes_adaptive(method: str) -> bool:
+    """Whether vLLM can choose in every step how many drafts of this method it verifies: those of a drafter that is a model."""
+    return method in ADAPTIVE_METHODS or method.endswith(MTP_ALIAS)
 
 
 def methods_with(drafter: Drafter) -> tuple[str, ...]:

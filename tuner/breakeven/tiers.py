@@ -8,13 +8,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
 
 LARGEST_BATCH = 1_000_000
 """No engine decodes as many requests in one step."""
 
+ADAPTIVE_FORM = re.compile(rf"{ADAPTIVE}:([1-9][0-9]{{0,2}})")
+"""The text of adaptive verification with the drafts of a step."""
+
 _RANGE = re.compile(r"([0-9]{1,7})-([0-9]{0,7}):([0-9]{1,4})")
 _FORM = "ranges of batch sizes with a draft length each, such as 1-8:5,9-32:2,33-:0"
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveDrafts:
+    """As many drafts of each step as pay, by the engine's own choice.
+
+    Attributes:
+        num_speculative_tokens: drafted in every step, at least 1.
+    """
+
+    num_speculative_tokens: int
+
+    def __str__(self) -> str:
+        return ADAPTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +135,7 @@ class Schedule:
         if batch < 1:
             raise ValueError(f"batch: {batch!r} is below 1")
         return next(k for first, k in reversed(self.tiers) if first <= batch)
+
+
+Drafts = int | Schedule | AdaptiveDrafts
+"""How long is drafted: one length, a length per batch size, or as long as pays."""

@@ -13,6 +13,7 @@ from breakeven_operator.calibration import podcopy, schedule_making
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv, sweep_of
+from breakeven_operator.calibration.refused_arms import refusal_of
 from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition, job_ref
@@ -79,6 +80,9 @@ class Trials:
             if planned.judges and sum(arm.phase is ArmPhase.DONE for arm in self.arms) < 2:
                 message = "there are no answers of two arms to compare"
                 self._skip(index, ClusterReason.ANSWERS_NOT_JUDGED, message)
+                continue
+            if refused := self._refused(index, planned):
+                self._skip(index, ClusterReason.ENGINE_CONFIG_REFUSED, refused)
                 continue
             table = self.arms[index].schedule
             if planned.scheduled and table is None:
@@ -159,13 +163,22 @@ class Trials:
         now = self.transition.now
         self.arms[index] = _over(self.arms[index], ArmPhase.SKIPPED, reason, message, now)
 
+    def _refused(self, index: int, planned: PlannedArm) -> str | None:
+        """Reason why the target's engine would not start with an arm that was not started yet; None if none is known."""
+        target, started = self._view.target, self.arms[index].started_time
+        if target is None or started is not None:
+            return None
+        return refusal_of(planned, podcopy.engine_of(target.engine), self.candidates)
+
     def _is_asked_for(self, planned: PlannedArm) -> bool:
         """Whether an arm is still a candidate: somebody may have taken it out since the plan was made, to spare its GPU time."""
         if planned.k == 0:
             return True
         family = planned.candidate or planned.method
         method = next((one for one in self.candidates.methods if one.name == family), None)
-        return method is not None and (planned.scheduled or planned.k in method.draft_lengths)
+        if method is None or planned.scheduled:
+            return method is not None
+        return (planned.k, planned.adaptive) in method.lengths
 
     def _fit(self, arms: Container[str] | None = None, schedule_of: str = "") -> Fit:
         return Fit(

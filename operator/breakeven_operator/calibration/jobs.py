@@ -17,7 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from breakeven.tiers import Schedule
+from breakeven.arm import ADAPTIVE
+from breakeven.methods import ADAPTIVE_KEY
 from breakeven_operator.calibration import answer_secrets, podcopy, sending
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import JOBS, RUNS
@@ -93,9 +94,13 @@ class TrialPlan(StatusModel):
     max_concurrency: Annotated[int, Field(ge=2)]
 
     @property
-    def schedule(self) -> Schedule | None:
-        """The draft length per batch size that the engine runs; None if it drafts by one length."""
-        return table_of(json.loads(self.arm.speculative_config))
+    def drafts(self) -> str | None:
+        """The draft length per batch size that the engine runs, or the word if it chooses itself; None if it drafts by one length."""
+        config = json.loads(self.arm.speculative_config)
+        table = table_of(config)
+        if (config or {}).get(ADAPTIVE_KEY) is True:
+            return ADAPTIVE
+        return None if table is None else str(table)
 
     @property
     def text(self) -> str:

@@ -108,7 +108,9 @@ def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[
         )
     names = set(spec.arms or known)
     for name in spec.arms:
-        method = candidates.method_of(known[name]) if known[name].scheduled else None
+        method = (
+            candidates.method_of(known[name]) if known[name].scheduled and not known[name].adaptive else None
+        )
         lengths = {arm.name for arm in method.arms()} if method is not None else set()
         # A schedule is made from draft lengths of the same run: without any that is named, from all of its method.
         names |= lengths if not lengths & names else set()
@@ -144,7 +146,9 @@ def _planned(service: SpeculativeService, arm: Arm) -> PlannedArm:
         k=arm.k,
         candidate=arm.candidate,
         speculative_config=(
-            candidates.speculative_config(arm) if method is None else method.speculative_config(arm.k)
+            candidates.speculative_config(arm)
+            if method is None or arm.adaptive
+            else method.speculative_config(arm.k)
         ),
     )
 

@@ -236,5 +236,9 @@ def points_for(arms: Sequence[PlannedArm], planned: PlannedArm) -> tuple[str, ..
         arm.arm
         for arm in arms
         if (arm.k == 0 and not arm.judges)
-        or (not arm.scheduled and (arm.method, arm.candidate) == (planned.method, planned.candidate))
+        or (
+            not arm.scheduled
+            and not arm.adaptive
+            and (arm.method, arm.candidate) == (planned.method, planned.candidate)
+        )
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from breakeven.arm import ADAPTIVE
 from breakeven.profile import Profile
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import Create
@@ -268,7 +269,7 @@ def with_measured_schedules(
     schedules = {
         method.name: Schedule.parse(fit.schedule, f"schedule of {fit.arm}")
         for fit in (entry.profile.arms if entry is not None and entry.profile is not None else ())
-        if fit.schedule is not None and (method := candidates.method_of(fit.arm)) is not None
+        if fit.schedule not in {None, ADAPTIVE} and (method := candidates.method_of(fit.arm)) is not None
     }
     if not schedules:
         return service

@@ -291,6 +291,7 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 ARM_PATTERN = (
     r"^(none|[a-z0-9]([-a-z0-9_.]{0,62}[a-z0-9])?/[1-9][0-9]?)$"
     r"|^[a-z0-9]([-a-z0-9_.]{0,62}[a-z0-9])?/schedule$"
+    r"|^[a-z0-9]([-a-z0-9_.]{0,62}[a-z0-9])?/adaptive$"
 )
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
-from breakeven.arm import SCHEDULE
+from breakeven.arm import ADAPTIVE, SCHEDULE
 from breakeven.load_driver.design import LOADS_AGAIN, POINTS_AT_OTHER_LENGTHS
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.answerstatus import ArmAnswers
@@ -207,6 +207,11 @@ class PlannedArm(StatusModel):
         return self.arm.endswith(f"/{SCHEDULE}")
 
     @property
+    def adaptive(self) -> bool:
+        """Whether the engine chooses how many of its drafts it verifies."""
+        return self.arm.endswith(f"/{ADAPTIVE}")
+
+    @property
     def judges(self) -> bool:
         """Whether it is no speculation once more: it judges the answers of the other arms, and measures a few loads again."""
         return self.arm == JUDGE
@@ -273,13 +278,13 @@ class CalibrationPlan(StatusModel):
     )
 
     def points_of(self, arm: PlannedArm) -> int:
-        """Points of an arm: its loads and the first of them once more, and those at other lengths, which a schedule has not.
+        """Points of an arm: its loads and the first of them once more, and those at other lengths.
 
-        A second start has a few loads.
+        An arm whose draft length follows the load has none at other lengths, and a second start a few loads.
         """
         if arm.judges:
             return LOADS_AGAIN
-        return self.loads + 1 + (0 if arm.scheduled else POINTS_AT_OTHER_LENGTHS)
+        return self.loads + 1 + (0 if arm.scheduled or arm.adaptive else POINTS_AT_OTHER_LENGTHS)
 
 
 class Stored(StatusModel):

@@ -8,9 +8,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm, arm_drafting
 from breakeven.errors import InputError
 from breakeven.methods import (
+    ADAPTIVE_KEY,
+    ADAPTIVE_METHODS,
     FORMER_METHODS,
     METHODS,
     MTP_ALIAS,
@@ -18,10 +20,11 @@ from breakeven.methods import (
     Drafter,
     drafter_of,
     methods_with,
+    takes_adaptive,
     takes_schedule,
 )
 from breakeven.serving.command_line import arm_json
-from breakeven.tiers import Schedule
+from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
 from breakeven_operator.resources.options import (
     LEVELS,
@@ -69,8 +72,9 @@ def table_of(config: Mapping[str, Any] | None) -> Schedule | None:
 
 
 def without_drafts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A speculative configuration less what says how long is drafted: the drafter itself."""
-    return {key: value for key, value in config.items() if key not in {"num_speculative_tokens", TABLE}}
+    """A speculative configuration less what says how long is drafted, and how much of it is verified: the drafter itself."""
+    lengths = {"num_speculative_tokens", TABLE, ADAPTIVE_KEY}
+    return {key: value for key, value in config.items() if key not in lengths}
 
 
 class UnknownMethod(StrEnum):
@@ -87,8 +91,15 @@ class ScheduleChoice(StrEnum):
     NEVER = "Never"
 
 
+class AdaptiveChoice(StrEnum):
+    """Whether a method is also tried with vLLM's adaptive verification."""
+
+    NEVER = "Never"
+    MEASURE = "Measure"
+
+
 class SpeculativeMethod(Model):
-    """One way of speculating, tried with several draft lengths, and with a draft length per batch size."""
+    """One way of speculating, tried with several draft lengths, with a draft length per batch size, and adaptively."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -135,6 +146,23 @@ class SpeculativeMethod(Model):
             "the fields method, model and draftLengths beside options",
             lambda method: not {*OWN_FIELDS} & method.options.keys(),
             ".options",
+        ),
+        Rule(
+            "!has(self.adaptiveVerification) || self.adaptiveVerification != 'Measure' "
+            f"|| self.method in {list(ADAPTIVE_METHODS)} || self.method.endsWith('{MTP_ALIAS}')",
+            "adaptiveVerification reads the confidence of a drafter that is a model, and this method has none",
+            f"Never, or method {', '.join(ADAPTIVE_METHODS)}",
+            lambda method: (
+                method.adaptive_verification is AdaptiveChoice.NEVER or takes_adaptive(method.method)
+            ),
+            ".adaptiveVerification",
+        ),
+        Rule(
+            None,
+            f"options.{ADAPTIVE_KEY} makes another arm of every draft length, whose acceptance would be misread",
+            "adaptiveVerification: Measure beside options",
+            lambda method: method.options.get(ADAPTIVE_KEY) is not True,
+            f".options.{ADAPTIVE_KEY}",
         ),
         Rule(
             None,
@@ -207,6 +235,14 @@ class SpeculativeMethod(Model):
             "does not."
         ),
     ] = ScheduleChoice.AUTO
+    adaptive_verification: Annotated[
+        AdaptiveChoice,
+        Field(
+            description="Measure: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and "
+            "newer) as an arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as "
+            f"many as pay (methods {', '.join(ADAPTIVE_METHODS)}; not with LoRA, pipeline stages or eager mode). Never: it does not."
+        ),
+    ] = AdaptiveChoice.NEVER
     options: Annotated[
         Options,
         Field(
@@ -250,13 +286,26 @@ class SpeculativeMethod(Model):
         k = max(self.draft_lengths) if schedule is None else schedule.num_speculative_tokens
         return Arm(self.method, k, self.name, scheduled=True)
 
-    def speculative_config(self, drafts: int | Schedule) -> str:
-        """The value of vLLM's --speculative-config at one draft length, or with a schedule, in the one spelling that arms have."""
+    @property
+    def lengths(self) -> frozenset[tuple[int, bool]]:
+        """Draft length of each of its arms, and whether it is verified adaptively."""
+        return frozenset((arm.k, arm.adaptive) for arm in (*self.arms(), *self.adaptive_arms()))
+
+    def adaptive_arms(self) -> tuple[Arm, ...]:
+        """Its arm with adaptive verification; empty if none is wanted."""
+        if self.adaptive_verification is AdaptiveChoice.NEVER:
+            return ()
+        return (arm_drafting(self.method, max(self.draft_lengths), self.name, ADAPTIVE),)
+
+    def speculative_config(self, drafts: Drafts) -> str:
+        """The value of vLLM's --speculative-config for a way of drafting, in the one spelling that arms have."""
         longest = drafts if isinstance(drafts, int) else drafts.num_speculative_tokens
         config: dict[str, Any] = {**self.options, "method": self.method, "num_speculative_tokens": longest}
         if self.model is not None:
             config["model"] = self.model
-        return arm_json(config if isinstance(drafts, int) else scheduled_config(config, drafts))
+        if isinstance(drafts, AdaptiveDrafts):
+            config[ADAPTIVE_KEY] = True
+        return arm_json(scheduled_config(config, drafts) if isinstance(drafts, Schedule) else config)
 
 
 class Candidates(Model):
@@ -273,23 +322,27 @@ class Candidates(Model):
     ]
 
     def arms(self) -> tuple[Arm, ...]:
-        """The arms that may run: no speculation first, then every method at every draft length."""
-        return (NO_SPECULATION, *(arm for method in self.methods for arm in method.arms()))
+        """The arms that may run: no speculation first, then every method at every draft length, and adaptively."""
+        return (NO_SPECULATION, *self.recognised())
 
     def measurable_arms(self) -> tuple[Arm, ...]:
-        """Arms that a calibration measures, in its order: no speculation, and of every method the draft lengths before the schedule."""
+        """Arms that a calibration measures, in its order: no speculation, and of every method its draft lengths before its schedule."""
         return (
             NO_SPECULATION,
             *(
                 arm
                 for method in self.methods
-                for arm in (*method.arms(), *((method.scheduled_arm(),) if method.scheduled else ()))
+                for arm in (
+                    *method.arms(),
+                    *method.adaptive_arms(),
+                    *((method.scheduled_arm(),) if method.scheduled else ()),
+                )
             ),
         )
 
     def recognised(self) -> tuple[Arm, ...]:
         """The arms that a running configuration is compared with."""
-        return tuple(arm for method in self.methods for arm in method.arms())
+        return tuple(arm for method in self.methods for arm in (*method.arms(), *method.adaptive_arms()))
 
     def named(self, name: str) -> Arm | None:
         """The arm of this name: one that may run before one that is only to be measured; None where there is none."""
@@ -308,9 +361,9 @@ class Candidates(Model):
         if arm == NO_SPECULATION:
             return arm_json(None)
         method = self.method_of(arm)
-        if method is None or arm not in method.arms():
+        if method is None or arm not in {*method.arms(), *method.adaptive_arms()}:
             raise KeyError(arm.name)
-        return method.speculative_config(arm.k)
+        return method.speculative_config(AdaptiveDrafts(arm.k) if arm.adaptive else arm.k)
 
 
 class MeasuredCandidates(Candidates):
@@ -332,7 +385,8 @@ class MeasuredCandidates(Candidates):
         return tuple(
             found
             for arm in self.measurable_arms()
-            if (found := self.measured_schedule(arm) if arm.scheduled else arm) is not None
+            if (found := self.measured_schedule(arm) if arm.scheduled and not arm.adaptive else arm)
+            is not None
         )
 
     def recognised(self) -> tuple[Arm, ...]:
@@ -353,7 +407,7 @@ class MeasuredCandidates(Candidates):
             KeyError: no candidate has this arm, or not as it was measured.
         """
         method = self.method_of(arm)
-        if not arm.scheduled or method is None:
+        if not arm.scheduled or arm.adaptive or method is None:
             return super().speculative_config(arm)
         if arm != self.measured_schedule(arm):
             raise KeyError(arm.name)

@@ -47,7 +47,7 @@ class ProfileArm(Model):
         str | None,
         Field(
             max_length=1024,
-            description="Draft length per batch size that was measured, such as 1-8:5,9-32:2,33-:0.",
+            description="Draft length per batch size that was measured, such as 1-8:5,9-32:2,33-:0; adaptive: the engine chose it.",
         ),
     ] = None
     c1_seconds: Annotated[Number | None, Field(description="C1: mean latency of a lone request.")] = None

@@ -108,9 +108,11 @@ class SpeculativeServiceSpec(Model):
             "&& int(self.updatePolicy.pinnedArm.substring(m.name.size() + 1)) in m.draftLengths) "
             # int() fails on `schedule`; the rule's other alternative is true then, and CEL ignores the error.
             "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm == m.name + '/schedule' "
-            "&& (!has(m.schedule) || m.schedule == 'Auto'))",
+            "&& (!has(m.schedule) || m.schedule == 'Auto')) "
+            "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm == m.name + '/adaptive' "
+            "&& has(m.adaptiveVerification) && m.adaptiveVerification == 'Measure')",
             "pinnedArm names no candidate",
-            "none, <name>/<draft length> as in candidates, or <name>/schedule",
+            "none, <name>/<draft length> as in candidates, <name>/schedule or <name>/adaptive",
             lambda spec: (
                 spec.update_policy.pinned_arm in {None, *(arm.name for arm in spec.candidates.arms())}
                 or any(

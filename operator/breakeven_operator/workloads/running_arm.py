@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm, arm_drafting
 from breakeven.errors import InputError
-from breakeven.methods import draft_length_of, method_of
+from breakeven.methods import ADAPTIVE_KEY, draft_length_of, method_of
 from breakeven.serving.command_line import configuration
 from breakeven.serving.opt_in import VARIABLE
 from breakeven.tiers import Schedule
@@ -98,8 +98,11 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         # vLLM takes k from the drafter's own configuration then; 1 stands for "some".
         k = 1
-    foreign = Arm(str(method_of(config) or "draft_model"), k, scheduled=schedule is not None)
-    measured = next((arm for arm in drafters if arm.scheduled), None) if schedule is not None else None
+    adaptive = config.get(ADAPTIVE_KEY) is True
+    varied = ADAPTIVE if adaptive else str(schedule) if schedule is not None else None
+    foreign = arm_drafting(str(method_of(config) or "draft_model"), k, None, varied)
+    tables = (arm for arm in drafters if arm.scheduled and not arm.adaptive)
+    measured = next(tables, None) if schedule is not None and not adaptive else None
     return RunningArm(foreign, source, schedule=schedule, measured_instead=measured)
 
 
@@ -109,7 +112,8 @@ def _same_drafter(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -
 
 
 def _same_drafts(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:
-    """Whether the same drafter drafts the same; a range that is cut in two changes nothing."""
+    """Whether the same drafter drafts and verifies the same; a range that is cut in two changes nothing."""
     own = configuration(candidates.speculative_config(arm)) or {}
     key = "num_speculative_tokens"
-    return bool(own.get(key) == config.get(key)) and table_of(own) == table_of(config)
+    alike = own.get(key) == config.get(key) and arm.adaptive == (config.get(ADAPTIVE_KEY) is True)
+    return bool(alike) and table_of(own) == table_of(config)

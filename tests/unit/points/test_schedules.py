@@ -50,6 +50,19 @@ def test_a_schedule_that_no_engine_can_run_is_refused_where_it_stands(row, probl
     assert "row 1 (line 2), column schedule" in str(refused.value)
 
 
+def test_adaptive_verification_is_an_arm_beside_the_schedule_of_its_family():
+    text = HEADER + 'eagle3,7,,8,1.2,adaptive\neagle3,7,,8,1.1,"1-8:7,9-:0"\n'
+    adaptive, scheduled = read(text, "p.csv")
+    assert adaptive.arm == Arm("eagle3", 7, scheduled=True, adaptive=True)
+    assert (adaptive.arm.name, scheduled.arm.name) == ("eagle3/adaptive", "eagle3/schedule")
+    assert read(written([cells(adaptive)]), "p.csv")[0].arm == adaptive.arm
+
+
+def test_adaptive_verification_without_a_load_that_it_follows_is_no_arm():
+    with pytest.raises(ValueError, match="a kind of schedule"):
+        Arm("eagle3", 7, adaptive=True)
+
+
 def test_no_speculation_has_no_schedule():
     with pytest.raises(ValueError, match="no schedule"):
         Arm("none", 0, scheduled=True)

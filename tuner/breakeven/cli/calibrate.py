@@ -44,8 +44,9 @@ _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT 
 @click.option(
     "--k",
     callback=read_length_or_schedule,
-    metavar="K|TABLE",
-    help="Draft length, or a schedule's table such as 1-8:5,9-32:2,33-:0; not needed with --method none.",
+    metavar="K|TABLE|adaptive:K",
+    help="Draft length, or a schedule's table such as 1-8:5,9-32:2,33-:0, or adaptive:K with vLLM's adaptive verification; not "
+    "needed with --method none.",
 )
 @click.option("--candidate", help="Your name for the drafter, where one method is tried with several.")
 @click.option("-o", "--output", required=True, type=OutputFile(), help="Points file.")

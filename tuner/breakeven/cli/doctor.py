@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 @click.option(
     "--k",
     callback=read_draft_length,
-    metavar="K|schedule",
-    help="Draft length that runs (with --profile). schedule: the measured schedule of the method.",
+    metavar="K|schedule|adaptive",
+    help="Draft length that runs (with --profile). schedule, adaptive: the measured schedule, or adaptive verification, of the method.",
 )
 @click.option(
     "--tokens-per-step",

@@ -14,7 +14,7 @@ from breakeven.cli.output import confidence_option, echo_result, json_option, wr
 from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of
 from breakeven.errors import ForeignFileError, InputError
-from breakeven.tiers import Schedule
+from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
     from breakeven.points.point import Origin, Point
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def read_points(
     files: tuple[Path, ...],
     methods: tuple[str, ...],
-    lengths: tuple[int | Schedule, ...],
+    lengths: tuple[Drafts, ...],
     conditions: tuple[str, ...],
 ) -> tuple[Point, ...]:
     """Read all files and keep the rows that meet the conditions; say which files and runs are passed over.
@@ -78,12 +78,10 @@ class _Ran(NamedTuple):
     """The arm that ran, for a file that does not name it."""
 
     arm: Arm
-    schedule: Schedule | None
+    schedule: Schedule | AdaptiveDrafts | None
 
 
-def _arms(
-    files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[int | Schedule, ...]
-) -> dict[Path, _Ran]:
+def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Drafts, ...]) -> dict[Path, _Ran]:
     """Pair methods and draft lengths with the files that do not name their arm."""
     if not methods:
         if lengths:
@@ -104,7 +102,7 @@ def _arms(
         )
     all_lengths = lengths * wanted if len(lengths) == 1 else lengths
     arms = (
-        _Ran(arm_of(method, k), k if isinstance(k, Schedule) else None)
+        _Ran(arm_of(method, k), None if isinstance(k, int) else k)
         for method, k in zip(all_methods, all_lengths, strict=True)
     )
     return dict(zip(silent, arms, strict=False))
@@ -136,9 +134,10 @@ def _arms(
     "--k",
     "lengths",
     callback=read_lengths_or_schedules,
-    metavar="K|TABLE",
+    metavar="K|TABLE|adaptive:K",
     multiple=True,
-    help="Draft length of the arm of each JSON file, in their order; of a schedule its table, such as 1-8:5,9-32:2,33-:0.",
+    help="Draft length of the arm of each JSON file, in their order; of a schedule its table, such as 1-8:5,9-32:2,33-:0; "
+    "adaptive:7 with adaptive verification of 7 drafts.",
 )
 @click.option(
     "--where",
@@ -156,7 +155,7 @@ def command(
     files: tuple[Path, ...],
     output: Path,
     methods: tuple[str, ...],
-    lengths: tuple[int | Schedule, ...],
+    lengths: tuple[Drafts, ...],
     conditions: tuple[str, ...],
     group_by: str | None,
     confidence: float,

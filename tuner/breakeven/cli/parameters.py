@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import click
 
-from breakeven.arm import SCHEDULE
+from breakeven.arm import ADAPTIVE, SCHEDULE
 from breakeven.errors import InputError
-from breakeven.tiers import Schedule
+from breakeven.tiers import ADAPTIVE_FORM, AdaptiveDrafts, Drafts, Schedule
 
 
 class Number(click.FloatRange):
@@ -26,19 +26,24 @@ class Number(click.FloatRange):
         return number
 
 
+MeasuredDrafts = Literal["schedule", "adaptive"]
+"""The words for drafts whose length follows the load, as they were measured."""
+
+
 def read_draft_length(
     _ctx: click.Context, _param: click.Parameter, value: str | None
-) -> int | Literal["schedule"] | None:
-    """Read a draft length from 0 to 1000, or the word for the schedule that was measured; wrong usage if it is neither."""
+) -> int | MeasuredDrafts | None:
+    """Read a draft length from 0 to 1000, or the word for the schedule or the adaptive verification that was measured."""
     if value is None:
         return None
-    return "schedule" if value == SCHEDULE else _draft_length(value, f"the word {SCHEDULE}")
+    word: MeasuredDrafts | None = {SCHEDULE: "schedule", ADAPTIVE: "adaptive"}.get(value)  # type: ignore[assignment]
+    return _draft_length(value, f"one of the words {SCHEDULE} and {ADAPTIVE}") if word is None else word
 
 
 def read_lengths_or_schedules(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
-) -> tuple[int | Schedule, ...]:
-    """Read draft lengths from 0 to 1000 and schedules such as 1-8:5,9-:0; wrong usage if one is neither.
+) -> tuple[Drafts, ...]:
+    """Read draft lengths from 0 to 1000, schedules such as 1-8:5,9-:0, and adaptive:7; wrong usage if one is none of these.
 
     Raises:
         InputError: a schedule that vLLM would refuse.
@@ -46,17 +51,17 @@ def read_lengths_or_schedules(
     return tuple(_length_or_schedule(value) for value in values)
 
 
-def read_length_or_schedule(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
-) -> int | Schedule | None:
+def read_length_or_schedule(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Drafts | None:
     """Read a draft length or a schedule, as `read_lengths_or_schedules` does."""
     return None if value is None else _length_or_schedule(value)
 
 
-def _length_or_schedule(value: str) -> int | Schedule:
+def _length_or_schedule(value: str) -> Drafts:
+    if adaptive := ADAPTIVE_FORM.fullmatch(value):
+        return AdaptiveDrafts(int(adaptive[1]))
     if ":" in value:
         return Schedule.parse(value, "--k")
-    return _draft_length(value, "a schedule such as 1-8:5,9-:0")
+    return _draft_length(value, "a schedule such as 1-8:5,9-:0, nor adaptive:7")
 
 
 def _draft_length(value: str, other: str) -> int:

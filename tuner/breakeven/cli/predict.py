@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @click.option(
     "--k",
     callback=read_draft_length,
-    metavar="K|schedule",
-    help="Draft length; 0 (the default) only for method none. schedule: the measured schedule of the method.",
+    metavar="K|schedule|adaptive",
+    help="Draft length; 0 (the default) only for method none. schedule, adaptive: the measured schedule, or adaptive verification.",
 )
 @click.option("--candidate", help="The drafter's name, where one method was measured with several drafters.")
 @load_options

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from breakeven.arm import Arm
+from breakeven.arm import Arm, arm_drafting
 from breakeven.cli.output import several
-from breakeven.cli.parameters import InputFile, Number
+from breakeven.cli.parameters import InputFile, MeasuredDrafts, Number
 from breakeven.errors import InputError
 from breakeven.intake import file_text
-from breakeven.tiers import Schedule
+from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
     from breakeven.profile import Profile
@@ -105,18 +105,18 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     return fit_points(read_text(text, str(path), arm), confidence)
 
 
-def arm_of(method: str, k: int | Schedule | None, candidate: str | None = None) -> Arm:
+def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:
     """Make an arm of options; a draft length that does not fit the method is wrong usage."""
-    scheduled = isinstance(k, Schedule)
-    longest = max(k.num_speculative_tokens, 1) if isinstance(k, Schedule) else k or 0
+    varied = isinstance(k, Schedule | AdaptiveDrafts)
+    longest = max(k.num_speculative_tokens, 1) if isinstance(k, Schedule | AdaptiveDrafts) else k or 0
     try:
-        return Arm(method, longest, candidate if longest else None, scheduled=scheduled)
+        return arm_drafting(method, longest, candidate if longest else None, str(k) if varied else None)
     except ValueError as error:
         raise click.UsageError(f"{error} (--method, --k)") from error
 
 
 def arm_in(
-    profile: Profile, method: str, k: int | Literal["schedule"] | None, candidate: str | None = None
+    profile: Profile, method: str, k: int | MeasuredDrafts | None, candidate: str | None = None
 ) -> Arm:
     """Find the arm that a user means, also where the profile has a drafter's name beside the method.
 
@@ -125,15 +125,15 @@ def arm_in(
 
     Raises:
         click.UsageError: no such arm can exist (draft length of none, or none without one).
-        InputError: the method was measured with several drafters, so the name alone does not say which; or its schedule
-            is asked for and was not measured.
+        InputError: the method was measured with several drafters, so the name alone does not say which; or its schedule or
+            adaptive verification is asked for and was not measured.
     """
-    if k == "schedule":
-        family = arm_in(profile, method, 1, candidate).family
-        found = next((fit.arm for fit in profile.arms if fit.arm.family == family and fit.scheduled), None)
+    if isinstance(k, str):
+        wanted = f"{arm_in(profile, method, 1, candidate).family}/{k}"
+        found = next((fit.arm for fit in profile.arms if fit.arm.name == wanted), None)
         if found is None:
             known = ", ".join(fit.arm.name for fit in profile.arms) or "none at all"
-            raise InputError("--k schedule", f"no schedule of {family} was measured", f"one of {known}")
+            raise InputError(f"--k {k}", f"{wanted} was not measured", f"one of {known}")
         return found
     arm = arm_of(method, k, candidate)
     if arm.k == 0 or profile.measured(arm):
@@ -150,4 +150,4 @@ def arm_in(
         )
     elif candidate is not None or not drafters:
         return arm
-    return replace(measured[drafters[0]], k=arm.k, scheduled=False)
+    return replace(measured[drafters[0]], k=arm.k, scheduled=False, adaptive=False)

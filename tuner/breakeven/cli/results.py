@@ -43,7 +43,9 @@ class ArmKey(JsonResult):
     k: int
     candidate: str | None = _IF_GIVEN
     scheduled: bool = Field(default=False, exclude_if=not_)
-    """The arm. `candidate` only if it has one; `scheduled` only if its draft length follows the batch size (k: the longest)."""
+    adaptive: bool = Field(default=False, exclude_if=not_)
+    """The arm. `candidate` only if it has one; `scheduled` only if its draft length follows the batch size (k: the longest);
+    `adaptive` only if the engine itself chooses it."""
 
 
 class _ExcludedRow(JsonResult):

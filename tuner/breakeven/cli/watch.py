@@ -145,7 +145,9 @@ def _result(frame: Frame) -> Any:
         predicted_latency_s=seen.predicted_s,
         arms=[
             {
-                **{name: getattr(arm, name) for name in ("method", "k", "candidate", "scheduled")},
+                **{
+                    name: getattr(arm, name) for name in ("method", "k", "candidate", "scheduled", "adaptive")
+                },
                 **{name: getattr(found, name) for name in names},
                 "verdict": str(found.verdict).lower(),
             }

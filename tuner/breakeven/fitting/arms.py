@@ -108,7 +108,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         acceptance=_acceptance(arm, used, confidence),
         lengths=lengths_of(used),
         measured_saturation_rps=ceiling,
-        measurements=tuple(_measurement(one) for one in used),
+        measurements=tuple(_measurement(one, mixed=arm.adaptive) for one in used),
         other_lengths=tuple(_elsewhere(one) for one in elsewhere),
         kv_requests=_kv_requests(used),
         schedule=points[0].schedule,
@@ -397,7 +397,8 @@ def _kv_requests(used: Sequence[Observation]) -> float | None:
     return clients / use if use else None
 
 
-def _measurement(one: Observation) -> Measurement:
+def _measurement(one: Observation, *, mixed: bool = False) -> Measurement:
+    """A row as the profile keeps it; `mixed`: its tokens per step are its own, because they follow the load."""
     return Measurement(
         row=one.point.origin.row,
         source=one.point.origin.source,
@@ -408,6 +409,7 @@ def _measurement(one: Observation) -> Measurement:
         latency_s=one.latency_s,
         concurrency=one.point.concurrency,
         inflight_assumed=one.assumed,
+        tokens_per_step=one.point.tokens_per_step if mixed else None,
     )
 
 

@@ -23,6 +23,7 @@ from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
+from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
     ENGINE,
@@ -372,7 +373,7 @@ def _start(prior: _Prior, sweeps: Sequence[_Sweep]) -> FloatArray:
     """
     slopes = [0.0]
     for one in sweeps:
-        positions = one.loads.inflight * (1.0 + one.loads.demand.tiers[0].drafted)
+        positions = one.loads.inflight * one.loads.demand.tiers[0].positions
         low, high = int(np.argmin(positions)), int(np.argmax(positions))
         if positions[high] > positions[low]:
             took = _mean_steps_s(one)
@@ -502,6 +503,9 @@ def _tiers(one: ArmRows, model: AcceptanceModel | None) -> tuple[Tier, ...]:
         ]
         return (Tier(1, np.array(drafted), np.array(yielded)),)
     ones = np.ones(len(points))
+    if arm.adaptive:
+        seen = [(row.inflight, row.point.tokens_per_step or accepted(arm.k)) for row in one.rows]
+        return tuple(tier.each(lambda value: value * ones) for tier in adaptive_tiers(arm.k, seen, accepted))
     return tuple(
         Tier(first, k * ones, accepted(k) * ones)
         for first, k in Schedule.parse(points[0].schedule, "schedule").tiers

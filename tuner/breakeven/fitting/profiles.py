@@ -277,13 +277,22 @@ def schedules_of(points: Sequence[Point]) -> list[Arm]:
                 f"{known!r} and {one.schedule!r}",
                 "one of them",
             )
-    return sorted(found, key=lambda arm: arm.family)
+    return sorted(found, key=lambda arm: (arm.family, arm.adaptive))
 
 
 def _in_order(fits: Sequence[ArmFit]) -> tuple[ArmFit, ...]:
-    """No speculation first, then by family and draft length, each family's schedule last."""
+    """No speculation first, then by family and draft length, each family's schedule and adaptive verification last."""
     return tuple(
-        sorted(fits, key=lambda fit: (fit.arm != NO_SPECULATION, fit.arm.family, fit.arm.scheduled, fit.k))
+        sorted(
+            fits,
+            key=lambda fit: (
+                fit.arm != NO_SPECULATION,
+                fit.arm.family,
+                fit.arm.scheduled,
+                fit.arm.adaptive,
+                fit.k,
+            ),
+        )
     )
 
 

@@ -21,7 +21,7 @@ Costs are scalars; demands of requests, rates and numbers in flight broadcast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -92,11 +92,23 @@ class Tier(NamedTuple):
         first: smallest number of decoding requests.
         drafted: k, positions drafted in a step for one request.
         tokens_per_step: E, at least 1.
+        verified: those of them that are verified; None: all.
     """
 
     first: int
     drafted: FloatArray
     tokens_per_step: FloatArray
+    verified: FloatArray | None = None
+
+    @property
+    def positions(self) -> FloatArray:
+        """Positions that a step computes for one request."""
+        return np.asarray(1.0 + (self.drafted if self.verified is None else self.verified))
+
+    def each(self, change: Callable[[FloatArray], FloatArray]) -> Tier:
+        """The tier with every array changed in the same way."""
+        verified = None if self.verified is None else change(self.verified)
+        return Tier(self.first, change(self.drafted), change(self.tokens_per_step), verified)
 
 
 class Demand(NamedTuple):
@@ -131,7 +143,7 @@ class Served(NamedTuple):
 
 def step_s(costs: CostsOfSteps, tier: Tier, context_tokens: FloatArray, decoding: FloatArray) -> FloatArray:
     """Duration (s) of a step in which `decoding` requests decode, drafted for as the tier says."""
-    positions = decoding * (1.0 + tier.drafted)
+    positions = decoding * tier.positions
     drafting = (tier.drafted > 0) * (costs.drafting_s + costs.draft_s * tier.drafted)
     of_each = costs.context_s * context_tokens + costs.each_draft_s * tier.drafted
     first, share = departure_shares(positions, costs.departures.size)
@@ -161,7 +173,7 @@ def step_sensitivities(
 
     Of `sharpness` it is d ln S / d ln(r - 1), of `untouched` d ln S / d logit(s): the unbounded forms in which they are fitted.
     """
-    positions = decoding * (1.0 + tier.drafted)
+    positions = decoding * tier.positions
     bound_s, memory_s, of_memory = _bound(costs, positions)
     r = costs.sharpness
     compute = costs.position_s * positions
@@ -212,11 +224,10 @@ def reading(costs: CostsOfSteps, demand: Demand, decoding: FloatArray) -> Prompt
 
     Weights that decoding waits for anyway need not be read again: part of the prompt's computing may hide behind them.
     """
-    tier = demand.tiers[0]
-    drafted = tier.drafted
+    of_each = demand.tiers[0].positions
     for later in demand.tiers[1:]:
-        drafted = np.where(decoding >= later.first - 0.5, later.drafted, drafted)
-    positions = decoding * (1.0 + drafted)
+        of_each = np.where(decoding >= later.first - 0.5, later.positions, of_each)
+    positions = decoding * of_each
     compute = costs.position_s * positions
     prompt = costs.prompt_s * demand.prompt_tokens
     without = _bound(costs, positions)
@@ -375,9 +386,7 @@ class Together(NamedTuple):
         """Requests of which at most `most` decode in a step; beyond it they wait."""
         number = np.arange(most + 1.0)
         wide = CostsOfSteps._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
-        tiers = tuple(
-            Tier(tier.first, *(np.asarray(value)[..., None] for value in tier[1:])) for tier in demand.tiers
-        )
+        tiers = tuple(tier.each(lambda value: np.asarray(value)[..., None]) for tier in demand.tiers)
         spread = Demand(tiers, *(np.asarray(value)[..., None] for value in demand[1:]))
         steps = _steps(wide, spread, number)
         return cls(

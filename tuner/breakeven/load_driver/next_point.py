@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from breakeven.arm import Arm
+from breakeven.arm import ADAPTIVE, Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.load_driver.design import SAME_RATE, Finished, SweepSettings
 from breakeven.load_driver.question import ROUNDING, Knowledge, MorePoints, Question, known_from
@@ -358,7 +358,7 @@ def _imagined(step: Purchase) -> Point:
         method=step.arm.method,
         k=step.arm.k,
         candidate=step.arm.candidate,
-        schedule=f"1-:{step.arm.k}" if step.arm.scheduled else None,
+        schedule=(ADAPTIVE if step.arm.adaptive else f"1-:{step.arm.k}") if step.arm.scheduled else None,
         load_mode=step.load.mode,
         concurrency=float(step.load.value) if closed else None,
         request_rate_rps=None if closed else step.load.value,

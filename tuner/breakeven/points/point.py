@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic.fields import FieldInfo
 
-from breakeven.arm import Arm
+from breakeven.arm import Arm, arm_drafting
 from breakeven.errors import InputError
 
 SETTING = ("workload", "gpu", "model")
@@ -156,8 +156,8 @@ class Point:
         str | None,
         Field(
             max_length=1024,
-            description="draft length per batch size, such as 1-8:5,9-32:2,33-:0 (k is then the longest it may take); empty where k "
-            "holds at every batch size",
+            description="draft length per batch size, such as 1-8:5,9-32:2,33-:0 (k is then the longest it may take), or adaptive where "
+            "the engine verifies as many of the k drafts as pay; empty where k holds at every batch size",
         ),
     ] = None
     load_mode: Annotated[
@@ -330,7 +330,7 @@ class Point:
     @property
     def arm(self) -> Arm:
         """The arm that was measured."""
-        return Arm(self.method, self.k, self.candidate, scheduled=self.schedule is not None)
+        return arm_drafting(self.method, self.k, self.candidate, self.schedule)
 
     @property
     def load(self) -> ImposedLoad:

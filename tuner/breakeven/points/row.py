@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.points.point import (
     ACCEPT,
@@ -138,6 +138,8 @@ def _schedule(text: str | None, arm: Arm, origin: Origin) -> str | None:
     where = origin.of("schedule")
     if arm == NO_SPECULATION:
         raise InputError(where, f"{text[:40]!r} with method none", "nothing: nothing is ever drafted")
+    if text == ADAPTIVE:
+        return text
     table = Schedule.parse(text, where)
     if table.num_speculative_tokens > arm.k:
         raise InputError(

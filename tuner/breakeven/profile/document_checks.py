@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.mixture import checked_survival
@@ -68,7 +69,7 @@ def _check_arm(fit: ArmFit, place: str) -> None:
     except ValueError as error:
         raise InputError(place, str(error), "an arm") from error
     if (
-        fit.schedule is not None
+        fit.schedule not in {None, ADAPTIVE}
         and Schedule.parse(fit.schedule, f"{place}.schedule").num_speculative_tokens > fit.k
     ):
         raise InputError(f"{place}.schedule", f"a draft length above k = {fit.k}", "none above it")

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from breakeven.arm import Arm
+from breakeven.arm import Arm, arm_drafting
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import Span
 from breakeven.laws.law import Law
@@ -100,7 +100,8 @@ class Measurement:
         inflight: mean number in flight.
         rps: answered requests per second.
         latency_s: mean end-to-end latency, converted to the arm's mean E if the row has its own E.
-        tokens_per_step, prompt_tokens, output_tokens: of a row at other lengths, whose latency is as it was measured.
+        tokens_per_step, prompt_tokens, output_tokens: of a row at other lengths, whose latency is as it was measured; the first
+            also of every row of an arm with adaptive verification.
         concurrency: imposed concurrency; None in an open loop.
         inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
     """
@@ -229,8 +230,8 @@ class ArmFit:
         other_lengths: rows at other lengths, which the law of steps uses and C1 and C2 do not.
         kv_requests: requests in flight that fill the KV pool, with these lengths and this arm's drafter in it; None where
             its use was not measured.
-        schedule: draft length per batch size as text (`breakeven.tiers`); None where k holds at every batch size. Its c1_s and
-            c2_s are the line nearest to its points.
+        schedule: draft length per batch size as text (`breakeven.tiers`), or the word for adaptive verification; None where k
+            holds at every batch size. Its c1_s and c2_s are the line nearest to its points.
     """
 
     method: str
@@ -271,7 +272,7 @@ class ArmFit:
     @property
     def arm(self) -> Arm:
         """The arm's identity."""
-        return Arm(self.method, self.k, self.candidate, scheduled=self.scheduled)
+        return arm_drafting(self.method, self.k, self.candidate, self.schedule)
 
     @property
     def survival_per_draft(self) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
+from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, LawFit, Lengths, PooledFit
 from breakeven.profile.operating_conditions import Conditions, strays
@@ -121,7 +122,7 @@ def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArr
 
 def _repeated(demand: Demand, loads: int) -> Demand:
     """The demand repeated for a number of loads."""
-    tiers = tuple(Tier(tier.first, *(np.full(loads, value) for value in tier[1:])) for tier in demand.tiers)
+    tiers = tuple(tier.each(lambda value: np.full(loads, value)) for tier in demand.tiers)
     return Demand(tiers, *(np.full(loads, value) for value in demand[1:]))
 
 
@@ -231,6 +232,9 @@ def _tiers(
     if not arm.k:
         return (Tier(1, np.zeros(()), np.ones(())),)
     model = family.acceptance if family else None
+    if own is not None and own.arm.adaptive:
+        seen = [(row.inflight, row.tokens_per_step or _yield(model, arm.k)) for row in own.measurements]
+        return adaptive_tiers(arm.k, seen, lambda k: _yield(model, k))
     if own is not None and own.schedule is not None:
         tiers = Schedule.parse(own.schedule, "schedule").tiers
         return tuple(Tier(first, np.asarray(float(k)), np.asarray(_yield(model, k))) for first, k in tiers)

@@ -23,7 +23,6 @@ from breakeven.laws.step_law import (
     Answering,
     CostsOfSteps,
     Demand,
-    Tier,
     Together,
     closed_loop,
     departure_shares,
@@ -242,7 +241,7 @@ def _of(demand: Demand, here: FloatArray) -> Demand:
     def pick(value: FloatArray) -> FloatArray:
         return np.asarray(value)[here] if np.ndim(value) else np.full(int(np.sum(here)), float(value))
 
-    tiers = tuple(Tier(tier.first, pick(tier.drafted), pick(tier.tokens_per_step)) for tier in demand.tiers)
+    tiers = tuple(tier.each(pick) for tier in demand.tiers)
     return Demand(tiers, *(pick(value) for value in demand[1:]))
 
 
@@ -255,11 +254,10 @@ def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tup
     step = np.empty(0)
     positions = number
     for tier in demand.tiers:
-        wide = Tier(tier.first, tier.drafted[..., None], tier.tokens_per_step[..., None])
-        one = step_sensitivities(costs, wide, context, number)
+        one = step_sensitivities(costs, tier.each(lambda value: value[..., None]), context, number)
         reached = number >= tier.first - 0.5
         step = np.where(reached, one, step) if step.size else one
-        positions = np.where(reached, number * (1.0 + float(tier.drafted[0])), positions)
+        positions = np.where(reached, number * float(tier.positions[0]), positions)
     first, share = departure_shares(positions, KNOTS)
     hats = np.zeros((number.size, KNOTS))
     hats[np.arange(number.size), first] = 1.0 - share

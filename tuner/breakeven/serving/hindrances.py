@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven.methods import LOOKUP_METHODS, method_of
+from breakeven.methods import (
+    ADAPTIVE_KEY,
+    ADAPTIVE_METHODS,
+    LOOKUP_METHODS,
+    drafter_of,
+    method_of,
+    takes_adaptive,
+)
 from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number
 from breakeven.serving.dynamic_speculation import KEY as SCHEDULE_KEY
 from breakeven.serving.vllm_versions import WITHOUT_FORMER_FLAGS, Known, Span, VllmVersion, known
@@ -19,7 +26,6 @@ from breakeven.serving.vllm_versions import WITHOUT_FORMER_FLAGS, Known, Span, V
 _HIDDEN_STATES = ("eagle3", "dflash", "dspark")
 _WITH_DRAFTER = ("draft_model", "eagle", "eagle3", "dflash", "medusa", "mlp_speculator")
 _UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
-_ADAPTIVE = "enable_adaptive_verification"
 _TRANSFER_FLAG = "--kv-transfer-config"
 # Connectors that move an engine's own caches to memory or disk.
 _OFFLOADING = ("LMCacheConnectorV1", "LMCacheMPConnector", "OffloadingConnector")
@@ -104,6 +110,12 @@ LIMITS = {
             ("adaptive verification with pipeline parallelism", _ADAPTIVELY),
         ),
         Limit(
+            "adaptive verification and use_local_argmax_reduction",
+            _span("0.32", None),
+            "vllm/config/speculative.py",
+            ("use_local_argmax_reduction never",),
+        ),
+        Limit(
             "draft_model, eagle, eagle3 and dflash without a model",
             _span(None, None),
             "vllm/config/speculative.py",
@@ -161,7 +173,7 @@ def hindrances(
             "fail; use xgrammar or guidance"
         )
     if config is not None:
-        found += _adaptive(given, words, config)
+        found += adaptive_hindrances(words, config)
         found += _incomplete(config)
         found += _drafter_context(words, config, version)
     return found
@@ -281,17 +293,27 @@ def _format_enforcer(words: Sequence[str]) -> str:
     return ""
 
 
-def _adaptive(
-    given: Mapping[str, GivenFlag], words: Sequence[str], config: Mapping[str, Any]
-) -> Iterator[str]:
-    if config.get(_ADAPTIVE) is not True:
+def adaptive_hindrances(words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
+    """What vLLM refuses beside adaptive verification, a line for each; nothing without it.
+
+    Args:
+        words: command and arguments of the container.
+        config: the speculative configuration.
+    """
+    if config.get(ADAPTIVE_KEY) is not True:
         return
+    given, method = {flag.name: flag for flag in cut(words)}, method_of(config)
+    if isinstance(method, str) and (drafter_of(method) is not None and not takes_adaptive(method)):
+        yield (
+            f"{ADAPTIVE_KEY} with method {method}: vLLM's model runner V2 drafts for it with no model whose confidence it could "
+            f"read; use {', '.join(ADAPTIVE_METHODS)}, or leave the key out"
+        )
+    if method != "dspark" and config.get("use_local_argmax_reduction") is True:
+        yield f"{ADAPTIVE_KEY} with use_local_argmax_reduction: vLLM does not start with both; leave one of the two out"
+    staged = (flag_number(words, "--pipeline-parallel-size") or 1) > 1
     refused = [name for name in ("--enable-lora", "--enforce-eager") if name in given]
-    refused += (
-        ["--pipeline-parallel-size"] if (flag_number(words, "--pipeline-parallel-size") or 1) > 1 else []
-    )
-    for name in refused:
-        yield f"{given[name].items[0].partition('=')[0]}: vLLM does not start with it and {_ADAPTIVE}; leave one of the two out"
+    for name in (*refused, *(("--pipeline-parallel-size",) if staged else ())):
+        yield f"{given[name].items[0].partition('=')[0]}: vLLM does not start with it and {ADAPTIVE_KEY}; leave one of the two out"
 
 
 def _incomplete(config: Mapping[str, Any]) -> Iterator[str]:

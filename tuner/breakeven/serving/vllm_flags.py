@@ -1,7 +1,7 @@
 """The flags of `vllm serve`, as its own parser declares them.
 
-`vllm_0_32_flags.json` was printed by `tests/realvllm/flags.py` where vLLM 0.32.0 is installed. A flag that is not in
-it is refused, as vLLM would: a manifest with a misspelt flag must fail here too.
+`vllm_0_32_flags.json` and `vllm_0_33_flags.json` were printed by `tests/realvllm/flags.py` where those versions are installed. A
+flag that the simulated engine's version does not have is refused, as vLLM would: a manifest with a misspelt flag must fail here too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 from breakeven.errors import InputError
 
-_TABLE = "vllm_0_32_flags.json"
+VERSIONS = ("0.32", "0.33")
+"""Versions whose flags are known, oldest first."""
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -31,23 +32,49 @@ class Flag:
         takes: nothing, yes or no (`--no-long-name` exists), one, perhaps one, or many.
         type: int, float, size, json, or empty for text.
         choices: the only values taken; empty for any.
+        opposite: the flag that switches it off, beside `--no-...`; empty: none does.
     """
 
     names: tuple[str, ...]
     takes: str
     type: str = ""
     choices: tuple[str, ...] = ()
+    opposite: str = ""
+
+
+@cache
+def flags_of(version: str) -> dict[str, Flag]:
+    """Every flag of one version by its long name.
+
+    Args:
+        version: one of `VERSIONS`.
+    """
+    name = f"vllm_{version.replace('.', '_')}_flags.json"
+    rows = json.loads(files("breakeven.serving").joinpath(name).read_text(encoding="utf-8"))["flags"]
+    table = [
+        Flag(
+            tuple(row["names"]),
+            row["takes"],
+            row.get("type", ""),
+            tuple(row.get("choices", ())),
+            row.get("opposite", ""),
+        )
+        for row in rows
+    ]
+    return {flag.names[0]: flag for flag in table}
 
 
 @cache
 def flags() -> dict[str, Flag]:
-    """Every flag by its long name."""
-    rows = json.loads(files("breakeven.serving").joinpath(_TABLE).read_text(encoding="utf-8"))["flags"]
-    table = [
-        Flag(tuple(row["names"]), row["takes"], row.get("type", ""), tuple(row.get("choices", ())))
-        for row in rows
-    ]
-    return {flag.names[0]: flag for flag in table}
+    """Every flag of any known version by its long name, as the newest version that has it takes it.
+
+    A manifest may run any of them, so its words are cut with all of them. A flag that switches another one off is a switch.
+    """
+    found: dict[str, Flag] = {}
+    for version in VERSIONS:
+        found |= flags_of(version)
+    off = {flag.opposite: Flag((flag.opposite,), "nothing") for flag in found.values() if flag.opposite}
+    return off | found
 
 
 def size(text: str) -> int:

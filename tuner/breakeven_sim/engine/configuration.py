@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from breakeven_sim.engine.costs import EngineCosts
+from breakeven_sim.engine.costs import EngineCosts, Text
+from breakeven_sim.engine.drafting import mean_tokens_per_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,17 @@ class DraftLengths:
     Attributes:
         longest: `num_speculative_tokens`; 0 without speculation.
         tiers: ascending (first batch size, k), the first at 1; a tier holds until the next one begins, as in vLLM.
+        adaptive: the longest draft is made and counted in every step, and as much of it is verified as the tiers say.
     """
 
     longest: int
     tiers: tuple[tuple[int, int], ...] = ()
+    adaptive: bool = False
+
+    @property
+    def counted(self) -> int | None:
+        """Drafts per request and step that are counted as drafted whatever is verified; None: those that are verified."""
+        return self.longest if self.adaptive else None
 
     def at(self, batch: int) -> int:
         """Drafts per request of a step that schedules `batch` requests, prompts included (as vLLM counts)."""
@@ -32,6 +40,10 @@ class DraftLengths:
                 break
             k = tier
         return min(k, self.longest)
+
+
+_PROFILED_CONTEXT = 8192
+"""Tokens of context of each request in the steps that an engine times at its start to learn what verification costs."""
 
 
 class StepTimes(Protocol):
@@ -84,22 +96,31 @@ class StepClock:
          + flat + per_position*k + per_draft_token*drafted
          + experts * (1 - (1 - share)^(B + drafted + prompt tokens))
     A speculating engine at draft length 0 saves the drafter's time, and pays `zero_drafts_overhead` on the whole step.
+    With adaptive verification drafting costs as much in every step as the longest draft does.
     """
 
     def __init__(
-        self, costs: EngineCosts, method: str | None, longest: int, drafter: str | None = None
+        self,
+        costs: EngineCosts,
+        method: str | None,
+        longest: int,
+        drafter: str | None = None,
+        *,
+        adaptive: bool = False,
     ) -> None:
         scale, step = costs.time_scale, costs.step
         draft = costs.method(method, drafter).draft if method else None
         self.per_kv_token_s = step.per_kv_token_s * scale
-        self._per_drafted_s = (step.per_token_s + (draft.per_draft_token_s if draft else 0.0)) * scale
+        per_draft_s = draft.per_draft_token_s if draft else 0.0
+        self._per_drafted_s = (step.per_token_s + (0.0 if adaptive else per_draft_s)) * scale
         self._per_prefill_token_s = step.per_prefill_token_s * scale
-        self._per_request_s = step.per_token_s * scale
+        self._per_request_s = (step.per_token_s + (per_draft_s * longest if adaptive else 0.0)) * scale
+        made = [longest if adaptive else k for k in range(longest + 1)]
         self._by_k_s = [
             (step.base_s + (draft.flat_s + draft.per_position_s * k if draft and k else 0.0)) * scale
-            for k in range(longest + 1)
+            for k in made
         ]
-        self._idle_drafter = 1.0 + (costs.zero_drafts_overhead if draft else 0.0)
+        self._idle_drafter = 1.0 + (costs.zero_drafts_overhead if draft and not adaptive else 0.0)
         self._experts_s = step.experts.all_s * scale if step.experts else 0.0
         self._missed_share = 1.0 - step.experts.share_per_token if step.experts else 0.0
 
@@ -172,14 +193,35 @@ def engine_config(
     gpu_memory_utilization: float = 0.92,
 ) -> EngineConfig:
     """The engine that vLLM would start with these costs; an argument that is not given comes from the costs."""
+    times = StepClock(costs, method, drafts.longest, drafter, adaptive=drafts.adaptive)
+    if drafts.adaptive and method is not None:
+        most = max_num_seqs or costs.limits.max_num_seqs
+        drafts = replace(drafts, tiers=_verified(times, costs.method(method, drafter).text, drafts, most))
     pool = kv_pool_tokens
     if pool is None:
         pool = costs.kv_pool_tokens(gpu_memory_utilization, costs.method(method, drafter) if method else None)
     return EngineConfig(
-        times=StepClock(costs, method, drafts.longest, drafter),
+        times=times,
         drafts=drafts,
         max_num_seqs=max_num_seqs or costs.limits.max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens or costs.limits.max_num_batched_tokens,
         kv_pool_tokens=pool,
         method=method,
     )
+
+
+def _verified(times: StepTimes, text: Text, drafts: DraftLengths, most: int) -> tuple[tuple[int, int], ...]:
+    """Drafts per request that adaptive verification verifies, by batch size.
+
+    As vLLM 0.33 does it, as many as give the most tokens for the time that its own steps took at the start. Simplified: every
+    request of a batch has as many, and the drafter's chances are those of the text on average.
+    """
+    lengths = range(drafts.longest + 1)
+    tokens = [mean_tokens_per_step(text, k) for k in lengths]
+    found: list[tuple[int, int]] = []
+    for batch in range(1, most + 1):
+        taking_s = [times.seconds(k, batch, batch * k, batch * _PROFILED_CONTEXT, 0) for k in lengths]
+        best = max(lengths, key=lambda k: tokens[k] / taking_s[k])
+        if not found or found[-1][1] != best:
+            found.append((batch, best))
+    return tuple(found)

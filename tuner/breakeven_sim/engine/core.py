@@ -76,7 +76,7 @@ class Engine:
         self._context = 0  # tokens that decode steps attend to
         self._held = 0  # these, and the pool reserved for prompts under way
 
-        self._books = Books()
+        self._books = Books(config.drafts.counted)
         self._step: _Step | None = None
         self._ends: NDArray[np.float64] | None = None  # of the coming steps while the batch stays as it is
         self._ends_from = 0
@@ -138,7 +138,7 @@ class Engine:
             self._books.withdraw(request)
         self.config, self._time = config, config.times
         self._max_batch, self._pool = config.max_batch, config.kv_pool_tokens
-        self._k = config.drafts.at(max(1, self._decoding))
+        self._k, self._books.scheduled = config.drafts.at(max(1, self._decoding)), config.drafts.counted
         for request in (*self._running, *self._waiting):
             request.text = text_of(request)
         for request in decoding:
@@ -164,7 +164,8 @@ class Engine:
         for request in self._running:
             if (plan := request.plan) is not None:
                 i = at - request.plan_start
-                gained, drafted, accepted = int(plan.advance[i]), int(plan.drafted[i]), int(plan.accepted[i])
+                gained, accepted = int(plan.advance[i]), int(plan.accepted[i])
+                drafted = int(plan.drafted[i]) if plan.scheduled is None else plan.scheduled
                 progress.append(RequestProgress(request, gained, drafted, accepted, first=False))
         for request, chunk in step.chunks:
             if chunk == request.prefill_left:

@@ -42,6 +42,7 @@ class DecodePlan:
         drafted: drafts verified per step: k, or 0 if the lookup found nothing.
         accepted: drafts accepted per step, before the cut: what vLLM counts.
         drafts_at_all: false if k is 0, so that no zeros are summed.
+        scheduled: drafts per step that vLLM counts as drafted, where it verifies fewer; None: those that are verified.
     """
 
     advance: NDArray[np.int64]
@@ -49,6 +50,7 @@ class DecodePlan:
     accepted: NDArray[np.int64]
 
     drafts_at_all: bool = True
+    scheduled: int | None = None
 
     def __len__(self) -> int:
         return len(self.advance)
@@ -85,6 +87,19 @@ def survival(rate: float, decay: float, positions: int = MAX_DRAFTS) -> NDArray[
     """
     i = np.arange(1, positions + 1)
     return np.asarray(rate**i * np.exp(-decay * i * (i - 1) / 2))
+
+
+def mean_tokens_per_step(text: Text, k: int) -> float:
+    """E(k) of the mixture; a step that drafts nothing yields one token."""
+    if k == 0:
+        return 1.0
+    steps = 0.0
+    for rate, share, match in (
+        (text.easy_rate, text.easy_share, text.easy_match),
+        (text.hard_rate, 1 - text.easy_share, text.hard_match),
+    ):
+        steps += share / (1.0 + match * float(survival(rate, text.depth_decay, k).sum()))
+    return 1.0 / steps
 
 
 class TextSource:

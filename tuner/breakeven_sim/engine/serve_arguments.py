@@ -17,8 +17,9 @@ from functools import cache
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.methods import ADAPTIVE_KEY
 from breakeven.serving.command_line import SHORT_KEYS, SPECULATIVE_CONFIG, after_program, checked, joined
-from breakeven.serving.vllm_flags import TYPES, Flag, flags
+from breakeven.serving.vllm_flags import TYPES, Flag, flags_of
 from breakeven_sim.engine.command_words import rewritten
 from breakeven_sim.engine.costs import json_schema
 
@@ -159,7 +160,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     # A text of a shell asks vLLM for it, and takes the last word.
     parser.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
-    table = flags()
+    table = flags_of("0.32")
     for name, explained in _EXPLAINED.items():
         _declare(parser, table[name], **explained)
     parser.add_argument("--sim-costs", metavar="FILE|JSON", help="engine costs; see docs/engine-costs.md")
@@ -216,6 +217,19 @@ def _within(given: Mapping[str, Any], name: str, expected: str, good: Callable[[
         raise InputError(f"--{name.replace('_', '-')}", str(given[name]), expected)
 
 
+def _check_adaptive(given: Mapping[str, Any], speculative: Mapping[str, Any]) -> None:
+    """Flags that vLLM refuses beside adaptive verification."""
+    if speculative.get(ADAPTIVE_KEY) is not True:
+        return
+    for name, refused in (
+        ("enable_lora", given["enable_lora"]),
+        ("enforce_eager", given["enforce_eager"]),
+        ("pipeline_parallel_size", (given["pipeline_parallel_size"] or 1) > 1),
+    ):
+        if refused:
+            raise InputError(f"--{name.replace('_', '-')}", f"beside {ADAPTIVE_KEY}", "one of the two")
+
+
 def _check_combinations(given: Mapping[str, Any], speculative: Mapping[str, Any] | None) -> None:
     """Pairs of flags that vLLM refuses."""
     requests, tokens = given["max_num_seqs"], given["max_num_batched_tokens"]
@@ -229,6 +243,8 @@ def _check_combinations(given: Mapping[str, Any], speculative: Mapping[str, Any]
             raise InputError(
                 f"--{flag.replace('_', '-')}", "given alone", f"--{needs.replace('_', '-')} beside it"
             )
+    if speculative is not None:
+        _check_adaptive(given, speculative)
     asked = given["per_request_spec_decode_metrics"]
     if asked not in {None, "none"} and speculative is None:
         raise InputError("--per-request-spec-decode-metrics", "no speculation", SPECULATIVE_CONFIG)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from breakeven.errors import InputError
-from breakeven.methods import METHODS, Drafter, draft_length_of, method_of
+from breakeven.methods import ADAPTIVE_KEY, METHODS, Drafter, draft_length_of, method_of, takes_adaptive
 from breakeven.serving.command_line import SPECULATIVE_CONFIG as WHERE
 from breakeven.serving.dynamic_speculation import schedule_in
 from breakeven_sim.engine.configuration import DraftLengths
@@ -81,9 +81,9 @@ def speculation(config: Mapping[str, Any] | None) -> SpeculativeConfig | None:
     k = _longest(full)
     table = schedule_in(full)
     drafter = full.get("model") if METHODS[method] is not Drafter.NONE else None
-    return SpeculativeConfig(
-        method, DraftLengths(k, table.tiers if table else ()), drafter, _imposed(full, k), full
-    )
+    adaptive = _adaptive(full, method)
+    drafts = DraftLengths(k, table.tiers if table and not adaptive else (), adaptive=adaptive)
+    return SpeculativeConfig(method, drafts, drafter, _imposed(full, k), full)
 
 
 def _method(config: Mapping[str, Any]) -> str:
@@ -93,6 +93,21 @@ def _method(config: Mapping[str, Any]) -> str:
     if method not in _SIMULATED:
         raise InputError(WHERE, f"method {method!r}", f"one of {', '.join(sorted(_SIMULATED))}")
     return str(method)
+
+
+def _adaptive(config: Mapping[str, Any], method: str) -> bool:
+    """Whether the engine verifies as many drafts as pay."""
+    if config.get(ADAPTIVE_KEY) is not True:
+        return False
+    if not takes_adaptive(method):
+        raise InputError(
+            WHERE,
+            f"{ADAPTIVE_KEY} with method {method}",
+            "a method that runs a drafter by model runner V2",
+        )
+    if method != "dspark" and config.get("use_local_argmax_reduction") is True:
+        raise InputError(WHERE, f"{ADAPTIVE_KEY} with use_local_argmax_reduction", "one of the two")
+    return True
 
 
 def _count(key: str, value: Any, at_least: int = 1) -> int | None:

@@ -7,6 +7,7 @@ the batch is a slice.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -23,12 +24,14 @@ class Books:
     """Sums per coming step.
 
     Attributes:
+        scheduled: drafts per request and step that are counted whatever is verified; None: those that are verified.
         at: index of the next step.
         gain: tokens that all requests gain, per step; valid from `at` on.
         drafted: drafts that all requests verify, likewise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scheduled: int | None = None) -> None:
+        self.scheduled = scheduled
         self.at = 0
         self.gain: _Ints = np.zeros(_CAPACITY, np.int64)
         self.drafted: _Ints = np.zeros(_CAPACITY, np.int64)
@@ -40,6 +43,8 @@ class Books:
             plan = plain_steps(request.generated, request.output_tokens)
         else:
             plan = plan_steps(request.text, request.generated, request.output_tokens, k)
+        if self.scheduled is not None and request.text is not None:
+            plan = replace(plan, drafts_at_all=True, scheduled=self.scheduled)
         if self.at + len(plan) >= len(self.gain):
             self._start_again(len(plan))
         request.plan, request.plan_start = plan, self.at
@@ -93,8 +98,9 @@ class Books:
         request.steps += done
         request.generated += int(plan.advance[:done].sum())
         if plan.drafts_at_all:
-            request.drafts += int(np.count_nonzero(plan.drafted[:done]))
-            request.drafted += int(plan.drafted[:done].sum())
+            drafted = plan.drafted[:done] if plan.scheduled is None else np.full(done, plan.scheduled)
+            request.drafts += int(np.count_nonzero(drafted))
+            request.drafted += int(drafted.sum())
             request.accepted += int(plan.accepted[:done].sum())
         request.plan = None
 

@@ -14,7 +14,7 @@ from breakeven.profile import Conditions, Profile
 from breakeven.tiers import Schedule
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, LawClock, engine_config
 from breakeven_sim.engine.costs import EngineCosts, Text
-from breakeven_sim.engine.drafting import TextSource, survival
+from breakeven_sim.engine.drafting import TextSource, mean_tokens_per_step
 from breakeven_sim.replay.fleet import Texts
 from breakeven_sim.replay.recorded_texts import recorded_for
 
@@ -47,7 +47,8 @@ class CostArms:
         if arm not in self._configs:
             tiers = self.schedules[arm].tiers if arm in self.schedules else ()
             method = None if arm == NO_SPECULATION else arm.method
-            self._configs[arm] = engine_config(self.costs, method, DraftLengths(arm.k, tiers))
+            drafts = DraftLengths(arm.k, tiers, adaptive=arm.adaptive)
+            self._configs[arm] = engine_config(self.costs, method, drafts)
         return self._configs[arm]
 
     def texts(self, arm: Arm) -> Texts | None:
@@ -89,7 +90,7 @@ class CostArms:
         """
         lengths = sorted({0, *draft_lengths})
         text = self.text(method)
-        e = np.array([_tokens_per_step(text, k) for k in lengths])
+        e = np.array([mean_tokens_per_step(text, k) for k in lengths])
         drafting = text.easy_share * text.easy_match + (1 - text.easy_share) * text.hard_match
         times = engine_config(self.costs, method, DraftLengths(lengths[-1])).times
         step_s = [
@@ -99,19 +100,6 @@ class CostArms:
         arm = Arm(method, lengths[-1], scheduled=True)
         self.schedules[arm] = schedule(step_s, e, lengths)
         return arm
-
-
-def _tokens_per_step(text: Text, k: int) -> float:
-    """E(k) of the mixture; a step that drafts nothing yields one token."""
-    if k == 0:
-        return 1.0
-    steps = 0.0
-    for rate, share, match in (
-        (text.easy_rate, text.easy_share, text.easy_match),
-        (text.hard_rate, 1 - text.easy_share, text.hard_match),
-    ):
-        steps += share / (1.0 + match * float(survival(rate, text.depth_decay, k).sum()))
-    return 1.0 / steps
 
 
 @dataclass(slots=True)

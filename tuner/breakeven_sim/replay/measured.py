@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from breakeven.arm import Arm
+from breakeven.arm import ADAPTIVE, Arm
 from breakeven.fitting.profiles import fit_points
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.profile import Profile
@@ -78,7 +78,7 @@ def _clients_of_the_last_tier(arms: Arms, arm: Arm) -> int | None:
     None for an arm with one draft length, or if the engine's batches never get there.
     """
     config = arms.config(arm)
-    if not config.drafts.tiers:
+    if not config.drafts.tiers or arm.adaptive:
         return None
     first = config.drafts.tiers[-1][0]
     clients = math.ceil(first + 3.0 * math.sqrt(first))
@@ -151,7 +151,7 @@ def _point(
         method=arm.method,
         k=arm.k,
         candidate=arm.candidate,
-        schedule=str(Schedule(arms.config(arm).drafts.tiers)) if arm.scheduled else None,
+        schedule=_schedule(arms, arm),
         mean_latency_s=float(latency.mean()),
         origin=Origin("simulated sweep", index + 1),
         ttft_mean_s=float(ttft.mean()),
@@ -169,6 +169,13 @@ def _point(
         **_quantiles("ttft_p{}_s", ttft),
         **_quantiles("tpot_p{}_s", tpot),
     )
+
+
+def _schedule(arms: Arms, arm: Arm) -> str | None:
+    """The column of a point: which table the engine verifies by is known to an engine with adaptive verification alone."""
+    if not arm.scheduled:
+        return None
+    return ADAPTIVE if arm.adaptive else str(Schedule(arms.config(arm).drafts.tiers))
 
 
 def _quantiles(column: str, values: NDArray[np.float64]) -> dict[str, Any]:
