@@ -330,7 +330,8 @@ class TrialSettings:
 
 
 class MeanLengths(NamedTuple):
-    """Tokens per request, on average."""
+    """Tokens per request, on average, and the share of prompts that the prefix cache holds; None: not counted."""
 
     prompt_tokens: float
     output_tokens: float
+    prefix_hit_ratio: float | None = None

@@ -192,6 +192,25 @@ def test_prompts_that_grew_are_told_before_what_they_do():
     assert "prompts of 6144 tokens where 512 were calibrated" in found.findings[0].evidence
 
 
+@pytest.mark.parametrize(
+    ("without", "own", "live", "expected"),
+    [
+        (0.6, 0.1, 0.1, Cause.PREFIX_HITS_LOST),
+        (0.1, 0.1, 0.7, Cause.PREFIX_HITS_SHIFTED),
+        (0.6, 0.55, 0.5, None),
+        (None, None, 0.9, None),
+    ],
+)
+def test_prefixes_that_an_arm_does_not_find_are_a_cause_where_they_were_counted(without, own, live, expected):
+    profile, seen = sound(), looked_at(engine(), 2.0)
+    hits = {NO_SPECULATION: without, EAGLE: own}
+    arms = tuple(replace(fit, prefix_hit_ratio=hits[fit.arm]) for fit in profile.arms)
+    seen = replace(seen, window=replace(seen.window, prefix_hit_ratio=live))
+    found = causes(diagnose(seen, replace(profile, arms=arms), EAGLE))
+    of_prefixes = [one for one in found if one in {Cause.PREFIX_HITS_LOST, Cause.PREFIX_HITS_SHIFTED}]
+    assert of_prefixes == ([expected] if expected else [])
+
+
 def test_positions_that_nothing_survives_to_name_the_shorter_length_and_what_it_gains():
     short = Arm("eagle3", 2)
     costs = engine(text={"easy_rate": 0.5, "hard_rate": 0.3, "depth_decay": 0.4})

@@ -148,6 +148,7 @@ class ArmFinding:
             **bounded("c2_seconds", Estimate.of(fit.c2_s, fit.c2_ci_s)),
             saturation_rps=fit.saturation_rps,
             tokens_per_step=fit.tokens_per_step,
+            prefix_hit_percent=None if fit.prefix_hit_ratio is None else 100 * fit.prefix_hit_ratio,
             text=fit.acceptance.text[:200] if fit.acceptance is not None and fit.acceptance.text else None,
             points=fit.points,
             max_relative_error_percent=None

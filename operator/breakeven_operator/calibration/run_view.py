@@ -28,7 +28,8 @@ class RunView:
         settings: what all Jobs have in common.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
         warnings: what events say of pods that do not come, by uid.
-        seen_lengths: mean prompt and output tokens of the target's recent requests; None if unknown.
+        seen_lengths: mean prompt and output tokens of the target's recent requests, and how much of prompts its prefix cache held;
+            None if unknown.
         in_force: the profile that decisions use now, of the same fingerprint; None without one.
         claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
         config_maps: ConfigMaps that the run or its service names, by name, while it begins; None: there is no such one. One that

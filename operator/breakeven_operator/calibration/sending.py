@@ -28,6 +28,8 @@ DEFAULT_PROMPT_TOKENS = 512
 DEFAULT_OUTPUT_TOKENS = 256
 SYNTHETIC_ACCEPTANCE = "synthetic acceptance"
 """Name, in points, of the text of an engine that accepts drafts by chance."""
+_LEAST_SHARED_PERCENT, _MOST_SHARED_PERCENT = 5, 95
+"""Shares of live prompts in the prefix cache that a calibration repeats: fewer change nothing, and some of a prompt is read."""
 VOLUME = "breakeven-prompts"
 MOUNT_PATH = "/var/run/breakeven/prompts"
 
@@ -51,11 +53,13 @@ NOTHING_SENT = PlannedWorkload(DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS, Non
 def planned_workload(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> PlannedWorkload:
     """The workload of the run, else of the service; missing lengths are the target's live ones, else 512 and 256.
 
+    Made-up prompts share as much of their beginning as the target's prefix cache holds of live ones.
+
     Raises:
         NotCopyableError: the file of prompts is not there, or is none.
     """
     given = [one for one in (spec.workload, service.spec.calibration.workload) if one is not None]
-    workload = given[0] if given else WorkloadSpec()
+    workload = _sharing(view, given[0] if given else WorkloadSpec())
     _check_prompts(view, workload.prompts)
     beside = workload.replace(prompt_tokens=None, output_tokens=None).to_json_object()
     document = json.dumps(beside, separators=(",", ":")) if any(beside.values()) else None
@@ -70,9 +74,24 @@ def _lengths(view: RunView, workload: WorkloadSpec, given: list[WorkloadSpec]) -
         if one.prompt_tokens is not None and one.output_tokens is not None:
             return one.prompt_tokens, max(2, one.output_tokens)
     if view.seen_lengths is not None:
-        prompt_tokens, output_tokens = view.seen_lengths
-        return max(1, round(prompt_tokens)), max(2, round(output_tokens))
+        return max(1, round(view.seen_lengths.prompt_tokens)), max(2, round(view.seen_lengths.output_tokens))
     return DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS
+
+
+def _sharing(view: RunView, workload: WorkloadSpec) -> WorkloadSpec:
+    """The workload with the share of prompts that live ones have in common, if nobody says which one or which prompts."""
+    prompts, seen = workload.prompts or PromptSource(), view.seen_lengths
+    if (
+        seen is None
+        or seen.prefix_hit_ratio is None
+        or prompts.sources
+        or prompts.shared_prefix_percent is not None
+    ):
+        return workload
+    percent = min(round(100 * seen.prefix_hit_ratio), _MOST_SHARED_PERCENT)
+    if percent < _LEAST_SHARED_PERCENT:
+        return workload
+    return workload.replace(prompts=prompts.replace(shared_prefix_percent=percent))
 
 
 def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:

@@ -201,4 +201,4 @@ def lengths_of(live: Live | None) -> MeanLengths | None:
     figures = live.figures if live is not None and live.usable else None
     if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
         return None
-    return MeanLengths(figures.prompt_tokens, figures.output_tokens)
+    return MeanLengths(figures.prompt_tokens, figures.output_tokens, figures.prefix_hit_ratio)

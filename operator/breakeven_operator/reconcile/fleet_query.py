@@ -37,6 +37,7 @@ _SCRAPED = "up"
 _ENGINES = ",".join((*POD, *ENGINE))
 
 _INCREASES = (*NEEDED_COUNTERS, "drafts")
+_OF_CACHE = ("prefilled", "hits")
 
 NEEDED = (*NEEDED_COUNTERS, "running", "waiting")
 """Statistics without which nothing is decided. The others are those of an engine that speculates."""
@@ -210,7 +211,7 @@ def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: boo
     step_s = max(1, min(15, int(staleness_s) // 4))
     within = f"[{int(window_s)}s:{max(1, int(window_s) // 60)}s]"
     sampled = f"timestamp({chosen.named(RUNNING)})"
-    counters = {stat: chosen.increase(stat, window_s) for stat in (*_INCREASES, POSITION_STAT)}
+    counters = {stat: chosen.increase(stat, window_s) for stat in (*_INCREASES, *_OF_CACHE, POSITION_STAT)}
     yield _Group(chosen.counted_once("max", counters), "sum", "sum")
     gauges = {
         "running": chosen.gauge("avg_over_time", RUNNING, window_s),

@@ -113,6 +113,15 @@ def _read(of: Callable[[DecisionFacts], object]) -> Reading:
     return Reading(of)
 
 
+def _accepted_per_step(facts: DecisionFacts) -> float | None:
+    live = facts.live
+    return (
+        None
+        if live is None or not live.drafts or live.tokens_per_step is None
+        else live.tokens_per_step - 1.0
+    )
+
+
 def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
     one = facts.compared
     if one is None:
@@ -377,6 +386,26 @@ class DecisionStatus(StatusModel):
             "breakeven_tokens_per_step",
             "Measured tokens per request-step of the running arm, bonus token included.",
         ),
+    )
+    accepted_per_step: Number | None = row(
+        "Accepted drafts per request-step of the running arm: tokensPerStep less the bonus token; absent without drafts. "
+        "AIConfigurator asks for it as nextn_accepted.",
+        _read(_accepted_per_step),
+        FigureGauge(
+            "breakeven_accepted_tokens_per_step",
+            "Accepted drafts per request-step of the running arm: breakeven_tokens_per_step less the bonus token; absent without drafts.",
+        ),
+    )
+    prefix_hit_percent: Number | None = row(
+        "Share of prompt tokens that the prefix cache held; absent if it is not counted.",
+        _read(
+            lambda facts: (
+                None
+                if facts.live is None or facts.live.prefix_hit_ratio is None
+                else 100 * facts.live.prefix_hit_ratio
+            )
+        ),
+        FigureGauge("breakeven_prefix_cache_hit_ratio", "Share of prompt tokens that the prefix cache held."),
     )
     arrival_dispersion: Number | None = row(
         "Variance over mean of the counts of arrivals at a replica in spans of arrivalSpanSeconds, over the last six windows: "

@@ -64,6 +64,10 @@ class ProfileArm(Model):
     tokens_per_step: Annotated[
         Number | None, Field(description="Tokens per request-step while it was measured.")
     ] = None
+    prefix_hit_percent: Annotated[
+        Number | None,
+        Field(description="Share of prompt tokens that the prefix cache held while it was measured."),
+    ] = None
     text: Annotated[
         str | None,
         Field(

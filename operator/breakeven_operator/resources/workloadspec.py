@@ -110,7 +110,7 @@ class PromptSource(Model):
             ge=0,
             le=100,
             description="Share of a mean prompt that all made-up prompts begin with, which the prefix cache then serves. Without "
-            "it: none.",
+            "it: the share of live prompts that the target's prefix cache held, from 5 percent on; 0: none.",
         ),
     ] = None
 

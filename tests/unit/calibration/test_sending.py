@@ -11,8 +11,10 @@ import pytest
 from breakeven.errors import InputError
 from breakeven_operator.adapters.run_files import read_run_files
 from breakeven_operator.calibration import files_read
+from breakeven_operator.calibration.sending import planned_workload
 from breakeven_operator.driver import PromptsError
 from breakeven_operator.kinds import CONFIG_MAPS
+from breakeven_operator.ports import MeanLengths
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from fakes.api_server import FakeCluster
 from fakes.calibration_world import RUN, SERVICE, TARGET, timestamp
@@ -223,6 +225,31 @@ def test_no_candidate_that_serves_may_accept_by_chance():
     service["spec"]["candidates"]["methods"][0]["options"] = {"rejection_sample_method": "synthetic"}
     with pytest.raises(InputError, match="its answers are wrong"):
         SpeculativeService.read(service, "chat")
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked", "sent"),
+    [
+        (0.62, {}, 62),
+        (0.62, {"prompts": {"name": "chat"}}, 62),
+        (0.62, {"prompts": {"sharedPrefixPercent": 0}}, 0),
+        (1.0, {}, 95),
+        (0.03, {}, None),
+        (None, {}, None),
+        (0.62, {"prompts": FROM_CONFIG_MAP}, None),
+    ],
+)
+def test_made_up_prompts_share_what_live_ones_do_unless_somebody_says_otherwise(world, seen, asked, sent):
+    if "configMap" in asked.get("prompts", {}):
+        with_prompts(world)
+    else:
+        ask_for(world, **asked)
+    view = replace(world.view(), seen_lengths=MeanLengths(300.0, 100.0, seen))
+    run = CalibrationRun.read(world.run, "run")
+    service = SpeculativeService.read(world.service, "chat")
+    planned = planned_workload(view, run.spec, service)
+    prompts = json.loads(planned.document or "{}").get("prompts") or {}
+    assert prompts.get("sharedPrefixPercent") == sent
 
 
 def test_a_change_of_the_service_does_not_bend_a_run_that_has_begun(world):

@@ -93,6 +93,22 @@ def test_tokens_per_step_is_per_request_step_and_not_per_draft():
     assert live.figures.survival == pytest.approx((1.0, 1.0, 88 / 96))
 
 
+def test_the_prefix_cache_s_share_is_of_the_tokens_that_were_read_and_none_where_it_is_not_counted():
+    read_of_two = series("a", STATS | {"prefilled": 1000.0, "hits": 900.0}) + series(
+        "b", STATS | {"prefilled": 1000.0, "hits": 100.0}
+    )
+    counted = read(read_of_two, pods=("a", "b")).figures
+    assert counted is not None
+    assert counted.prefix_hit_ratio == pytest.approx(0.5)
+    silent = read(series("a", STATS)).figures
+    assert silent is not None
+    assert silent.prefix_hit_ratio is None
+    # Hits are counted when a request is admitted, its prompt when it was read.
+    early = read(series("a", STATS | {"prefilled": 100.0, "hits": 150.0})).figures
+    assert early is not None
+    assert early.prefix_hit_ratio == 1.0
+
+
 def test_offered_load_counts_what_piles_up():
     live = read(
         series(

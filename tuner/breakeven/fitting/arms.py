@@ -112,6 +112,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         other_lengths=tuple(_elsewhere(one) for one in elsewhere),
         kv_requests=_kv_requests(used),
         schedule=points[0].schedule,
+        prefix_hit_ratio=_hit_ratio(used),
     )
 
 
@@ -381,6 +382,12 @@ def _range(used: Sequence[Observation]) -> MeasuredRange | None:
         return None
     rates, inflight = [one.rps for one in used], [one.inflight for one in used]
     return MeasuredRange((min(rates), max(rates)), (min(inflight), max(inflight)))
+
+
+def _hit_ratio(used: Sequence[Observation]) -> float | None:
+    """Share of prompt tokens that the prefix cache held, on average over the rows that count it."""
+    told = [one.point.prefix_hit_ratio for one in used if one.point.prefix_hit_ratio is not None]
+    return float(np.mean(told)) if told else None
 
 
 def _kv_requests(used: Sequence[Observation]) -> float | None:

@@ -220,6 +220,7 @@ class ArmFit:
         ttft, tpot: laws of the means of TTFT and TPOT where measured.
         quantiles: laws of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
+        prefix_hit_ratio: share of prompt tokens that the prefix cache held, on average over the rows; None where not counted.
         answers: the word about its answers beside those of no speculation, such as AnswersAgree; None where not compared.
         over_law: of "ttft" and "tpot", as far as measured, the measured line over the law of steps: of a lone request, and at
             the highest load.
@@ -268,6 +269,7 @@ class ArmFit:
     schedule: Annotated[str | None, _Seldom] = None
     over_law: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     answers: Annotated[str | None, _Seldom] = None
+    prefix_hit_ratio: Annotated[float | None, _Seldom] = None
 
     @property
     def arm(self) -> Arm:

@@ -46,6 +46,8 @@ class Cause(StrEnum):
     TOO_LITTLE_LOAD = "TooLittleLoad"
     DRAFTER_IN_KV_POOL = "DrafterInKvPool"
     PROMPTS_SHIFTED = "PromptsShifted"
+    PREFIX_HITS_LOST = "PrefixHitsLost"
+    PREFIX_HITS_SHIFTED = "PrefixHitsShifted"
     ITL_IS_NOT_TPOT = "ItlIsNotTpot"
     SCHEDULE_RESTS = "ScheduleRests"
     NO_PROFILE = "NoProfile"

@@ -134,9 +134,18 @@ class Window:
             given_up=total.given_up_share,
             given_up_requests=max(total.given_up or 0.0, 0.0),
             preemptions=total.stats.get("preemptions"),
-            prefix_hit_ratio=total.per("hits", "looked_up"),
+            prefix_hit_ratio=_hit_ratio(total),
             queue_s=total.queue_s,
         )
+
+
+def _hit_ratio(total: Growths) -> float | None:
+    """Tokens found over tokens looked up, or over tokens read where lookups were not asked for.
+
+    Hits count when a request is admitted and its prompt when it was read, so that a short window may have more of them.
+    """
+    found = total.per("hits", "looked_up" if "looked_up" in total.stats else "prefilled")
+    return None if found is None else min(found, 1.0)
 
 
 def _most(limits: EngineLimits | None) -> float:

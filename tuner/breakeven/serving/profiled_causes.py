@@ -21,6 +21,8 @@ _POOL_SHARE = 0.03
 """Share of the KV pool that a drafter takes, below which it is no cause."""
 _SHIFTED = 1.5
 """Prompts that are longer than calibrated by this factor, or shorter by it, are other requests."""
+_HITS_APART = 0.2
+"""Share of prompt tokens by which what prefix caches hold must differ to be a cause: blocks of 16 tokens round less."""
 _MISREAD = 1.1
 """Ratio of the time between outputs to the time per token without speculation, from which it looks like a loss."""
 
@@ -74,7 +76,7 @@ def first_causes(against: Against, live: tuple[Finding, ...]) -> Iterator[Findin
         against: the window beside its profile.
         live: causes that the figures show by themselves.
     """
-    found = [*_mismatch(against), *_drafter_in_pool(against), *_prompts(against)]
+    found = [*_mismatch(against), *_drafter_in_pool(against), *_prompts(against), *_prefix_hits(against)]
     yield from found
     prefill = [one for one in live if one.cause is Cause.PREFILL_DOMINATES]
     told = {one.cause for one in found}
@@ -160,6 +162,32 @@ def _prompts(against: Against) -> Iterator[Finding]:
             Cause.PROMPTS_SHIFTED,
             f"prompts of {live:.0f} tokens where {calibrated:.0f} were calibrated: {now:.2f}x, {before.speedup:.2f}x at those",
             "calibrate at the live lengths; look for what made prompts grow, and at prefix caching",
+        )
+
+
+def _prefix_hits(against: Against) -> Iterator[Finding]:
+    """Prefixes that the arm does not find although no speculation does, or not as often as in the calibration."""
+    hits = {fit.arm: fit.prefix_hit_ratio for fit in against.profile.arms}
+    own, without, live = (
+        hits.get(against.arm),
+        hits.get(NO_SPECULATION),
+        against.snapshot.window.prefix_hit_ratio,
+    )
+    if own is None:
+        return
+    if without is not None and without - own > _HITS_APART:
+        yield Finding(
+            Cause.PREFIX_HITS_LOST,
+            f"the prefix cache held {own:.0%} of prompts with {against.arm} in the calibration, {without:.0%} without speculation",
+            "look for the drafter's options about cached blocks (disable_eagle_block_drop, disable_lookahead_block_hashes), and for "
+            "an engine version that keeps prefixes while it speculates",
+        )
+    if live is not None and abs(live - own) > _HITS_APART:
+        yield Finding(
+            Cause.PREFIX_HITS_SHIFTED,
+            f"the prefix cache holds {live:.0%} of prompts where {own:.0%} were calibrated: prompts cost "
+            f"{'less' if live > own else 'more'} than the profile says",
+            "calibrate again: without prompts of its own a calibration sends as much of a shared prefix as live traffic shows",
         )
 
 

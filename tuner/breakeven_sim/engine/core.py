@@ -13,7 +13,7 @@ Scheduling follows vLLM:
 - The first output token comes with the end of the prompt.
 - A step is decided at its start from the requests that have arrived by then.
 
-Simplified: the pool counts tokens, not blocks, and prompts share nothing. A new k of a per-batch-size schedule holds from
+Simplified: the pool counts tokens, not blocks, and a prefix that is cached is not computed but held like any other. A new k of a per-batch-size schedule holds from
 the step that is scheduled with it, in vLLM from the one after.
 """
 
@@ -248,7 +248,7 @@ class Engine:
             self._running[request] = None
             self._prefilling.append(request)
             self._held += request.context
-            request.prefill_left = request.context
+            request.prefill_left = request.context - request.cached_tokens
             if math.isnan(request.admitted_s):
                 request.admitted_s = self.clock_s
             chunks.append((request, min(request.prefill_left, budget)))

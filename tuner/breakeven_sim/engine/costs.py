@@ -179,6 +179,11 @@ class EngineCosts(_Strict):
         ge=1,
         description="mean output length (geometric) of a request that may end by itself; null: every request runs to max_tokens",
     )
+    prefix_cache: bool = Field(
+        default=False,
+        description="whether blocks of prompts that begin alike are computed once (unless --no-enable-prefix-caching); false: prompts "
+        "share nothing",
+    )
     near_ties: _Share = Field(
         default=0.0,
         description="share of tokens whose second choice is as good: among other requests rounding may turn them round",

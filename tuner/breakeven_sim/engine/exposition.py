@@ -133,7 +133,7 @@ class EngineMetrics(Collector):
 
     def record_step(self, report: StepReport) -> None:
         """Count one step; call it before the requests' `last_token_s` are moved on."""
-        tokens = prompts = drafts = drafted = accepted = 0
+        tokens = prompts = cached = drafts = drafted = accepted = 0
         gaps: dict[float, int] = {}
         per_position: list[int] = []
         for gain in report.progress:
@@ -141,6 +141,7 @@ class EngineMetrics(Collector):
             tokens += gain.tokens
             if gain.first:
                 prompts += request.prompt_tokens
+                cached += request.cached_tokens
                 self._distributions["time_to_first_token_seconds"].observe(report.end_s - request.arrival_s)
             else:
                 gap = report.end_s - request.last_token_s
@@ -155,10 +156,7 @@ class EngineMetrics(Collector):
             self._distributions["inter_token_latency_seconds"].observe(gap, times)
         self._distributions["iteration_tokens_total"].observe(tokens + prompts)
         self._count("generation_tokens", tokens)
-        if prompts:
-            self._count("prompt_tokens", prompts)
-            self._count("prefix_cache_queries", prompts)
-            self._count("prompt_tokens_by_source", prompts, "local_compute")
+        self._count_prompts(prompts, cached)
         if drafts:
             self._count("spec_decode_num_drafts", drafts)
             self._count("spec_decode_num_draft_tokens", drafted)
@@ -166,6 +164,17 @@ class EngineMetrics(Collector):
             for count in per_position:
                 for position in range(count):
                     self._count("spec_decode_num_accepted_tokens_per_pos", 1, str(position))
+
+    def _count_prompts(self, tokens: int, cached: int) -> None:
+        """Count tokens of prompts that were read, of which the prefix cache held some."""
+        if tokens:
+            self._count("prompt_tokens", tokens)
+            self._count("prefix_cache_queries", tokens)
+            self._count("prompt_tokens_by_source", tokens - cached, "local_compute")
+        if cached:
+            self._count("prefix_cache_hits", cached)
+            self._count("prompt_tokens_by_source", cached, "local_cache_hit")
+            self._count("prompt_tokens_cached_by_source", cached, "device")
 
     def record_finished(self, request: Request, reason: str, max_tokens: int) -> None:
         """Count a request that ended by itself or by its limit."""

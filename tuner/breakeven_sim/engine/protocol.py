@@ -50,6 +50,7 @@ class Generation:
         stream: answer in chunks.
         include_usage: end the stream with a usage chunk.
         continuous_usage: every chunk carries usage.
+        prompt_ids: of the tokens; empty if nobody asked for them.
         greedy: what the model's own answer follows from; None: its text means nothing.
         refusal: what the engine says to it in place of an answer: vLLM checks some fields only once it takes a request up,
             when the headers of a stream are sent; None: it takes the request.
@@ -66,6 +67,7 @@ class Generation:
     continuous_usage: bool
     refusal: RequestError | None = None
     greedy: GreedyRequest | None = None
+    prompt_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +205,15 @@ def check_model(asked: str | None, names: Sequence[str]) -> str:
 
 
 def parse_generation(
-    raw: bytes, *, chat: bool, names: Sequence[str], max_model_len: int, speculates: bool = False
+    raw: bytes,
+    *,
+    chat: bool,
+    names: Sequence[str],
+    max_model_len: int,
+    speculates: bool = False,
+    with_ids: bool = False,
 ) -> Generation:
-    """Check a request against the model's length and names, and against what a speculating engine takes.
+    """Check a request against the model's length and names, and against what a speculating engine takes; `with_ids`: keep its tokens.
 
     Raises:
         ApiError: 404 for another model, 400 for what does not fit or is not understood.
@@ -243,6 +251,7 @@ def parse_generation(
         continuous_usage=options.include_usage and options.continuous_usage_stats,
         refusal=_refused_while_speculating(body) if speculates else None,
         greedy=_greedy(body),
+        prompt_ids=tuple(_prompt_ids(body)) if with_ids else (),
     )
 
 

@@ -19,6 +19,7 @@ class Request:
         steps, drafts, drafted, accepted: decode steps, those that drafted, drafted and accepted tokens, likewise.
         plan: its coming decode steps, the first at `plan_start` of the engine's count; `None` while not decoding.
         prefill_left: tokens still to compute before it decodes (again).
+        cached_tokens: tokens of its prompt that the prefix cache held when it came; at least one is always computed.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Request:
     plan: DecodePlan | None = field(default=None, repr=False)
     plan_start: int = 0
     prefill_left: int = 0
+    cached_tokens: int = 0
 
     @property
     def context(self) -> int:

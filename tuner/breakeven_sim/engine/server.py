@@ -29,6 +29,7 @@ from breakeven_sim.engine.costs import EngineCosts, load_costs
 from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.language import Language
+from breakeven_sim.engine.prefix_cache import PrefixCache
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.serve_arguments import VERSION, ServeArguments
 from breakeven_sim.engine.speculative_config import SpeculativeConfig, speculation
@@ -161,6 +162,10 @@ async def _serve(launch: ServerSetup) -> int:
     return 0
 
 
+_DROPPING = ("eagle", "eagle3", "mtp")
+"""Methods whose drafter's cache depends on the next token, so that the engine computes the last cached block again."""
+
+
 def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> VllmApi:
     spec, seed = launch.speculation, launch.arguments.seed
     texts, broken = None, None
@@ -179,7 +184,21 @@ def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> Vll
         launch.arguments.api_keys,
         # Engines of different arms turn other near-ties round.
         Language(launch.costs.near_ties, broken, seed + launch.config.drafts.longest),
+        _prefixes(launch),
     )
+
+
+def _prefixes(launch: ServerSetup) -> PrefixCache | None:
+    """The prefix cache; None if the engine has none."""
+    if not launch.costs.prefix_cache or launch.arguments.recorded.get("enable_prefix_caching") is False:
+        return None
+    spec, size = launch.speculation, launch.arguments.block_size
+    drops = (
+        spec is not None
+        and spec.method in _DROPPING
+        and spec.given.get("disable_eagle_block_drop") is not True
+    )
+    return PrefixCache(launch.config.kv_pool_tokens // size, size, drops_last=drops)
 
 
 def _on_signal(stopping: asyncio.Event) -> None:

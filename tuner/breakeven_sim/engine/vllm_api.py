@@ -25,6 +25,7 @@ from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import EngineMetrics
 from breakeven_sim.engine.http_metrics import HttpMetrics
 from breakeven_sim.engine.language import Answered, Language, MadeUp, prompt_logprobs, text_key
+from breakeven_sim.engine.prefix_cache import PrefixCache
 from breakeven_sim.engine.protocol import (
     DetokenizeBody,
     Generation,
@@ -59,6 +60,7 @@ class VllmApi:
         seed: of natural lengths.
         api_keys: accepted bearer tokens; empty: everybody may.
         language: of greedy answers.
+        prefixes: of prompts; None: they share nothing.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class VllmApi:
         seed: int,
         api_keys: tuple[str, ...] = (),
         language: Language | None = None,
+        prefixes: PrefixCache | None = None,
     ) -> None:
         self._paced = paced
         self._metrics = metrics
@@ -83,6 +86,7 @@ class VllmApi:
         self._texts = texts
         self._seed = seed
         self._language = language or Language()
+        self._prefixes = prefixes
         self._authorizations = frozenset(f"Bearer {key}" for key in api_keys)
         self._created = int(time.time())
         self._count = 0
@@ -175,6 +179,7 @@ class VllmApi:
             names=self._names,
             max_model_len=self._max_model_len,
             speculates=self._texts is not None,
+            with_ids=self._prefixes is not None,
         )
         if generation.refusal is not None:
             return await _refused(http, generation.refusal, stream=generation.stream)
@@ -182,7 +187,9 @@ class VllmApi:
         self._count += 1
         spoken, total = self._spoken(generation, number)
         text = self._texts.draw(number, total, generation.prompt_tokens) if self._texts is not None else None
-        stream = self._paced.submit(Request(number, 0.0, generation.prompt_tokens, total, text))
+        cached = self._prefixes.look_up(generation.prompt_ids) if self._prefixes is not None else 0
+        request = Request(number, 0.0, generation.prompt_tokens, total, text, cached_tokens=cached)
+        stream = self._paced.submit(request)
         identifier = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:16]}"
         try:
             if generation.stream:
