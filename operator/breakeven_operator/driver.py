@@ -177,7 +177,7 @@ def _dataset(path: str | None, prompts: PromptSource | None) -> Dataset | None:
     if prompts is None or path is None:
         return None
     try:
-        return read_dataset(Path(path), text_name(prompts))
+        return read_dataset(Path(path), text_name(prompts), prompts.category)
     except InputError as error:
         raise PromptsError(f"workload.prompts: {error}") from None
 

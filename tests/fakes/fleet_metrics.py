@@ -68,6 +68,8 @@ class PodTraffic:
     ttft_s: float = 0.1
     output_tokens: float = 100.0
     prompt_tokens: float = 200.0
+    hit_share: float | None = None
+    """Share of the prompts that the prefix cache holds; None: nothing of it is counted."""
     tokens_per_step: float = 1.0
     acceptance: tuple[float, ...] = ()
     waiting: float = 0.0
@@ -456,6 +458,9 @@ class FakePrometheus:
             "output_tokens": finished * load.output_tokens,
             "output_n": finished,
         }
+        if load.hit_share is not None:
+            read = begun * load.prompt_tokens
+            rates |= {"prefilled": read, "hits": read * load.hit_share}
         counters = [Grown(stat, per_s) for stat, per_s in rates.items()]
         if load.acceptance:
             counters.append(Grown("drafts", steps))

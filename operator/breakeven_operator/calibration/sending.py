@@ -113,7 +113,7 @@ def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
     where = f"ConfigMap {prompts.config_map.name}, key {prompts.config_map.key}"
     text = text_of(view.config_maps, prompts.config_map.name, prompts.config_map.key, "workload.prompts")
     try:
-        dataset_of(text, where, "prompts")
+        dataset_of(text, where, "prompts", prompts.category)
     except InputError as error:
         raise NotCopyableError(ClusterReason.WORKLOAD_INVALID, f"workload.prompts: {error}") from None
 

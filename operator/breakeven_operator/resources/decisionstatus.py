@@ -387,7 +387,7 @@ class DecisionStatus(StatusModel):
             "Measured tokens per request-step of the running arm, bonus token included.",
         ),
     )
-    accepted_per_step: Number | None = row(
+    accepted_tokens_per_step: Number | None = row(
         "Accepted drafts per request-step of the running arm: tokensPerStep less the bonus token; absent without drafts. "
         "AIConfigurator asks for it as nextn_accepted.",
         _read(_accepted_per_step),

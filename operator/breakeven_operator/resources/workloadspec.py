@@ -80,6 +80,13 @@ class PromptSource(Model):
             lambda prompts: prompts.shared_prefix_percent is None or not prompts.sources,
             ".sharedPrefixPercent",
         ),
+        Rule(
+            "!has(self.category) || has(self.configMap) || has(self.persistentVolumeClaim) || has(self.image)",
+            "category selects requests of a file and none is named",
+            "a source of prompts beside it",
+            lambda prompts: prompts.category is None or bool(prompts.sources),
+            ".category",
+        ),
     )
 
     config_map: Annotated[
@@ -102,6 +109,16 @@ class PromptSource(Model):
             max_length=40,
             pattern=r"^[A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?$",
             description="What points and profile call the text. Without it: the file's name.",
+        ),
+    ] = None
+    category: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=40,
+            pattern=r"^[A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?$",
+            description="Only the requests of the file whose line names this category, such as coding in a file of SPEED-Bench. "
+            "Without it: all.",
         ),
     ] = None
     shared_prefix_percent: Annotated[

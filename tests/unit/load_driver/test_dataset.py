@@ -59,6 +59,33 @@ def test_a_line_that_is_no_request_is_named_and_never_shown(line, said):
     assert SECRET not in text
 
 
+SPEED_BENCH = "\n".join(
+    json.dumps({"category": category, "messages": [{"role": "user", "content": f"{SECRET} {n}"}]})
+    for n, category in enumerate(["coding", "math", "coding", "writing"])
+)
+
+
+def test_the_lines_of_one_category_are_a_dataset_of_their_own():
+    whole, coding, maths = (dataset_of(SPEED_BENCH, "q.jsonl", "q", one) for one in (None, "coding", "math"))
+    assert [len(one.requests) for one in (whole, coding, maths)] == [4, 2, 1]
+    assert (whole.name, coding.name) == ("q", "q coding")
+    assert len({whole.digest, coding.digest, maths.digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SPEED_BENCH, "no request of category 'maths'; expected one of the 3 that its lines name"),
+        ('{"prompt": "a", "category": 3}', "line 1, category: no text"),
+    ],
+)
+def test_a_category_that_is_not_there_or_is_no_name_is_one_line_without_a_prompt(text, said):
+    with pytest.raises(InputError) as refused:
+        dataset_of(text, "q.jsonl", "q", "maths")
+    assert said in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
 def test_a_file_without_a_request_or_with_too_many_is_refused():
     with pytest.raises(InputError, match="no request"):
         dataset_of("\n \n", "d.jsonl", "d")

@@ -57,6 +57,11 @@ _OPTIONS = (
         "A line without output_tokens gets a drawn length.",
     ),
     click.option(
+        "--category",
+        metavar="NAME",
+        help="Only the lines of --dataset whose category it is, such as coding in a file of SPEED-Bench.",
+    ),
+    click.option(
         "--prompts",
         type=InputFile(),
         help="Your own prompts, one per line of text, in place of made-up prose: acceptance depends on the text.",
@@ -116,6 +121,8 @@ def workload_of(options: Mapping[str, Any]) -> SentWorkload:
     named = [name for name in _TEXTS if options[name]]
     if len(named) > 1:
         raise click.UsageError(f"{_flag(named[0])} and {_flag(named[1])} exclude each other")
+    if options["category"] is not None and options["dataset"] is None:
+        raise click.UsageError("--category without --dataset")
     own = [name for name in ("dataset", "prompts") if options[name] is not None]
     if own and options["prefix_share"]:
         raise click.UsageError(f"--prefix-share excludes {_flag(own[0])}: its prompts are what they are")
@@ -170,7 +177,7 @@ def _dataset(options: Mapping[str, Any]) -> Dataset | None:
     from breakeven.load_driver.dataset import plain_dataset, read_dataset
 
     if options["dataset"] is not None:
-        return read_dataset(options["dataset"])
+        return read_dataset(options["dataset"], category=options["category"])
     return plain_dataset(options["prompts"]) if options["prompts"] is not None else None
 
 

@@ -39,10 +39,12 @@ class RecordedRequest:
     Attributes:
         prompt: what is asked. Never shown.
         output_tokens: how long the answer is; None: the line does not say.
+        category: of its text, such as `coding`; None: the line does not say.
     """
 
     prompt: str | Chat
     output_tokens: int | None = None
+    category: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,42 +66,53 @@ class Dataset:
         return f"Dataset({self.name!r}, {len(self.requests)} requests)"
 
 
-def read_dataset(path: Path, name: str | None = None) -> Dataset:
+def read_dataset(path: Path, name: str | None = None, category: str | None = None) -> Dataset:
     """Read a file of JSON lines.
 
     Args:
         path: the file.
         name: what points call it; the file's own name by default.
+        category: of the lines that count, as SPEED-Bench's files say it; None: all lines.
 
     Raises:
         InputError: it is no such file, names no request, or is larger than 32 MiB or 100,000 requests.
     """
     if path.exists() and path.stat().st_size > _MOST_BYTES:
         raise InputError(str(path), "more than 32 MiB", f"a smaller sample of {_EXPECTED}")
-    return dataset_of(file_text(path, _EXPECTED), str(path), name or path.stem)
+    return dataset_of(file_text(path, _EXPECTED), str(path), name or path.stem, category)
 
 
-def dataset_of(text: str, where: str, name: str) -> Dataset:
+def dataset_of(text: str, where: str, name: str, category: str | None = None) -> Dataset:
     """Read the content of such a file; blank lines do not count.
 
     Args:
         text: the content.
         where: what refusals call it.
         name: what points call it.
+        category: as of `read_dataset`; points call it beside the name.
 
     Raises:
-        InputError: as `read_dataset`.
+        InputError: as `read_dataset`, or no line is of the category.
     """
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise InputError(where, "no request", _EXPECTED)
     if len(lines) > _MOST_REQUESTS:
         raise InputError(where, f"{len(lines)} requests", f"at most {_MOST_REQUESTS}")
-    return Dataset(
-        tuple(_request(line, f"{where}: line {number}") for number, line in lines),
-        name,
-        hashlib.sha256(text.encode()).hexdigest()[:8],
-    )
+    read = [_request(line, f"{where}: line {number}") for number, line in lines]
+    if category is None:
+        return Dataset(tuple(read), name, _digest(text))
+    kept = tuple(one for one in read if one.category == category)
+    if not kept:
+        others = len({one.category for one in read if one.category is not None})
+        raise InputError(
+            where, f"no request of category {category!r}", f"one of the {others} that its lines name"
+        )
+    return Dataset(kept, f"{name} {category}", _digest(f"{category}\n{text}"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def plain_dataset(path: Path) -> Dataset:
@@ -112,7 +125,7 @@ def plain_dataset(path: Path) -> Dataset:
     prompts = tuple(RecordedRequest(line) for line in text.splitlines() if line.strip())
     if not prompts:
         raise InputError(str(path), "no prompt", "one prompt per line")
-    return Dataset(prompts, path.stem, hashlib.sha256(text.encode()).hexdigest()[:8])
+    return Dataset(prompts, path.stem, _digest(text))
 
 
 def _request(line: str, where: str) -> RecordedRequest:
@@ -127,7 +140,11 @@ def _request(line: str, where: str) -> RecordedRequest:
         what = "neither prompt nor messages" if prompt is None else "both prompt and messages"
         raise InputError(where, what, "one of the two")
     asked = _text(prompt, f"{where}, prompt") if messages is None else _chat(messages, f"{where}, messages")
-    return RecordedRequest(asked, _output_tokens(found.get("output_tokens"), f"{where}, output_tokens"))
+    category = found.get("category")
+    if category is not None and not isinstance(category, str):
+        raise InputError(f"{where}, category", "no text", "a name such as coding")
+    tokens = _output_tokens(found.get("output_tokens"), f"{where}, output_tokens")
+    return RecordedRequest(asked, tokens, category)
 
 
 def _output_tokens(value: Any, where: str) -> int | None:
