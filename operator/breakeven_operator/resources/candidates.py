@@ -293,7 +293,7 @@ class SpeculativeMethod(Model):
 
     def adaptive_arms(self) -> tuple[Arm, ...]:
         """Its arm with adaptive verification; empty if none is wanted."""
-        if self.adaptive_verification is AdaptiveChoice.NEVER:
+        if self.adaptive_verification is not AdaptiveChoice.MEASURE:
             return ()
         return (arm_drafting(self.method, max(self.draft_lengths), self.name, ADAPTIVE),)
 
