@@ -65,7 +65,8 @@ async def test_the_load_driver_reads_the_share_of_prompts_that_was_found(make_co
     engine = Engine(make_config(step__base_s=1e-4, step__per_token_s=1e-6))
     metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
-    api = VllmApi(paced, metrics, ("tiny",), "tiny", 1024, None, None, 0, prefixes=prefixes)
+    api = VllmApi(paced, metrics, ("tiny",), "tiny", 1024, None, None, 0)
+    api.prefixes = prefixes
     running = asyncio.create_task(paced.run())
     async with TestClient(TestServer(api.application())) as client:
 

@@ -23,7 +23,7 @@ _FORM = "ranges of batch sizes with a draft length each, such as 1-8:5,9-32:2,33
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveDrafts:
-    """As many drafts of each step as pay, by the engine's own choice.
+    """The engine's own choice in each step of how many drafts it verifies: as many as pay.
 
     Attributes:
         num_speculative_tokens: drafted in every step, at least 1.

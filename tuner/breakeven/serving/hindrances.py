@@ -294,7 +294,7 @@ def _format_enforcer(words: Sequence[str]) -> str:
 
 
 def adaptive_hindrances(words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
-    """What vLLM refuses beside adaptive verification, a line for each; nothing without it.
+    """Lines about settings that vLLM refuses beside adaptive verification; none without it.
 
     Args:
         words: command and arguments of the container.

@@ -1,4 +1,4 @@
-"""The prefix cache: whole blocks of prompts that begin alike are computed once, the least recently used one goes first."""
+"""The prefix cache: a whole block that several prompts begin with is computed once; the least recently used one goes first."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> Vll
     if spec is not None:
         method = launch.costs.method(spec.method, spec.drafter)
         texts, broken = TextSource(method.text, seed, spec.imposed_survival), method.broken_answers
-    return VllmApi(
+    api = VllmApi(
         paced,
         metrics,
         launch.arguments.served_names,
@@ -184,8 +184,9 @@ def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> Vll
         launch.arguments.api_keys,
         # Engines of different arms turn other near-ties round.
         Language(launch.costs.near_ties, broken, seed + launch.config.drafts.longest),
-        _prefixes(launch),
     )
+    api.prefixes = _prefixes(launch)
+    return api
 
 
 def _prefixes(launch: ServerSetup) -> PrefixCache | None:

@@ -60,7 +60,6 @@ class VllmApi:
         seed: of natural lengths.
         api_keys: accepted bearer tokens; empty: everybody may.
         language: of greedy answers.
-        prefixes: of prompts; None: they share nothing.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class VllmApi:
         seed: int,
         api_keys: tuple[str, ...] = (),
         language: Language | None = None,
-        prefixes: PrefixCache | None = None,
     ) -> None:
         self._paced = paced
         self._metrics = metrics
@@ -86,7 +84,6 @@ class VllmApi:
         self._texts = texts
         self._seed = seed
         self._language = language or Language()
-        self._prefixes = prefixes
         self._authorizations = frozenset(f"Bearer {key}" for key in api_keys)
         self._created = int(time.time())
         self._count = 0
@@ -95,6 +92,8 @@ class VllmApi:
         self.quiet = asyncio.Event()
         """Set while no request of any kind is open."""
         self.quiet.set()
+        self.prefixes: PrefixCache | None = None
+        """Prefixes of prompts that were computed; None: prompts share nothing."""
         self._busy: set[web.RequestHandler] = set()
         self._registry = CollectorRegistry()
         GCCollector(self._registry)
@@ -179,7 +178,7 @@ class VllmApi:
             names=self._names,
             max_model_len=self._max_model_len,
             speculates=self._texts is not None,
-            with_ids=self._prefixes is not None,
+            with_ids=self.prefixes is not None,
         )
         if generation.refusal is not None:
             return await _refused(http, generation.refusal, stream=generation.stream)
@@ -187,7 +186,7 @@ class VllmApi:
         self._count += 1
         spoken, total = self._spoken(generation, number)
         text = self._texts.draw(number, total, generation.prompt_tokens) if self._texts is not None else None
-        cached = self._prefixes.look_up(generation.prompt_ids) if self._prefixes is not None else 0
+        cached = self.prefixes.look_up(generation.prompt_ids) if self.prefixes is not None else 0
         request = Request(number, 0.0, generation.prompt_tokens, total, text, cached_tokens=cached)
         stream = self._paced.submit(request)
         identifier = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:16]}"
