@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, SCHEDULE
 from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.goodput import goodput
@@ -157,7 +157,7 @@ def zero_draft_tax(profile: Profile | None, family: str) -> float:
         The median over the points that lie well within that tier; the documented assumption if there is none.
     """
     fits = profile.arms if profile is not None else ()
-    fit = next((fit for fit in fits if fit.arm.scheduled and fit.arm.family == family), None)
+    fit = next((fit for fit in fits if fit.arm.name == f"{family}/{SCHEDULE}"), None)
     if profile is None or fit is None or fit.schedule is None:
         return ASSUMED_ZERO_DRAFT_TAX
     first, last = Schedule.parse(fit.schedule, f"schedule of {fit.arm}").tiers[-1]

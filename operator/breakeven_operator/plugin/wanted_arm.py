@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import ANNOTATION
@@ -99,7 +100,7 @@ def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> Want
 
 def _schedules(profile: Json) -> Iterator[tuple[str, Schedule]]:
     for arm in (profile.get("spec") or {}).get("arms") or ():
-        if arm.get("schedule") and arm.get("candidate"):
+        if arm.get("schedule") not in {None, "", ADAPTIVE} and arm.get("candidate"):
             yield arm["candidate"], Schedule.parse(arm["schedule"], f"schedule of {arm.get('arm')}")
 
 

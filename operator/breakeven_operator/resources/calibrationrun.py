@@ -143,7 +143,7 @@ class CalibrationRunSpec(Model):
         Field(
             max_length=MAX_ARMS,
             json_schema_extra=LIST_SET,
-            description="Arms to measure, none, <name>/<draft length> or <name>/schedule. Without it: all of the service. none is "
+            description="Arms to measure, none, <name>/<draft length>, <name>/schedule or <name>/adaptive. Without it: all of the service. none is "
             "always measured, and so are the draft lengths from which a schedule is made.",
         ),
     ] = ()

@@ -345,6 +345,9 @@ def test_the_tax_of_drafting_nothing_is_the_measured_one_where_a_schedule_showed
         "no point lies in that tier"
     )
     assert zero_draft_tax(with_schedule(0.2, 40.0), "lookup") == ASSUMED_ZERO_DRAFT_TAX
+    adaptive = with_schedule(0.2, 40.0)
+    own = tuple(replace(fit, schedule="adaptive") if fit.schedule else fit for fit in adaptive.arms)
+    assert zero_draft_tax(replace(adaptive, arms=own), "eagle") == ASSUMED_ZERO_DRAFT_TAX
     assert zero_draft_tax(None, "eagle") == ASSUMED_ZERO_DRAFT_TAX
 
 

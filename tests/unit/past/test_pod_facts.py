@@ -76,6 +76,12 @@ def test_a_fact_that_is_unknown_differs_from_nothing():
             '{"method": "eagle3", "num_speculative_tokens": 5, "num_speculative_tokens_per_batch_size": [[1, 8, 5], [9, 64, 0]]}',
             (5, "eagle3", "1-8:5,9-:0"),
         ),
+        (
+            True,
+            7,
+            '{"method": "eagle3", "num_speculative_tokens": 7, "enable_adaptive_verification": true}',
+            (7, "eagle3", "adaptive"),
+        ),
     ],
 )
 def test_counts_decide_what_ran_and_the_annotation_names_it(drafts, longest, config, arm):

@@ -64,6 +64,14 @@ def test_a_schedule_has_the_table_that_was_measured(recommending):
         wanted(recommending, profile={"spec": {"arms": []}})
 
 
+def test_adaptive_verification_needs_no_table_to_be_wanted(recommending):
+    recommending.service["spec"]["candidates"]["methods"][0]["adaptiveVerification"] = "Measure"
+    recommending.status["decision"]["arm"] = "eagle/adaptive"
+    arms = [{"arm": "eagle/adaptive", "candidate": "eagle", "schedule": "adaptive"}]
+    value = wanted(recommending, profile={"spec": {"arms": arms}}).value
+    assert '"enable_adaptive_verification":true' in value
+
+
 def test_both_templates_of_a_leader_worker_set_are_patched(recommending):
     target = as_leader_worker_set(TARGET)
     groups = target["spec"]["leaderWorkerTemplate"]

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
-from breakeven.methods import draft_length_of, method_of
+from breakeven.methods import ADAPTIVE_KEY, draft_length_of, method_of
 from breakeven.serving.command_line import configuration
 from breakeven.serving.dynamic_speculation import schedule_in
 from breakeven.serving.engine_series import REPLICA, EngineSeries
@@ -83,7 +84,7 @@ class PodKind:
     Attributes:
         k: longest draft, 0: it counts no drafts.
         method: None: not known.
-        schedule: draft length per batch size, if the annotation has one.
+        schedule: draft length per batch size, if the annotation has one, or the word for adaptive verification.
         fingerprint: what else it was.
     """
 
@@ -205,4 +206,5 @@ def kind_of(model: str, drafts: bool, longest: int, facts: PodFacts, method: str
         return PodKind(max(longest, 1), method, None, known)
     asked, named = draft_length_of(config), method_of(config)
     k = longest or (asked if isinstance(asked, int) and asked > 0 else 1)
-    return PodKind(k, named if isinstance(named, str) else method, str(schedule) if schedule else None, known)
+    table = ADAPTIVE if config.get(ADAPTIVE_KEY) is True else str(schedule) if schedule else None
+    return PodKind(k, named if isinstance(named, str) else method, table, known)

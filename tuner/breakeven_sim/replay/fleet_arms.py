@@ -155,7 +155,11 @@ class LawArms:
         Raises:
             InputError: the profile holds no law of the drafter.
         """
-        fits = [fit for fit in self.profile.arms if fit.arm.family == family and fit.fit is not None]
+        fits = [
+            fit
+            for fit in self.profile.arms
+            if fit.arm.family == family and fit.fit is not None and not fit.arm.adaptive
+        ]
         for fit in fits:
             if fit.schedule is not None:
                 return fit.arm, Schedule.parse(fit.schedule, fit.arm.name)
