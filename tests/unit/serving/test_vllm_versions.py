@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from breakeven.methods import FORMER_METHODS, METHODS, MTP_ALIAS
+from breakeven.serving.command_line import cut
 from breakeven.serving.hindrances import LIMITS, unknown_words
+from breakeven.serving.vllm_flags import flags, flags_of
 from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, VllmVersion, known, version_of
 from localcluster.cache import cache_folder
 from real.vllm_environment import LOCK, home, locked
@@ -135,3 +137,20 @@ def test_the_table_is_what_vllms_own_code_says(installed):
 def test_each_limit_stands_in_vllms_own_code(name, installed):
     folder, version = installed
     assert stands(LIMITS[name], folder) == LIMITS[name].versions.holds(version)
+
+
+def test_the_flags_of_two_versions_are_known_and_a_switch_s_opposite_takes_no_value():
+    old, new, either = flags_of("0.32"), flags_of("0.33"), flags()
+    assert {"--monokernel", "--reasoning-effort-map", "--sleep-mode-backend", "--watchdog-config"} == set(
+        new
+    ) - set(old)
+    assert set(old) <= set(new)
+    assert new["--enable-lora"].opposite == "--disable-lora"
+    words = ["--disable-lora", "model", "--watchdog-config", "{}", "--monokernel", "rest"]
+    assert [flag.values for flag in cut(words) if flag.name] == [(), ("{}",), ()]
+    assert either["--enable-lora"] == new["--enable-lora"]
+
+
+def test_a_method_that_ended_is_no_choice_of_the_newer_version():
+    assert "medusa" in flags_of("0.32")["--spec-method"].choices
+    assert not {"medusa", "mlp_speculator"} & set(flags_of("0.33")["--spec-method"].choices)

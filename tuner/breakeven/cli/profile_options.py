@@ -133,7 +133,9 @@ def arm_in(
         found = next((fit.arm for fit in profile.arms if fit.arm.name == wanted), None)
         if found is None:
             known = ", ".join(fit.arm.name for fit in profile.arms) or "none at all"
-            raise InputError(f"--k {k}", f"{wanted} was not measured", f"one of {known}")
+            family = wanted.partition("/")[0]
+            what = "no schedule" if k == "schedule" else "no adaptive verification"
+            raise InputError(f"--k {k}", f"{what} of {family} was measured", f"one of {known}")
         return found
     arm = arm_of(method, k, candidate)
     if arm.k == 0 or profile.measured(arm):
