@@ -1,0 +1,43 @@
+"""`python -m shipping image` and `python -m shipping release`; `make` calls them."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from breakeven import __version__
+from shipping.failure import ShippingError
+from shipping.image import Wish, make_image
+
+
+@click.group(help=__doc__)
+def root() -> None:
+    """The commands."""
+
+
+@root.command(help="Build the operator's image into .image/.")
+@click.option("--engine", default="", help="docker, podman or buildah (default: the first that works)")
+@click.option(
+    "--base",
+    default="",
+    help="image to build on; debian: made of Debian's packages (default: the Dockerfile's)",
+)
+@click.option("--twice", is_flag=True, help="build again from nothing and compare the digests")
+def image(engine: str, base: str, *, twice: bool) -> None:
+    """Builds the image and says what it is."""
+    make_image(Wish(__version__, engine, base, twice), click.echo)
+
+
+def main() -> int:
+    """Runs a command; 1 and one line where it cannot be done."""
+    try:
+        root(prog_name="python -m shipping")
+    except ShippingError as error:
+        click.echo(f"breakeven: {error}", err=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
