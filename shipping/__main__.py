@@ -9,6 +9,7 @@ import click
 from breakeven import __version__
 from shipping.failure import ShippingError
 from shipping.image import Wish, make_image
+from shipping.release import make_release
 
 
 @click.group(help=__doc__)
@@ -27,6 +28,17 @@ def root() -> None:
 def image(engine: str, base: str, *, twice: bool) -> None:
     """Builds the image and says what it is."""
     make_image(Wish(__version__, engine, base, twice), click.echo)
+
+
+@root.command(help="Make the files of a release into dist/VERSION/.")
+@click.option(
+    "--tag",
+    default="",
+    help="such as v0.2.0 (default: the tag of this commit); one that does not exist is rehearsed",
+)
+def release(tag: str) -> None:
+    """Makes a release and says where it is."""
+    click.echo(f"files: {make_release(tag, click.echo)}")
 
 
 def main() -> int:

@@ -111,15 +111,10 @@ def compiled(modules: Iterable[ModuleType], packages: Path) -> bool:
     The other modules, which no import of ours loads, are compiled when somebody loads them.
     """
     files = {Path(file) for module in modules if (file := getattr(module, "__file__", None))}
-    # Not a generator: every file is tried.
+    wanted = sorted(file for file in files if file.suffix == ".py" and packages in file.parents)
+    by_content = py_compile.PycInvalidationMode.UNCHECKED_HASH
     return all(
-        [
-            compileall.compile_file(
-                file, quiet=1, force=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
-            )
-            for file in sorted(files)
-            if file.suffix == ".py" and packages in file.parents
-        ]
+        compileall.compile_file(file, quiet=1, force=True, invalidation_mode=by_content) for file in wanted
     )
 
 

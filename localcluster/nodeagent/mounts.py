@@ -248,7 +248,7 @@ class UnpackedImage:
                 found = step
                 continue
             links += 1
-            target = os.readlink(place(step, self.folder))
+            target = str(Path(place(step, self.folder)).readlink())
             found = "/" if target.startswith("/") else found
             left += [part for part in reversed(target.split("/")) if part]
         return found

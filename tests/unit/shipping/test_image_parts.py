@@ -205,7 +205,7 @@ def test_layers_lie_over_each_other_and_their_sizes_are_those_without_compressio
 
 def test_a_layer_that_leaves_its_folder_is_refused(tmp_path):
     layout, _ = layout_of(tmp_path, archive(tmp_path / "evil.tar", [("../outside", b"1", {})]))
-    with pytest.raises(ShippingError, match="leaves its root file system: ../outside"):
+    with pytest.raises(ShippingError, match=r"leaves its root file system: \.\./outside"):
         oci_layout.unpack(layout, tmp_path / "root")
     assert not (tmp_path / "outside").exists()
 
