@@ -258,7 +258,7 @@ def bill_of_materials(layout: Path, target: Path, version: str) -> Mapping[str, 
             str(program), "scan", f"oci-dir:{layout}", "--quiet", "--source-name=breakeven", f"--source-version={version}",
             "--output=cyclonedx-json",
         ],
-        capture_output=True, text=True, check=False, env={**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"},
+        capture_output=True, text=True, check=False, env={**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false", "PYTHONPATH": str(program.parents[1])},
     )  # fmt: skip
     if done.returncode:
         raise ShippingError(f"syft failed: {done.stderr.strip()}")
