@@ -19,13 +19,13 @@ from shipping.failure import ShippingError
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ("311", "312", "313")
 NEEDED: Final = (
-    "annotated-types", "click", "markdown-it-py", "mdurl", "pydantic", "pydantic-core", "pygments", "pyyaml", "rich", "tree-sitter",
+    "annotated-types", "click", "markdown-it-py", "mdurl", "numpy", "pydantic", "pydantic-core", "pygments", "pyyaml", "rich", "tree-sitter",
     "tree-sitter-bash", "typing-extensions", "typing-inspection",
 )  # fmt: skip
 """Packages of the lock that the plugin's own verbs import; `report`, `doctor` and `history` call the command `breakeven`."""
 _PLATFORMS: Final = {
-    ("linux", "amd64"): "manylinux_2_28_x86_64",
-    ("linux", "arm64"): "manylinux_2_28_aarch64",
+    ("linux", "amd64"): "linux_x86_64",
+    ("linux", "arm64"): "linux_aarch64",
     ("darwin", "amd64"): "macosx_12_0_x86_64",
     ("darwin", "arm64"): "macosx_12_0_arm64",
 }
