@@ -19,7 +19,7 @@ from shipping.failure import ShippingError
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ("311", "312", "313")
 NEEDED: Final = (
-    "annotated-types", "click", "markdown-it-py", "mdurl", "numpy", "pydantic", "pydantic-core", "pygments", "pyyaml", "rich", "tree-sitter",
+    "annotated-types", "click", "markdown-it-py", "mdurl", "msgspec", "numpy", "pydantic", "pydantic-core", "pygments", "pyyaml", "rich", "tree-sitter",
     "tree-sitter-bash", "typing-extensions", "typing-inspection",
 )  # fmt: skip
 """Packages of the lock that the plugin's own verbs import; `report`, `doctor` and `history` call the command `breakeven`."""
