@@ -33,9 +33,16 @@ _ENTRY: Final = "breakeven_operator.plugin.__main__:main"
 
 
 def pinned(lock: str) -> Sequence[str]:
-    """The lines of a lock that pin what the plugin needs, with their hashes."""
+    """The lines of a lock that pin what the plugin needs, with their hashes, each package once.
+
+    Where newer Pythons have another version, the one of the oldest is taken for all: PEX cannot evaluate the condition for a
+    platform that it does not run on.
+    """
     blocks = re.findall(r"(?m)^\S+==.*(?:\n    .*)*", lock)
-    return [block for block in blocks if block.partition("==")[0] in NEEDED]
+    first: dict[str, str] = {}
+    for block in blocks:
+        first.setdefault(block.partition("==")[0], re.sub(r" ; [^\\\n]*", " ", block, count=1))
+    return [first[name] for name in NEEDED]
 
 
 def plugin_archives(
