@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -13,36 +14,64 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.tags import compatible_tags, cpython_tags, mac_platforms
+
 from shipping.archives import packed
 from shipping.failure import ShippingError
 
 ROOT: Final = Path(__file__).parents[1]
-PYTHONS: Final = ("311", "312", "313")
+PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
 NEEDED: Final = (
     "annotated-types", "click", "markdown-it-py", "mdurl", "msgspec", "numpy", "pydantic", "pydantic-core", "pygments", "pyyaml", "rich", "tree-sitter",
     "tree-sitter-bash", "typing-extensions", "typing-inspection",
 )  # fmt: skip
 """Packages of the lock that the plugin's own verbs import; `report`, `doctor` and `history` call the command `breakeven`."""
-_PLATFORMS: Final = {
-    ("linux", "amd64"): "linux_x86_64",
-    ("linux", "arm64"): "linux_aarch64",
-    ("darwin", "amd64"): "macosx_12_0_x86_64",
-    ("darwin", "arm64"): "macosx_12_0_arm64",
-}
+_MACOS: Final = (14, 0)
 _ENTRY: Final = "breakeven_operator.plugin.__main__:main"
 
 
 def pinned(lock: str) -> Sequence[str]:
-    """The lines of a lock that pin what the plugin needs, with their hashes, each package once.
-
-    Where newer Pythons have another version, the one of the oldest is taken for all: PEX cannot evaluate the condition for a
-    platform that it does not run on.
-    """
+    """The lines of a lock that pin what the plugin needs, with their conditions and hashes."""
     blocks = re.findall(r"(?m)^\S+==.*(?:\n    .*)*", lock)
-    first: dict[str, str] = {}
-    for block in blocks:
-        first.setdefault(block.partition("==")[0], re.sub(r" ; [^\\\n]*", " ", block, count=1))
-    return [first[name] for name in NEEDED]
+    return [block for block in blocks if block.partition("==")[0] in NEEDED]
+
+
+def complete_platform(system: str, machine: str, python: tuple[int, int]) -> Mapping[str, Any]:
+    """A platform as PEX wants it described if it is not the one that it runs on: wheels that run there, and conditions of locks.
+
+    Args:
+        system, machine: in krew's words, such as `linux` and `arm64`.
+        python: version, such as (3, 12).
+    """
+    names = {"amd64": "x86_64", "arm64": "aarch64" if system == "linux" else "arm64"}
+    architecture = names[machine]
+    if system == "linux":
+        # glibc 2.28 (Debian 10, RHEL 8) and older.
+        platforms = [
+            *(f"manylinux_2_{minor}_{architecture}" for minor in range(28, 16, -1)),
+            f"manylinux2014_{architecture}",
+        ]
+    else:
+        platforms = list(mac_platforms(_MACOS, architecture))
+    version = ".".join(map(str, python))
+    interpreter = f"cp{version.replace('.', '')}"
+    tags = [*cpython_tags(python, [interpreter], platforms), *compatible_tags(python, interpreter, platforms)]
+    return {
+        "compatible_tags": [str(tag) for tag in tags],
+        "marker_environment": {
+            "implementation_name": "cpython",
+            "implementation_version": f"{version}.0",
+            "os_name": "posix",
+            "platform_machine": architecture,
+            "platform_python_implementation": "CPython",
+            "platform_release": "",
+            "platform_system": {"linux": "Linux", "darwin": "Darwin"}[system],
+            "platform_version": "",
+            "python_full_version": f"{version}.0",
+            "python_version": version,
+            "sys_platform": system,
+        },
+    }
 
 
 def plugin_archives(
@@ -91,10 +120,14 @@ def _executable(tree: Path, target: Path, platform: tuple[str, str], epoch_s: in
             )
         lock = (tree / "requirements" / "operator.lock").read_text(encoding="utf-8")
         requirements.write_text("\n".join(pinned(lock)) + "\n", encoding="utf-8")
+        platforms = []
+        for python in PYTHONS:
+            platforms.append(Path(folder, f"{python[1]}.json"))
+            platforms[-1].write_text(json.dumps(complete_platform(*platform, python)), encoding="utf-8")
         command = [
             str(_pex()), f"--sources-directory={sources}", f"--requirement={requirements}", "--intransitive", "--no-build",
             f"--entry-point={_ENTRY}", "--python-shebang=/usr/bin/env python3", f"--output-file={target}",
-            *(f"--platform={_PLATFORMS[platform]}-cp-{python}-cp{python}" for python in PYTHONS),
+            *(f"--complete-platform={path}" for path in platforms),
         ]  # fmt: skip
         done = subprocess.run(
             command,

@@ -8,6 +8,7 @@ import yaml
 
 from localcluster import LocalCluster, LocalClusterError
 from operatorcluster.optional import needs_controller
+from shipping.kustomize_base import kustomize_files
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "breakeven"
@@ -193,3 +194,18 @@ def test_helm_test_fails_where_a_right_is_missing(cluster, helm):
     finally:
         cluster.helm("uninstall", "breakeven", "--namespace=breakeven", "--wait", check=False, program=helm)
         cluster.kubectl("delete", "namespace", "breakeven", "--wait=true", "--timeout=120s", check=False)
+
+
+def test_the_kustomize_base_installs_what_the_chart_does(cluster, tmp_path):
+    rendered = cluster.helm(
+        "template", "breakeven", str(CHART), "--namespace=breakeven", "--kube-version=1.36.0", "--skip-tests"
+    )
+    for name, text in kustomize_files(rendered.stdout).items():
+        (tmp_path / name).write_text(text)
+    try:
+        cluster.kubectl("apply", "--server-side", "--kustomize", str(tmp_path))
+        cluster.kubectl(
+            "rollout", "status", "--namespace=breakeven", "deployment/breakeven", "--timeout=240s"
+        )
+    finally:
+        cluster.kubectl("delete", "--kustomize", str(tmp_path), "--wait=true", "--timeout=120s", check=False)

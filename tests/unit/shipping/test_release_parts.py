@@ -15,7 +15,7 @@ from shipping.archives import packed
 from shipping.chart_package import stamp_chart
 from shipping.failure import ShippingError
 from shipping.kustomize_base import kustomize_files
-from shipping.plugin_archives import NEEDED, pinned
+from shipping.plugin_archives import NEEDED, complete_platform, pinned
 from shipping.release import checksums, stamp, version_of
 from shipping.release_notes import MOST_CHANGES, changes, release_notes
 
@@ -158,10 +158,27 @@ def test_an_archive_is_the_same_wherever_and_whenever_it_is_made(tmp_path):
 
 def test_the_plugin_s_packages_are_pinned_with_hashes_by_the_operator_s_lock():
     blocks = pinned((ROOT / "requirements" / "operator.lock").read_text())
-    assert [block.partition("==")[0] for block in blocks] == list(NEEDED)
-    # Of numpy the lock has another version for newer Pythons.
-    assert not [block for block in blocks if ";" in block]
+    # numpy is there twice: another version for newer Pythons.
+    assert list(dict.fromkeys(block.partition("==")[0] for block in blocks)) == list(NEEDED)
     assert all("--hash=sha256:" in block for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "runs", "does_not"),
+    [
+        ("linux", "amd64", "cp312-cp312-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_34_x86_64"),
+        ("linux", "arm64", "cp312-cp312-manylinux_2_17_aarch64", "cp312-cp312-manylinux_2_17_x86_64"),
+        ("darwin", "amd64", "cp312-cp312-macosx_10_13_x86_64", "cp312-cp312-macosx_15_0_x86_64"),
+        ("darwin", "arm64", "cp312-cp312-macosx_11_0_arm64", "cp312-cp312-manylinux_2_17_aarch64"),
+    ],
+)
+def test_wheels_of_a_platform_that_is_not_here(system, machine, runs, does_not):
+    described = complete_platform(system, machine, (3, 12))
+    assert {runs, "py3-none-any"} <= set(described["compatible_tags"])
+    assert does_not not in described["compatible_tags"]
+    assert "cp311-cp311" not in " ".join(described["compatible_tags"])
+    markers = described["marker_environment"]
+    assert (markers["sys_platform"], markers["python_full_version"]) == (system, "3.12.0")
 
 
 def test_the_plugin_imports_nothing_that_its_archive_lacks():
