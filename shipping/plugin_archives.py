@@ -40,7 +40,8 @@ def complete_platform(system: str, machine: str, python: tuple[int, int]) -> Map
     """A platform as PEX wants it described if it is not the one that it runs on: wheels that run there, and conditions of locks.
 
     Args:
-        system, machine: in krew's words, such as `linux` and `arm64`.
+        system: in krew's words, `linux` or `darwin`.
+        machine: `amd64` or `arm64`.
         python: version, such as (3, 12).
     """
     names = {"amd64": "x86_64", "arm64": "aarch64" if system == "linux" else "arm64"}
