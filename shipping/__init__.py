@@ -1,1 +1,1 @@
-"""What `make image` and `make release` do: the operator's image, and the files of a release."""
+"""The operator's image and the files of a release: `make image` and `make release`."""

@@ -7,9 +7,9 @@ import sys
 import click
 
 from breakeven import __version__
-from shipping.failure import ShippingError
 from shipping.image import Wish, make_image
 from shipping.release import make_release
+from shipping.shipping_error import ShippingError
 
 
 @click.group(help=__doc__)

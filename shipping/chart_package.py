@@ -1,4 +1,4 @@
-"""What a chart's package says to Artifact Hub, made of the CRDs, the examples and the changelog."""
+"""Annotations of a chart's package for Artifact Hub, made of the CRDs, the examples and the changelog."""
 
 from __future__ import annotations
 

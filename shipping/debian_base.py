@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from shipping.failure import ShippingError
+from shipping.shipping_error import ShippingError
 
 SUITE: Final = "bookworm"
 PACKAGES: Final = (
@@ -28,7 +28,7 @@ PACKAGES: Final = (
 LEFT_OUT: Final = (
     # Of the machine that builds.
     "etc/hostname", "etc/resolv.conf", "etc/apt/*", "var/lib/apt/*", "var/log/apt/*", "var/cache/*",
-    # What only people at a terminal and package managers use.
+    # For people at a terminal and package managers only.
     "usr/share/doc/*", "usr/share/man/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/lintian/*", "usr/share/perl5/*",
     "usr/share/pixmaps/*", "usr/share/bash-completion/*", "usr/share/gcc/*", "usr/share/gdb/*", "usr/lib/*/perl*", "usr/bin/dpkg*",
     "usr/bin/debconf*", "usr/bin/update-alternatives", "usr/bin/openssl", "usr/bin/c_rehash", "usr/bin/mawk", "usr/bin/py*doc*",

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from shipping.container_engines import Build, EngineName, base_dockerfile, built, chosen
 from shipping.debian_base import make_base
-from shipping.engines import Build, EngineName, base_dockerfile, built, chosen
-from shipping.failure import ShippingError
 from shipping.oci_layout import Image, read_image, unpack
+from shipping.shipping_error import ShippingError
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / ".image"
@@ -47,7 +47,7 @@ _LEAST_LETTERS: Final = 8
 
 @dataclass(frozen=True)
 class Wish:
-    """What a person asks of `make image`.
+    """Options of `make image`.
 
     Attributes:
         version: tag of the image.

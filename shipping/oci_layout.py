@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from shipping.failure import ShippingError
+from shipping.shipping_error import ShippingError
 
 _WHITEOUT: Final = ".wh."
 _OPAQUE: Final = ".wh..wh..opq"

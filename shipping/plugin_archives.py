@@ -17,7 +17,7 @@ from typing import Any, Final
 from packaging.tags import compatible_tags, cpython_tags, mac_platforms
 
 from shipping.archives import packed
-from shipping.failure import ShippingError
+from shipping.shipping_error import ShippingError
 
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13))

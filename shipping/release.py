@@ -19,10 +19,10 @@ import yaml
 from localcluster.binaries import ensure
 from shipping.archives import packed
 from shipping.chart_package import stamp_chart
-from shipping.failure import ShippingError
 from shipping.kustomize_base import kustomize_files
 from shipping.plugin_archives import plugin_archives
 from shipping.release_notes import release_notes
+from shipping.shipping_error import ShippingError
 
 ROOT: Final = Path(__file__).parents[1]
 DIST: Final = ROOT / "dist"
@@ -214,7 +214,7 @@ def _git(*arguments: str) -> str:
 
 
 def checked(command: Sequence[str], **options: Any) -> str:
-    """What a command prints.
+    """The output of a command.
 
     Raises:
         ShippingError: it failed; the message has its last line.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, TypedDict
 
-from shipping.failure import ShippingError
+from shipping.shipping_error import ShippingError
 
 _KINDS: Final = {"Security": "security", "Removed": "removed", "Deprecated": "deprecated", "Changed": "changed", "Fixed": "fixed", "Added": "added"}  # fmt: skip
 _LINK: Final = re.compile(r"\s*\(\[[^]]*\]\([^)]*\)\)|\[([^]]*)\]\([^)]*\)")
@@ -14,7 +14,7 @@ MOST_CHANGES: Final = 40
 """Changes that the chart's page shows; the release notes have all."""
 
 
-class Change(TypedDict):
+class PublishedChange(TypedDict):
     """One entry of `artifacthub.io/changes`."""
 
     kind: str
@@ -36,11 +36,11 @@ def release_notes(changelog: str, version: str) -> str:
     )
 
 
-def changes(notes: str) -> Sequence[Change]:
+def changes(notes: str) -> Sequence[PublishedChange]:
     """The first changes of the notes, the most important kinds first, as plain text."""
     sections = re.split(r"(?m)^### (\w+)\n", notes)
     texts = dict(zip(sections[1::2], sections[2::2], strict=True))
-    found: list[Change] = [
+    found: list[PublishedChange] = [
         {"kind": kind, "description": _LINK.sub(r"\1", bullet).strip()}
         for heading, kind in _KINDS.items()
         for bullet in re.findall(r"(?m)^- (.+)$", texts.get(heading, ""))

@@ -39,7 +39,7 @@ _DEVICES = (
 
 # In the root of an image, too, these are the machine's.
 _OF_THE_MACHINE = ("dev", "proc", "sys")
-# As the kernel's limit; a circle of links ends there.
+# The kernel's limit; a circle of links ends there.
 _MOST_LINKS = 40
 
 

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from breakeven_operator.generate.chart_values import README, chart_readme
 from breakeven_operator.generate.dashboard import dashboard_json
 from breakeven_operator.generate.krew_manifest import krew_manifest
 from breakeven_operator.generate.pages import api_page, metrics_page, reasons_page
 from breakeven_operator.generate.pictures import pictures
 from breakeven_operator.generate.recording_rules import recording_rules_yaml
+from breakeven_operator.generate.values_table import README, chart_readme
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
 
 CRD_FOLDERS = (Path("crds"), Path("charts/breakeven/files/crds"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from breakeven_operator.generate.__main__ import generated, main, outdated
-from breakeven_operator.generate.chart_values import README
+from breakeven_operator.generate.values_table import README
 from breakeven_operator.resources.definitions import DEFINITIONS
 
 ROOT = Path(__file__).parents[3]

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from shipping import engines, image, oci_layout, slim_environment
+from shipping import container_engines as engines
+from shipping import image, oci_layout, slim_environment
+from shipping.container_engines import Build, build_commands, chosen
 from shipping.debian_base import LEFT_OUT, slimmed
-from shipping.engines import Build, build_commands, chosen
-from shipping.failure import ShippingError
 from shipping.oci_layout import Image
+from shipping.shipping_error import ShippingError
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = Path(next(place for place in site.getsitepackages() if place.startswith(sys.prefix)))

@@ -13,11 +13,11 @@ import yaml
 
 from shipping.archives import packed
 from shipping.chart_package import stamp_chart
-from shipping.failure import ShippingError
 from shipping.kustomize_base import kustomize_files
 from shipping.plugin_archives import NEEDED, complete_platform, pinned
 from shipping.release import checksums, stamp, version_of
 from shipping.release_notes import MOST_CHANGES, changes, release_notes
+from shipping.shipping_error import ShippingError
 
 ROOT = Path(__file__).parents[3]
 CHANGELOG = """# Changelog

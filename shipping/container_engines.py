@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from shipping.failure import ShippingError
+from shipping.shipping_error import ShippingError
 
 EngineName: TypeAlias = Literal["docker", "podman", "buildah"]
 ENGINES: Final[tuple[EngineName, ...]] = ("docker", "podman", "buildah")
