@@ -171,7 +171,7 @@ def pip_secrets(folder: Path) -> Mapping[str, Path]:
 
 
 def pip_settings(listed: str) -> Mapping[str, str]:
-    """What `pip config list` prints (`global.cert='...'`), by the option's name; the environment's come first there, and win."""
+    """Settings in the output of `pip config list` (`global.cert='...'`), by the option's name; those of the environment win."""
     found: dict[str, str] = {}
     for line in listed.splitlines():
         place, _, value = line.partition("=")
