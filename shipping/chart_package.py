@@ -26,7 +26,7 @@ def stamp_chart(chart: Path, tree: Path, notes: str) -> None:
             for crd in sorted((tree / "crds").glob("*.yaml"))
         ],
         "crdsExamples": examples,
-        "images": [{"name": "breakeven", "image": image, "platforms": ["linux/amd64", "linux/arm64"]}],
+        "images": [{"name": "breakeven", "image": image}],
         "links": [
             {"name": "documentation", "url": f"{_HOME}/blob/main/docs/README.md"},
             {"name": "issues", "url": f"{_HOME}/issues"},
