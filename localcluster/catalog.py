@@ -258,10 +258,19 @@ SOURCES: Final = (
     ),
 )
 """Servers that are asked in Prometheus' place, for tests of what differs: built for whoever names them."""
+CLIENTS: Final = (
+    Bundle(
+        folder="helm4",
+        requires="helm.sh/helm/v4",
+        programs=(Program("helm4", "helm.sh/helm/v4/cmd/helm", 40),),
+        stamps=("helm.sh/helm/v4/internal/version.version={version}",),
+    ),
+)
+"""Other versions of what people install with, for tests of the chart: built for whoever names them."""
 EVERYDAY: Final = tuple(program.name for bundle in BUNDLES for program in bundle.programs)
 PROGRAMS: Final = {
     program.name: CataloguedProgram(bundle, program)
-    for bundle in (*BUNDLES, *CONTROLLERS, *SOURCES)
+    for bundle in (*BUNDLES, *CONTROLLERS, *SOURCES, *CLIENTS)
     for program in bundle.programs
 }
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")

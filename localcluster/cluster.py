@@ -355,9 +355,11 @@ class LocalCluster:
         """Runs kubectl as administrator; a failure raises its last line unless `check` is off."""
         return self._tool("kubectl", arguments, stdin=stdin, check=check)
 
-    def helm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Runs Helm as administrator; a failure raises its last line unless `check` is off."""
-        return self._tool("helm", arguments, check=check)
+    def helm(
+        self, *arguments: str, check: bool = True, program: str = "helm"
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs Helm (3, or as `helm4`) as administrator; a failure raises its last line unless `check` is off."""
+        return self._tool(program, arguments, check=check)
 
     def promtool(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs promtool; a failure raises its last line unless `check` is off."""

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 BUILT_IN = Path(__file__).with_name("images.yaml")
-_FIELDS = {"images", "entrypoint", "aliases", "defaults", "env", "user"}
+_FIELDS = {"images", "entrypoint", "aliases", "defaults", "env", "user", "root"}
 
 
 class ImageTableError(ValueError):
@@ -32,6 +32,7 @@ class ImageProgram:
     defaults: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     user: int = 0
+    root: Path | None = None
 
     def command_line(self, command: Sequence[str], args: Sequence[str], pod_ip: str) -> list[str]:
         """The words to execute for a container's command and args (already expanded); empty if there is nothing to run.
@@ -138,6 +139,12 @@ def _read(file: Path) -> list[ImageProgram]:
     return [_program(entry, f"{file}: entry {number}") for number, entry in enumerate(entries, start=1)]
 
 
+def _root(folder: Any, where: str) -> Path:
+    if not isinstance(folder, str) or not Path(folder).is_absolute() or not Path(folder).is_dir():
+        raise ImageTableError(f"{where}: root is no absolute path of a folder: {folder}")
+    return Path(folder)
+
+
 def _program(entry: Any, where: str) -> ImageProgram:
     if not isinstance(entry, dict) or not {"images", "entrypoint"} <= entry.keys() <= _FIELDS:
         raise ImageTableError(
@@ -153,4 +160,5 @@ def _program(entry: Any, where: str) -> ImageProgram:
         defaults={str(option): str(value) for option, value in entry.get("defaults", {}).items()},
         env={str(name): str(value) for name, value in entry.get("env", {}).items()},
         user=int(entry.get("user", 0)),
+        root=_root(entry["root"], where) if "root" in entry else None,
     )

@@ -28,9 +28,17 @@ class Isolation:
 
 
 def container_root(
-    folder: Path, binds: Iterable[Bind], host: Host, *, read_only: bool, uid: int, gid: int, hostname: str
+    folder: Path,
+    binds: Iterable[Bind],
+    image: Path | None = None,
+    *,
+    read_only: bool,
+    uid: int,
+    gid: int,
+    hostname: str,
 ) -> Root:
-    """The root of one container: this machine's, its volumes, and a /dev like a container runtime's."""
+    """The root of one container: an unpacked image's or this machine's, its volumes, and a /dev like a container runtime's."""
+    host: Host = mounts.LocalHost() if image is None else mounts.UnpackedImage(image)
     steps, resolved = mounts.plan(binds, host)
     own_memory = all(bind.target != _SHARED_MEMORY for bind in resolved)
     return Root(
@@ -42,6 +50,7 @@ def container_root(
         uid=uid,
         gid=gid,
         hostname=hostname,
+        image=image,
     )
 
 
@@ -55,7 +64,6 @@ async def detect(state_dir: Path) -> Isolation:
     root = container_root(
         root_folder,
         [Bind(str(witness), place, read_only=True, is_dir=True)],
-        mounts.LocalHost(),
         read_only=True,
         uid=65532,
         gid=65532,

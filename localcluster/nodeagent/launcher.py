@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import warnings  # noqa: F401 - os.execvpe imports it, and in an image's root it is not to be found
 
 TYPE_CHECKING = False  # importing typing for its constant would take as long as all the rest
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def _isolate(root: "dict[str, Any]") -> None:
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     new_root = root["folder"]
     _mount("tmpfs", new_root, "tmpfs", 0, "mode=0755")
-    for what, path in root["make"]:
-        _make(what, new_root + path, path)
+    for what, path, source in root["make"]:
+        _make(what, new_root + path, source)
     if root["read_only"]:
         attributes = _MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0)
         size = ctypes.sizeof(attributes)
@@ -125,19 +126,19 @@ def _isolate(root: "dict[str, Any]") -> None:
     os.chdir("/")
 
 
-def _make(what: str, target: str, path: str) -> None:
+def _make(what: str, target: str, source: str) -> None:
     if what == "dir":
         os.makedirs(target, exist_ok=True)
     elif what == "file":
         _touch(target)
-    elif os.path.islink(path):
-        os.symlink(os.readlink(path), target)
+    elif os.path.islink(source):
+        os.symlink(os.readlink(source), target)
     else:
-        is_dir = os.path.isdir(path)
+        is_dir = os.path.isdir(source)
         os.mkdir(target) if is_dir else _touch(target)
         try:
             # Recursive, because mounts below a mount of another namespace's owner are locked to it.
-            _mount(path, target, None, _MS_BIND | _MS_REC)
+            _mount(source, target, None, _MS_BIND | _MS_REC)
         except OSError:
             # Something on this machine that even its owner may not look at: an empty place is what is left of it.
             return

@@ -1,7 +1,7 @@
 """Files of a container: volumeMounts as binds, and the plan of its root file system.
 
-A container's root is this machine's own, seen through a mount namespace, with volumes bound over it. A mount point that
-does not exist here (such as `/models`) cannot be made without touching the machine's disk. Its parent directory is
+A container's root is this machine's own or an unpacked image's, seen through a mount namespace, with volumes bound over it. A
+mount point that does not exist there (such as `/models`) cannot be made without touching the disk. Its parent directory is
 therefore replaced by one in memory, with the same entries and the mount point. Nothing outside the namespace changes.
 """
 
@@ -36,6 +36,11 @@ _DEVICES = (
     "stdout",
     "stderr",
 )
+
+# In the root of an image, too, these are the machine's.
+_OF_THE_MACHINE = ("dev", "proc", "sys")
+# The kernel's limit; a circle of links ends there.
+_MOST_LINKS = 40
 
 
 class Host(Protocol):
@@ -205,3 +210,45 @@ class LocalHost:
     def resolve(self, path: str) -> str:
         """See `Host`."""
         return os.path.realpath(path)
+
+
+def place(path: str, image: Path | None) -> str:
+    """Where on this machine an entry of a container's root lies.
+
+    Args:
+        path: in the container, absolute.
+        image: folder with the unpacked image; None: the root is this machine's.
+    """
+    if image is None or path.split("/")[1] in _OF_THE_MACHINE:
+        return path
+    return f"{image}{path}"
+
+
+@dataclass(frozen=True)
+class UnpackedImage:
+    """An image's root file system in a folder of this machine, with this machine's devices and processes."""
+
+    folder: Path
+
+    def kind(self, path: str) -> Kind | None:
+        """See `Host`."""
+        return LocalHost().kind(place(path, self.folder))
+
+    def children(self, path: str) -> Sequence[str]:
+        """See `Host`."""
+        found = LocalHost().children(place(path, self.folder))
+        return sorted({*found, *_OF_THE_MACHINE}) if path == "/" else found
+
+    def resolve(self, path: str) -> str:
+        """See `Host`. Absolute links mean the image's root, not this machine's."""
+        found, left, links = "/", [part for part in reversed(path.split("/")) if part], 0
+        while left:
+            step = posixpath.normpath(posixpath.join(found, left.pop()))
+            if self.kind(step) != "link" or links == _MOST_LINKS:
+                found = step
+                continue
+            links += 1
+            target = str(Path(place(step, self.folder)).readlink())
+            found = "/" if target.startswith("/") else found
+            left += [part for part in reversed(target.split("/")) if part]
+        return found

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.nodeagent import launcher
+from localcluster.nodeagent import launcher, mounts
 from localcluster.nodeagent.mounts import Bind, Make
 
 _LAUNCHER = launcher.__file__
@@ -35,6 +35,7 @@ class Root:
     uid: int
     gid: int
     hostname: str
+    image: Path | None = None  # folder of an unpacked image; None: the root shows this machine's files
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Launch:
         elif self.root is not None:
             spec["root"] = {
                 "folder": str(self.root.folder),
-                "make": [(m.what, m.path) for m in self.root.make],
+                "make": [(m.what, m.path, mounts.place(m.path, self.root.image)) for m in self.root.make],
                 "binds": [(b.source, b.target, b.read_only, b.is_dir) for b in self.root.binds],
                 "tmpfs": list(self.root.tmpfs),
                 "read_only": self.root.read_only,

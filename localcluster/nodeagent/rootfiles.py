@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from localcluster.nodeagent.fieldrefs import Placement
-from localcluster.nodeagent.mounts import Bind
+from localcluster.nodeagent.mounts import Bind, place
 from localcluster.nodeagent.podspec import ContainerSpec, PodSpec
 
 HOME = "/pod-home"
@@ -19,7 +19,13 @@ _HOSTS = "/etc/hosts"
 
 
 def runtime_binds(
-    pod: PodSpec, container: ContainerSpec, where: Placement, room: Path, cwd: str, volumes: Sequence[Bind]
+    pod: PodSpec,
+    container: ContainerSpec,
+    where: Placement,
+    room: Path,
+    cwd: str,
+    volumes: Sequence[Bind],
+    image: Path | None = None,
 ) -> list[Bind]:
     """The binds of one container besides its volumes; a volume at the same place wins.
 
@@ -30,6 +36,7 @@ def runtime_binds(
         room: the container's folder on this machine; what is bound is made in it.
         cwd: the container's working directory, made if this machine does not have it.
         volumes: the binds of its volumeMounts.
+        image: folder of the image's own root file system, which brings its programs; None: this machine's.
     """
     read_only = has_read_only_root(container)
     message = termination_message(room)
@@ -43,13 +50,12 @@ def runtime_binds(
         Bind(str(home_folder(room)), HOME, read_only=read_only, is_dir=True),
     ]
     present = [bind.target for bind in (*volumes, *found)]
-    if not Path(cwd).exists() and not _below_any(cwd, present):
+    if not Path(place(cwd, image)).exists() and not _below_any(cwd, present):
         work = room / "work"
         work.mkdir(exist_ok=True)
         found.append(Bind(str(work), cwd, read_only=read_only, is_dir=True))
-    found += [
-        Bind(path, path, read_only=read_only, is_dir=True) for path in hidden(volumes, _needed_folders())
-    ]
+    needed = _needed_folders() if image is None else ()
+    found += [Bind(path, path, read_only=read_only, is_dir=True) for path in hidden(volumes, needed)]
     taken = {bind.target for bind in volumes}
     return [bind for bind in found if bind.target not in taken]
 

@@ -125,12 +125,16 @@ async def prepare(
     binds = list(mounts.binds(container, rooms.volumes, own))
     cwd = container.raw.get("workingDir") or home
     if not machine.isolation.allowed:
+        if program.root is not None:
+            raise ConfigError(
+                f"image {container.image} has a root file system of its own, which needs user namespaces"
+            )
         return _rewritten(pod, machine, argv, env, cwd, binds, rooms)
-    binds += rootfiles.runtime_binds(pod, container, where, room, cwd, binds)
+    binds += rootfiles.runtime_binds(pod, container, where, room, cwd, binds, program.root)
     root = container_root(
         machine.root_folder,
         binds,
-        mounts.LocalHost(),
+        program.root,
         read_only=rootfiles.has_read_only_root(container),
         uid=user,
         gid=group,

@@ -26,7 +26,7 @@ from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 from localcluster import LocalCluster, optional_controllers
 from localcluster.account import account
 from localcluster.binaries import ensure
-from localcluster.catalog import EVERYDAY, SOURCES
+from localcluster.catalog import CLIENTS, EVERYDAY, SOURCES
 from operatorcluster.administrator import Administrator
 from operatorcluster.fixtures import place, shows, stage  # noqa: F401 - fixtures of the operator's tests
 from operatorcluster.optional import asked
@@ -102,7 +102,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 # Controllers of kinds that not every cluster has, and servers in Prometheus' place; their tests are skipped if nobody asks for them
 # and they were not built.
 OPTIONAL = asked(
-    (*optional_controllers.NAMES, *(program.name for bundle in SOURCES for program in bundle.programs))
+    (
+        *optional_controllers.NAMES,
+        *(program.name for bundle in (*SOURCES, *CLIENTS) for program in bundle.programs),
+    )
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -9,11 +10,13 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 from localcluster import LocalCluster
 from localcluster.free_ports import free_ports
 from operatorcluster.waiting import until
+from shipping.image import FACTS, ROOT_FILES, sources_digest
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "breakeven"
@@ -32,9 +35,10 @@ SHORT = {
 
 
 @contextmanager
-def installed(*values):
+def installed(*values, images=()):
     with LocalCluster() as cluster:
-        cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(COSTS)})
+        tables = [word for table in images for word in ("--images", str(table))]
+        cluster.start_nodes(environment={"BREAKEVEN_SIM_COSTS": str(COSTS)}, extra_arguments=tables)
         cluster.start_prometheus(scrape_interval_s=1.0, alertmanager=False)
         cluster.kubectl("create", "namespace", "llm")
         cluster.helm(
@@ -120,6 +124,49 @@ def test_it_calibrates_a_service_and_is_refused_nothing():
         assert info["metric"]["specsvc"] == "chat"
         assert info["metric"]["specsvc_namespace"] == "llm"
         assert info["metric"]["namespace"] == "breakeven"
+
+
+@pytest.fixture
+def built_image():
+    """The facts of the image that `make image` built of this checkout."""
+    facts = json.loads(FACTS.read_text()) if FACTS.exists() else {}
+    if facts.get("sources") != sources_digest(ROOT):
+        state = "was built of other sources" if facts else "was not built"
+        pytest.skip(
+            f"the operator's image {state}: make image builds it (two minutes, docker, podman or buildah)"
+        )
+    return facts
+
+
+def test_from_the_files_of_its_image_the_operator_and_its_drivers_do_the_same(built_image, tmp_path):
+    """Nothing of this checkout or of this machine's Python is in their root file system, which is read-only."""
+    program = {
+        "images": ["*/breakeven@*"],
+        "entrypoint": built_image["entrypoint"],
+        "env": dict(word.split("=", 1) for word in built_image["env"]),
+        "user": int(built_image["user"].partition(":")[0]),
+        "root": str(ROOT_FILES),
+    }
+    table = tmp_path / "images.yaml"
+    table.write_text(yaml.safe_dump([program]))
+    with installed(f"--set=image.digest={built_image['digest']}", images=[table]) as cluster:
+        run = wait_for_phase(cluster, "Succeeded", "Failed")
+        assert {point["arm"] for point in run["status"]["points"]} >= {"none", "lookup/3"}, run["status"]
+        # The child process of the fit needs what was left of scipy.
+        reasons = {condition["reason"] for condition in run["status"]["conditions"]}
+        assert "FitFailed" not in reasons, run["status"]["conditions"]
+        assert refused(cluster, OPERATOR, DRIVER) == []
+        assert complaints(cluster) == []
+        (pod,) = json.loads(cluster.kubectl("get", "--namespace=breakeven", "pods", "--output=json").stdout)[
+            "items"
+        ]
+        (status,) = pod["status"]["containerStatuses"]
+        assert status["imageID"].endswith(built_image["digest"])
+        assert status["ready"]
+        sys.stdout.write(
+            f"{pod['metadata']['name']} runs {status['imageID']}: {run['status']['phase']} {sorted(reasons)}\n"
+        )
+        sys.stdout.write(cluster.kubectl("get", "--namespace=llm", "specsvc,calrun,specprof").stdout)
 
 
 def page_of(address, token=None, path=""):

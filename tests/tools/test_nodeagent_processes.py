@@ -16,7 +16,6 @@ from fakes.node_pods import make_pod
 from localcluster.nodeagent import (
     container_actions,
     isolation,
-    mounts,
     probing,
 )
 from localcluster.nodeagent.mounts import Bind
@@ -34,11 +33,11 @@ async def isolated(tmp_path):
     if not found.allowed:
         pytest.skip(f"no user namespaces on this machine: {found.reason}")
 
-    def root(*binds, read_only=False, uid=0):
+    def root(*binds, read_only=False, uid=0, image=None):
         return isolation.container_root(
             tmp_path / "root",
             binds,
-            mounts.LocalHost(),
+            image,
             read_only=read_only,
             uid=uid,
             gid=uid,
@@ -127,6 +126,45 @@ async def test_a_container_sees_its_volumes_user_and_name(tmp_path, isolated):
     assert lines == ["42", "1234", "chat-0", "42", "hosts", "read-only", "writable"]
     assert (volume / "new").exists()
     assert top_level() == before
+
+
+def small_image(folder, *programs):
+    """A root file system with these programs and their libraries, as an image has them."""
+    for program in programs:
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        for path in [program, *(word for word in listed.split() if word.startswith("/"))]:
+            target = folder / path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(Path(path).read_bytes())
+            target.chmod(0o755)
+    (folder / "etc").mkdir()
+    (folder / "etc" / "image-release").write_text("small")
+    # An absolute link means the image's root.
+    (folder / "run" / "here").mkdir(parents=True)
+    (folder / "var").mkdir()
+    (folder / "var" / "run").symlink_to("/run")
+    return folder
+
+
+async def test_an_image_with_a_root_of_its_own_shows_nothing_of_this_machine(tmp_path, isolated):
+    image = small_image(tmp_path / "image", "/bin/sh", "/bin/cat", "/bin/ls")
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (volume / "token").write_text("t")
+    before = sorted(path for path in image.rglob("*"))
+    binds = [
+        Bind(str(volume), "/var/run/secrets", read_only=True, is_dir=True),
+        Bind(str(volume), "/tmp", read_only=False, is_dir=True),
+    ]
+    root = isolated(*binds, image=image, read_only=True, uid=65532)
+    script = (
+        "cat /etc/image-release; echo; cat /var/run/secrets/token; echo; echo x > /tmp/new; (echo x > /etc/new) 2>/dev/null || echo read-only;"
+        f"test -e {sys.prefix} || echo not-here; test -e /etc/passwd || echo no-passwd; echo x > /dev/null; test -d /proc/self && ls /run"
+    )
+    lines = await said(tmp_path, script, root)
+    assert lines == ["small", "t", "read-only", "not-here", "no-passwd", "here", "secrets"]
+    assert (volume / "new").exists()
+    assert sorted(path for path in image.rglob("*")) == before
 
 
 async def test_a_read_only_root(tmp_path, isolated):

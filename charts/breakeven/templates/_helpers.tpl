@@ -99,3 +99,62 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 {{- end -}}
 {{- toYaml (dict "groups" $groups) -}}
 {{- end -}}
+
+{{/* Environment of the operator's container, and of the pod of `helm test`. */}}
+{{- define "breakeven.environment" -}}
+- {name: BREAKEVEN_POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: BREAKEVEN_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: BREAKEVEN_BIND_ADDRESS, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+- {name: BREAKEVEN_PORT, value: {{ .Values.metrics.port | quote }}}
+- {name: BREAKEVEN_WATCH_NAMESPACES, value: {{ join "," .Values.watchNamespaces | quote }}}
+- {name: BREAKEVEN_CYCLE_SECONDS, value: {{ .Values.operator.cycleSeconds | quote }}}
+- {name: BREAKEVEN_RELIST_SECONDS, value: {{ .Values.operator.relistSeconds | quote }}}
+- {name: BREAKEVEN_STATUS_REFRESH_SECONDS, value: {{ .Values.operator.statusRefreshSeconds | quote }}}
+- {name: BREAKEVEN_DRY_RUN, value: {{ .Values.operator.dryRun | quote }}}
+- {name: BREAKEVEN_LOG_LEVEL, value: {{ .Values.operator.logLevel }}}
+- {name: BREAKEVEN_LOG_FORMAT, value: {{ .Values.operator.logFormat }}}
+- {name: BREAKEVEN_MAX_PARALLEL_ROLLS, value: {{ .Values.operator.maxParallelRolls | quote }}}
+- {name: BREAKEVEN_MAX_PARALLEL_CALIBRATIONS, value: {{ .Values.calibration.maxParallel | quote }}}
+{{- with .Values.operator.serviceSelector }}
+- {name: BREAKEVEN_SERVICE_SELECTOR, value: {{ toJson . | quote }}}
+{{- end }}
+{{- if .Values.operator.watchAnnotated }}
+- {name: BREAKEVEN_WATCH_ANNOTATED, value: "true"}
+- {name: BREAKEVEN_MOST_WATCHED, value: {{ .Values.operator.mostWatched | quote }}}
+- {name: BREAKEVEN_MOST_WATCHED_PER_NAMESPACE, value: {{ .Values.operator.mostWatchedPerNamespace | quote }}}
+- {name: BREAKEVEN_DEFAULT_CANDIDATES, value: {{ .Values.operator.defaultCandidates | toJson | quote }}}
+{{- end }}
+- {name: BREAKEVEN_LEASE_NAME, value: {{ include "breakeven.fullname" . }}}
+- {name: BREAKEVEN_PROMETHEUS_ADDRESS, value: {{ .Values.prometheus.address | quote }}}
+- {name: BREAKEVEN_PROMETHEUS_TIMEOUT_SECONDS, value: {{ .Values.prometheus.timeoutSeconds | quote }}}
+- {name: BREAKEVEN_PROMETHEUS_ALLOWED_ADDRESSES, value: {{ join "," .Values.prometheus.allowedAddresses | quote }}}
+{{- with .Values.prometheus.bearerTokenKey }}
+- {name: BREAKEVEN_PROMETHEUS_BEARER_FILE, value: /etc/breakeven/prometheus/{{ . }}}
+{{- end }}
+{{- with .Values.prometheus.caKey }}
+- {name: BREAKEVEN_PROMETHEUS_CA_FILE, value: /etc/breakeven/prometheus/{{ . }}}
+{{- end }}
+- {name: BREAKEVEN_TRIAL_IMAGE, value: {{ include "breakeven.image" . | quote }}}
+- {name: BREAKEVEN_TRIAL_IMAGE_PULL_POLICY, value: {{ .Values.image.pullPolicy }}}
+- {name: BREAKEVEN_TRIAL_CLUSTER_ROLE, value: {{ include "breakeven.trialRole" . }}}
+- {name: BREAKEVEN_TRIAL_PRIORITY_CLASS, value: {{ .Values.calibration.priorityClass.name | quote }}}
+- {name: BREAKEVEN_TRIAL_QUEUE_NAME, value: {{ .Values.calibration.queueName | quote }}}
+- {name: BREAKEVEN_TRIAL_LONGEST_SECONDS, value: {{ .Values.calibration.maxDurationSeconds | quote }}}
+- {name: BREAKEVEN_TRIAL_TTL_SECONDS, value: {{ .Values.calibration.jobTtlSeconds | quote }}}
+- {name: BREAKEVEN_ALLOWED_DRAFTERS, value: {{ join "," .Values.calibration.allowedDrafters | quote }}}
+- {name: BREAKEVEN_GPU_LABEL, value: {{ .Values.calibration.gpuLabel | quote }}}
+{{- with .Values.board }}
+{{- if .enabled }}
+- {name: BREAKEVEN_BOARD_PORT, value: {{ .port | quote }}}
+- {name: BREAKEVEN_BOARD_PATH_PREFIX, value: {{ .pathPrefix | quote }}}
+{{- if ne (toString .gpuPricePerHour) "" }}
+- {name: BREAKEVEN_GPU_PRICE_PER_HOUR, value: {{ .gpuPricePerHour | quote }}}
+{{- end }}
+{{- if .expose.enabled }}
+- {name: BREAKEVEN_BOARD_ADDRESS, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+{{- end }}
+{{- end }}
+{{- end }}
+- {name: TMPDIR, value: /tmp}
+{{- with .Values.extraEnv }}{{ toYaml . | nindent 0 }}{{- end }}
+{{- end -}}

@@ -17,17 +17,19 @@ from breakeven_operator.generate.krew_manifest import krew_manifest
 from breakeven_operator.generate.pages import api_page, metrics_page, reasons_page
 from breakeven_operator.generate.pictures import pictures
 from breakeven_operator.generate.recording_rules import recording_rules_yaml
+from breakeven_operator.generate.values_table import README, chart_readme
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
 
 CRD_FOLDERS = (Path("crds"), Path("charts/breakeven/files/crds"))
 
 
-def generated() -> dict[Path, str]:
+def generated(root: Path) -> dict[Path, str]:
     """Every generated file, relative to the repository's root, with its text."""
     crds = {definition.file_name: to_yaml(definition) for definition in DEFINITIONS}
     files = {folder / name: text for folder in CRD_FOLDERS for name, text in crds.items()}
     files[Path("charts/breakeven/files/dashboard.json")] = dashboard_json()
     files[Path("charts/breakeven/files/recording-rules.yaml")] = recording_rules_yaml()
+    files[README] = chart_readme(root)
     files[Path("packaging/krew/breakeven.yaml")] = krew_manifest()
     files[Path("docs/api.md")] = api_page()
     files[Path("docs/metrics.md")] = metrics_page()
@@ -39,7 +41,7 @@ def generated() -> dict[Path, str]:
 def outdated(root: Path) -> dict[Path, str]:
     """The files whose committed text differs, with the difference to show."""
     result = {}
-    for path, wanted in generated().items():
+    for path, wanted in generated(root).items():
         file = root / path
         found = file.read_text() if file.exists() else ""
         if found != wanted:
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path in outdated(options.root):
             file = options.root / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(generated()[path])
+            file.write_text(generated(options.root)[path])
             sys.stdout.write(f"{path}\n")
         return 0
     if options.check:

@@ -29,7 +29,7 @@ def krew_manifest() -> str:
             "homepage": _HOME,
             "shortDescription": "Does speculative decoding pay on this cluster's vLLM fleets",
             "description": "Shows what the Breakeven operator decides and why; exports, pauses, resumes, pins, recalibrates.",
-            "caveats": "Needs the Breakeven operator and its CRDs in the cluster.",
+            "caveats": "Needs Python 3.11 to 3.13 here, and the Breakeven operator with its CRDs in the cluster.",
             "platforms": [_platform(system, machine) for system, machine in _PLATFORMS],
         },
     }

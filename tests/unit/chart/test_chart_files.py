@@ -146,7 +146,7 @@ def test_the_chart_and_the_distribution_have_one_version():
 def test_the_deployment_sets_only_settings_that_exist():
     from breakeven_operator.settings import read_settings
 
-    text = (CHART / "templates" / "deployment.yaml").read_text()
+    text = (CHART / "templates" / "_helpers.tpl").read_text()
     names = set(re.findall(r"name: (BREAKEVEN_[A-Z_]+)", text))
     assert len(names) > 10
     harmless = {

@@ -18,6 +18,7 @@ PACKAGES = (
     "localcluster",
     "demo",
     "real",
+    "shipping",
     "validation",
 )
 # Called by what they decorate for.

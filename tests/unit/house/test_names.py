@@ -14,6 +14,7 @@ PACKAGES = (
     "localcluster",
     "demo",
     "real",
+    "shipping",
     "validation",
     "tests/fakes",
     "tests/operatorcluster",

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-ROOTS = ("tuner", "operator", "localcluster", "demo", "real", "validation", "tests")
+ROOTS = ("tuner", "operator", "localcluster", "demo", "real", "shipping", "validation", "tests")
 OPENING = re.compile(r"(What|Whoever|As|The ones? that)\b")
 PICTURE = re.compile(r"\b(surely|told|anew|alike)\b")
 COMMENT = re.compile(r"\s*#")

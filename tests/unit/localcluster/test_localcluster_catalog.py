@@ -6,7 +6,15 @@ import shutil
 import pytest
 
 from localcluster import catalog
-from localcluster.catalog import BUNDLES, CONTROLLERS, PROGRAMS, SOURCES, pinned_version, toolchain_version
+from localcluster.catalog import (
+    BUNDLES,
+    CLIENTS,
+    CONTROLLERS,
+    PROGRAMS,
+    SOURCES,
+    pinned_version,
+    toolchain_version,
+)
 
 
 def test_pinned_version_is_found_in_either_form_of_require():
@@ -35,7 +43,7 @@ def test_lock_has_hashes_and_no_registry_address():
     ]
 
 
-@pytest.mark.parametrize("bundle", [*BUNDLES, *CONTROLLERS, *SOURCES], ids=lambda b: b.folder)
+@pytest.mark.parametrize("bundle", [*BUNDLES, *CONTROLLERS, *SOURCES, *CLIENTS], ids=lambda b: b.folder)
 def test_every_program_is_a_tool_of_its_module(bundle):
     # Otherwise `go mod tidy` drops what it needs from go.sum.
     go_mod = (bundle.source / "go.mod").read_text()

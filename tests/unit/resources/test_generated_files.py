@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 
 from breakeven_operator.generate.__main__ import generated, main, outdated
+from breakeven_operator.generate.values_table import README
 from breakeven_operator.resources.definitions import DEFINITIONS
 
 ROOT = Path(__file__).parents[3]
@@ -15,16 +16,18 @@ def test_committed_files_are_what_the_models_say():
 
 
 def test_crds_of_the_repository_and_of_the_chart_are_the_same():
-    texts = generated()
+    texts = generated(ROOT)
     for path, text in texts.items():
         if path.parts[0] == "crds":
             assert texts[Path("charts/breakeven/files/crds") / path.name] == text
 
 
 def test_a_changed_file_is_noticed_shown_and_written_anew(tmp_path, capsys):
-    for path, text in generated().items():
+    for path, text in generated(ROOT).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
+    for name in ("values.yaml", "values.schema.json"):
+        (tmp_path / README.parent / name).write_text((ROOT / README.parent / name).read_text())
     page = tmp_path / "docs" / "reasons.md"
     page.write_text(page.read_text().replace("TakenOver", "TakenAway"))
     root = ["--root", str(tmp_path)]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import beta, poisson
+from scipy.special import betaincinv, gammaln, xlogy
 
 from breakeven.answering.answer import AnswerSet, Flaw
 from breakeven.answering.judgement import JudgedSet, JudgedTokens, by_prompt
@@ -208,7 +208,9 @@ def counted_more_often(worse: int, better: int) -> float:
     # Ordered by their difference over its standard error.
     excess = (ones - others) / np.sqrt(np.maximum(ones + others, 1.0))
     as_extreme = excess >= (worse - better) / math.sqrt(worse + better) - 1e-9
-    chances = poisson.pmf(counts[None, :], _RATES[:, None])
+    rates = _RATES[:, None]
+    # Poisson's probabilities. scipy.stats has them too and is half of scipy, which the operator's image does without.
+    chances = np.exp(xlogy(counts, rates) - gammaln(counts + 1.0) - rates)
     return float(np.einsum("ri,ij,rj->r", chances, as_extreme.astype(float), chances, optimize=True).max())
 
 
@@ -310,7 +312,7 @@ def _flaw_excess(arm: AnswerSet, base: AnswerSet) -> FloatArray:
 
 def _share_upper(worse: int, requests: int) -> float:
     """Upper bound (Clopper and Pearson) of the share of requests that are answered with a fault which the floor has not."""
-    return 1.0 if worse >= requests else float(beta.ppf(_BOUND_CONFIDENCE, worse + 1, requests - worse))
+    return 1.0 if worse >= requests else float(betaincinv(worse + 1, requests - worse, _BOUND_CONFIDENCE))
 
 
 def _widest(answers: Sequence[JudgedTokens]) -> float:

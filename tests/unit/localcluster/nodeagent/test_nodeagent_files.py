@@ -208,6 +208,22 @@ def test_dev_holds_only_what_a_container_needs():
     assert made == (Make("dir", "/dev"), Make("copy", "/dev/null"))
 
 
+def test_links_of_an_image_stay_in_it_and_devices_are_the_machines(tmp_path):
+    (tmp_path / "run" / "x").mkdir(parents=True)
+    (tmp_path / "var").mkdir()
+    for link, target in (("var/run", "/run"), ("up", "../../../etc"), ("circle", "circle")):
+        (tmp_path / link).symlink_to(target)
+    image = mounts.UnpackedImage(tmp_path)
+    assert image.resolve("/var/run/x/y") == "/run/x/y"
+    assert image.resolve("/up/passwd") == "/etc/passwd"
+    assert image.resolve("/circle/x") == "/circle/x"
+    assert image.kind("/etc") is None
+    assert image.children("/") == ["circle", "dev", "proc", "run", "sys", "up", "var"]
+    assert mounts.place("/dev/null", tmp_path) == "/dev/null"
+    assert mounts.place("/run/x", tmp_path) == f"{tmp_path}/run/x"
+    assert mounts.place("/run/x", None) == "/run/x"
+
+
 def binds(tmp_path, mount, *, read_only=False):
     pod = make_pod(containers=[{"name": "main", "volumeMounts": [{"name": "v", "mountPath": "/m", **mount}]}])
     return mounts.binds(pod.container("main"), {"v": (str(tmp_path), read_only)}, {"POD": "p-1"})

@@ -107,3 +107,12 @@ def test_image_ids_are_stable_and_differ_between_images():
     assert one.startswith("vllm/vllm-openai@sha256:")
     assert one != images.image_id("vllm/vllm-openai:v2")
     assert images.image_id("localhost:5000/x").startswith("localhost:5000/x@sha256:")
+
+
+def test_an_image_may_have_a_root_file_system_of_its_own(tmp_path):
+    table = tmp_path / "images.yaml"
+    table.write_text(f"[{{images: ['x:*'], entrypoint: [run], root: {tmp_path}}}]")
+    assert images.find("x:1", images.load(table)).root == tmp_path
+    table.write_text("[{images: ['x:*'], entrypoint: [run], root: not/here}]")
+    with pytest.raises(images.ImageTableError, match="root is no absolute path of a folder: not/here"):
+        images.load(table)
