@@ -191,3 +191,9 @@ def test_without_speculation_nothing_is_lost(chat, now):
         deciding(chat, speedup=0.0, **UNSPENT), current=chat.status.current.replace(arm="none")
     )
     assert names(plain, now) == set()
+
+
+def test_a_roll_is_stuck_only_after_its_deadline(chat, now):
+    rolling = with_parts(chat, rollout=Rollout(id="r", deadline_time=now + timedelta(seconds=1)))
+    assert names(rolling, now) == set()
+    assert names(rolling, now + timedelta(seconds=2)) == {"BreakevenRollStuck"}
