@@ -24,15 +24,15 @@ async def test_a_steady_gain_adds_up_in_few_writes_and_survives_a_restart():
     after = published(world)
     passed_s = (after.decision.evidence_time - before.decision.evidence_time).total_seconds()
     inflight = after.decision.inflight * after.target.ready_replicas
-    gained = after.worth.request_saved_seconds - (before.worth.request_saved_seconds or 0.0)
+    gained = after.savings.request_saved_seconds - (before.savings.request_saved_seconds or 0.0)
     assert gained == pytest.approx(inflight * passed_s * gain, rel=0.1)
-    assert after.worth.against == "none"
-    assert after.worth.request_saved_lower_seconds < after.worth.request_saved_seconds
-    written = float(world.status["worth"]["requestSavedSeconds"])
-    assert written >= 0.75 * after.worth.request_saved_seconds
+    assert after.savings.against == "none"
+    assert after.savings.request_saved_lower_seconds < after.savings.request_saved_seconds
+    written = float(world.status["savings"]["requestSavedSeconds"])
+    assert written >= 0.75 * after.savings.request_saved_seconds
     world.restart()
     await world.cycle()
-    assert published(world).worth.request_saved_seconds >= written
+    assert published(world).savings.request_saved_seconds >= written
 
 
 async def test_metrics_repeat_what_the_status_says():
@@ -43,7 +43,7 @@ async def test_metrics_repeat_what_the_status_says():
     status = published(world)
     labels = {"specsvc_namespace": "llm", "specsvc": "chat", "against": "none", "bound": "lower"}
     shown = world.registry.get_sample_value("breakeven_request_saved_seconds", labels)
-    assert shown == pytest.approx(status.worth.request_saved_lower_seconds)
+    assert shown == pytest.approx(status.savings.request_saved_lower_seconds)
     assert world.registry.get_sample_value(
         "breakeven_rolls_listed_seconds", {"specsvc_namespace": "llm", "specsvc": "chat"}
-    ) == pytest.approx(status.worth.rolls_seconds)
+    ) == pytest.approx(status.savings.rolls_seconds)

@@ -33,7 +33,7 @@ class FleetWorth:
 def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
     """Gain and cost of many services."""
     every = tuple(statuses)
-    worths = [one.worth for one in every if one.worth is not None]
+    worths = [one.savings for one in every if one.savings is not None]
     times = [one.request_time for one in worths if one.request_saved_seconds is not None]
     gpus = [one.gpus for one in worths if one.gpus_not_needed is not None and one.gpus_basis == "Running"]
     used = [

@@ -149,7 +149,7 @@ def changes(service: ServiceView) -> Iterator[str]:
 
 def worths(service: ServiceView) -> Iterator[str]:
     """Gain and cost, each as a sentence of the operator."""
-    for one in str(service.part("worth").get("message") or "").split("; "):
+    for one in str(service.part("savings").get("message") or "").split("; "):
         if said := sentence(one):
             yield said[0].upper() + said[1:]
 

@@ -321,7 +321,7 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
             "no profile is in force",
             "a finished calibration",
         )
-    worth = str(found.part("worth").get("message") or "")
+    worth = str(found.part("savings").get("message") or "")
     note = ("--note", worth) if worth and "--note" not in arguments else ()
     text = (asked.get(PROFILE, name, found.namespace).get("spec") or {}).get("profile")
     with tempfile.TemporaryDirectory() as folder:

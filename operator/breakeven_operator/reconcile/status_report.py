@@ -76,7 +76,7 @@ def _with_worth(
     passed = inflight_time(status, memory.inflight_time, figures, cycle.now)
     workings = ServiceWorkings(memory=memory.replace(inflight_time=passed), display=status.display)
     status = status.replace(workings=workings)
-    return status.replace(worth=worth_of(status, gpu_price_per_hour))
+    return status.replace(savings=worth_of(status, gpu_price_per_hour))
 
 
 def _target(cycle: CycleFacts) -> Target | None:

@@ -21,7 +21,7 @@ from breakeven_operator.resources.capacitystatus import ArmCapacity
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import InflightTime
 from breakeven_operator.resources.rolloutstatus import HistoryEntry
-from breakeven_operator.resources.worthstatus import WorthStatus
+from breakeven_operator.resources.savingsstatus import SavingsStatus
 
 # Two windows that are further apart are no course of a load.
 _LONGEST_GAP_S = 3600.0
@@ -86,7 +86,7 @@ def measured_roll(status: SpeculativeServiceStatus) -> HistoryEntry | None:
     return last if stays and math.isfinite(last.measured_speedup or math.nan) else None
 
 
-def worth_of(status: SpeculativeServiceStatus, gpu_price_per_hour: float | None) -> WorthStatus | None:
+def worth_of(status: SpeculativeServiceStatus, gpu_price_per_hour: float | None) -> SavingsStatus | None:
     """Gain and cost of a service by the rest of its status; None if there is nothing to say.
 
     Args:
@@ -102,7 +102,7 @@ def worth_of(status: SpeculativeServiceStatus, gpu_price_per_hour: float | None)
     if not sentences:
         return None
     state = status.memory.inflight_time if status.memory is not None else None
-    return WorthStatus(
+    return SavingsStatus(
         since=state.since if spent is not None and state is not None else None,
         against=roll.from_arm if spent is not None and roll is not None else None,
         gpus_arm=need.arm if need is not None else None,

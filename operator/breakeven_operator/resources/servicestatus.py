@@ -24,8 +24,8 @@ from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.modelstatus import ModelStatus
 from breakeven_operator.resources.objectivestatus import ObjectiveStatus
 from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, Rollout
+from breakeven_operator.resources.savingsstatus import SavingsStatus
 from breakeven_operator.resources.targetstatus import Current, Target
-from breakeven_operator.resources.worthstatus import WorthStatus
 
 
 class CalibrationStatus(StatusModel):
@@ -130,7 +130,7 @@ class SpeculativeServiceStatus(StatusModel):
         extra=ATOMIC,
         max_length=MOST_HISTORY,
     )
-    worth: WorthStatus | None = row("What speculation is worth, and what it cost.", Renewal.MOVED)
+    savings: SavingsStatus | None = row("What speculation is worth, and what it cost.", Renewal.MOVED)
     workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")
 
     @property

@@ -255,7 +255,9 @@ def of_priced(published):
     """The service, with GPUs and capacities that say something."""
     chat = published.services[CHAT]
     status = chat.status.replace(target=chat.status.target.replace(gpus_per_pod=1))
-    return replace(published, services={CHAT: chat.with_status(status.replace(worth=worth_of(status, 2.5)))})
+    return replace(
+        published, services={CHAT: chat.with_status(status.replace(savings=worth_of(status, 2.5)))}
+    )
 
 
 def test_a_page_renews_itself_only_if_the_reader_asked(settled):

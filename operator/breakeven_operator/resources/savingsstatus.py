@@ -14,7 +14,7 @@ from breakeven_operator.resources.figures import (
 )
 
 
-class WorthStatus(StatusModel):
+class SavingsStatus(StatusModel):
     """Gain of speculation and its cost. Nothing here is a promise."""
 
     since: Instant | None = row(
