@@ -196,6 +196,7 @@ def everything_known() -> SpeculativeService:
     decision |= {f"breakEven{end}Rps": "9" for end in bounds}
     decision |= {
         **dict.fromkeys(("c1Ratio", "inflight", "utilization", "tokensPerStep", "loadRps", "expectedPeakRps"), "1"),
+        "acceptedTokensPerStep": "1", "prefixHitPercent": "40",
         "observedLatencySeconds": "1", "predictedLatencySeconds": "1", "evidenceTime": now, "time": now,
         "action": "Stay", "reason": "BelowBreakEven", "arm": "eagle/3", "comparedArm": "eagle/3", "profile": "chat-p1",
     }  # fmt: skip
@@ -206,6 +207,10 @@ def everything_known() -> SpeculativeService:
     }
     speedups = {f"{name}Speedup{end}": "1.1" for name in ("predicted", "measured") for end in bounds}
     roll = {"fromArm": "none", "toArm": "eagle/3", "result": "Confirmed", "time": now, **speedups}
+    savings = {f"requestSaved{end}Seconds": "60" for end in bounds} | {
+        f"gpusNotNeeded{end}": "2" for end in bounds
+    }
+    savings |= {"against": "none", "gpusArm": "eagle/3", "gpusBasis": "Running", "rollsSeconds": "90"}
     capacity = {"arm": "eagle/3", "capacityRps": "9", "lowerRps": "8", "upperRps": "10"}
     status = {
         "target": {"replicas": 2, "gpuProduct": "H100"},
@@ -216,7 +221,8 @@ def everything_known() -> SpeculativeService:
         "rollout": {"id": "r1", "deadlineTime": now},
         "objectives": [{"figure": name, **figure} for name in ("e2e", "ttft", "tpot")],
         "capacity": {"recommendedReplicas": 3, "scaledBy": "keda", "arms": [capacity]},
-        "calibration": {"profile": "chat-p1", "profileTime": now, "failures": 1},
+        "calibration": {"profile": "chat-p1", "profileTime": now, "failures": 1, "totalGpuSeconds": "600"},
+        "savings": savings,
         "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "lastTransitionTime": now}],
         "workings": {"memory": {"failures": 1}},
     }
