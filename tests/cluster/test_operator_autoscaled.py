@@ -117,13 +117,13 @@ def test_autoscaler_and_operator_both_act_and_neither_follows_the_other_in_circl
     place.apply(scaler(place))
     with users(place, LITTLE_RPS):
         until_replicas(place, 1)
-        before = [replicas for _, replicas in scalings(place)]
+        early = [replicas for _, replicas in scalings(place)]
         # A machine that stands still for a moment leaves a pile of requests: one replica too many, once, is no feedback loop.
-        assert turns([1, *before]) <= 1
+        assert turns([1, *early]) <= 1
     with users(place, MUCH_RPS) as outcomes:
         # More load: more replicas, and no roll.
         until_replicas(place, 3)
-        up = [replicas for _, replicas in scalings(place)][len(before) :]
+        up = [replicas for _, replicas in scalings(place)][len(early) :]
         # The pile from before is served as well for a while.
         assert turns([1, *up]) <= 1
         assert place.writes() == []
