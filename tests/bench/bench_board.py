@@ -29,7 +29,8 @@ from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.kinds import NamespacedName
 from fakes.manual_clock import FakeClock
-from fakes.published_board import CHAT, after_a_measured_roll
+from fakes.played_worlds import after_a_measured_roll
+from fakes.published_board import CHAT, published_of
 
 SERVICES = 1000
 READERS = 8
@@ -38,7 +39,7 @@ CROWD_S = 15.0
 
 def many(count: int, minute: int) -> Publication:
     """So many services of one status, each window a minute later than the one before."""
-    played = after_a_measured_roll()
+    played = published_of(after_a_measured_roll())
     chat = played.services[CHAT]
     decision = chat.status.decision
     assert decision is not None
@@ -107,7 +108,7 @@ def memory_of_trails() -> float:
 
 async def bench() -> None:
     clock = FakeClock()
-    played = after_a_measured_roll()
+    played = published_of(after_a_measured_roll())
     clock.advance((played.time - clock.now()).total_seconds())
     board = Board(clock, BoardSettings())
     for minute in range(20):
@@ -168,5 +169,5 @@ async def bench() -> None:
 
 if __name__ == "__main__":
     # Played before the loop begins; it has one of its own.
-    after_a_measured_roll()
+    published_of(after_a_measured_roll())
     asyncio.run(bench())

@@ -1,9 +1,6 @@
-"""Services as a cycle of the operator leaves them for the board: played once by a whole operator in memory."""
+"""Services as a cycle of the operator leaves them for the board."""
 
 from __future__ import annotations
-
-import asyncio
-import functools
 
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.board.publication import Publication
@@ -33,27 +30,3 @@ def published_of(world: FleetWorld) -> Publication:
         profiles,
         {},
     )
-
-
-@functools.cache
-def after_a_measured_roll() -> Publication:
-    """A service whose roll to speculation was measured."""
-
-    async def played() -> Publication:
-        world = FleetWorld()
-        await world.speculate()
-        return published_of(world)
-
-    return asyncio.run(played())
-
-
-@functools.cache
-def after_the_first_cycle() -> Publication:
-    """A service without a profile."""
-
-    async def played() -> Publication:
-        world = FleetWorld()
-        await world.cycle()
-        return published_of(world)
-
-    return asyncio.run(played())

@@ -24,7 +24,8 @@ from breakeven_operator.board.board_access import LoopbackAccess
 from breakeven_operator.board.board_server import Board, BoardSettings, listen
 from breakeven_operator.kinds import NamespacedName
 from fakes.manual_clock import FakeClock
-from fakes.published_board import CHAT, after_a_measured_roll
+from fakes.played_worlds import after_a_measured_roll
+from fakes.published_board import CHAT, published_of
 
 # Not in this repository: axe-core has another licence (MPL-2.0) and is needed by this test alone.
 AXE = "axe-core@4.14.1"
@@ -69,7 +70,7 @@ def axe():
 @pytest.fixture(scope="module")
 def address():
     """A board with a service, one that is invalid, and loads that were seen."""
-    published = after_a_measured_roll()
+    published = published_of(after_a_measured_roll())
     clock = FakeClock()
     clock.advance((published.time - clock.now()).total_seconds())
     board = Board(clock, BoardSettings(gpu_price_per_hour=2.5))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.published_board import after_a_measured_roll, after_the_first_cycle
+from fakes.played_worlds import after_a_measured_roll, after_the_first_cycle
+from fakes.published_board import published_of
 
 
 @pytest.fixture(scope="session")
 def settled():
-    return after_a_measured_roll()
+    return published_of(after_a_measured_roll())
 
 
 @pytest.fixture(scope="session")
 def fresh():
-    return after_the_first_cycle()
+    return published_of(after_the_first_cycle())

@@ -12,6 +12,8 @@ ROOTS = ("tuner", "operator", "localcluster", "demo", "real", "shipping", "valid
 OPENING = re.compile(r"(What|Whoever|As|The ones? that)\b")
 PICTURE = re.compile(r"\b(surely|told|anew|alike)\b")
 COMMENT = re.compile(r"\s*#")
+# A docstring that is looked for begins after a quote, perhaps on the line below; parsing takes far longer than this look.
+LIKELY = re.compile(rf"[\"'](\\\n\s*)?{OPENING.pattern}|{PICTURE.pattern}")
 MOST_WORDS = 40
 # Folders that are not named have 0. The eight under resources/ are descriptions in CRDs, which stay byte for byte. Lower a
 # number when the folder's count has fallen.
@@ -41,9 +43,9 @@ def comments(text):
 
 
 def prose(path):
-    """(line, text) of each docstring, those under attributes among them, and of each comment."""
+    """(line, text) of each docstring that may be looked for, those under attributes among them, and of each comment."""
     text = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text)) if LIKELY.search(text) else ():
         match node:
             case ast.Expr(value=ast.Constant(value=str(words))):
                 yield node.lineno, words

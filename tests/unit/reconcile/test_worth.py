@@ -13,12 +13,13 @@ from breakeven_operator.reconcile.worth import gpu_need, inflight_time, request_
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import InflightTime
 from breakeven_operator.resources.servicestatus import ServiceWorkings
-from fakes.published_board import CHAT, after_a_measured_roll
+from fakes.played_worlds import after_a_measured_roll
+from fakes.published_board import CHAT, published_of
 
 
 @pytest.fixture
 def chat():
-    return after_a_measured_roll().services[CHAT].status
+    return published_of(after_a_measured_roll()).services[CHAT].status
 
 
 def window(inflight=3.0, replicas=2, age_s=0.0):
