@@ -99,7 +99,7 @@ def reconcile(
     if step.otherwise is None:
         return replace(outcome, otherwise=outcome.status)
     kept = replace(step.otherwise, memory=step.otherwise.memory.replace(recalibrate=recalibrate))
-    return replace(outcome, otherwise=report(replace(cycle, step=kept)))
+    return replace(outcome, otherwise=report(replace(cycle, step=kept), limits.gpu_price_per_hour))
 
 
 def _with_need(case: Case) -> Case:

@@ -29,8 +29,13 @@ from breakeven_operator.workloads.running_arm import arm_of_value
 from breakeven_operator.workloads.workload import Workload
 
 
-def report(cycle: CycleFacts, gpu_price_per_hour: float | None = None) -> SpeculativeServiceStatus:
-    """The whole status of this cycle; None: it says no money."""
+def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeServiceStatus:
+    """The whole status of this cycle.
+
+    Args:
+        cycle: what the cycle found.
+        gpu_price_per_hour: None: the status says no money.
+    """
     service, old, step = cycle.service, cycle.service.status, cycle.step
     current = _current(cycle)
     decision = _decision(cycle)
