@@ -314,8 +314,7 @@ class LocalCluster:
         webhook_port, health_port = free_ports(2)
         starting = optional_controllers.starting(name, program, self._state, webhook_port, health_port)
         self._apply(starting.before)
-        kinds = [f"crd/{name}" for name in starting.kinds]
-        self.kubectl("wait", "--for=condition=Established", *kinds, f"--timeout={START_TIMEOUT_S:.0f}s")
+        self.until_established(*starting.kinds)
         self._run(name, starting.command, environment={**os.environ, **starting.environment})
         self._await(name, lambda: Reader(f"http://127.0.0.1:{health_port}").get(starting.ready_path))
         self._await(f"the port of {name}", lambda: listens(webhook_port))
@@ -354,6 +353,28 @@ class LocalCluster:
     ) -> subprocess.CompletedProcess[str]:
         """Runs kubectl as administrator; a failure raises its last line unless `check` is off."""
         return self._tool("kubectl", arguments, stdin=stdin, check=check)
+
+    def until_established(self, *names: str) -> None:
+        """Returns when the API server takes objects of some kinds; of all whose definitions it has if none is named.
+
+        `kubectl wait` fails on a definition that has no status yet.
+
+        Args:
+            names: of the definitions, such as `clonesets.apps.kruise.io`.
+        """
+
+        def established() -> bool:
+            found = json.loads(self.kubectl("get", "crd", *names, "--output=json").stdout)
+            listed = found.get("items", [found])
+            return bool(listed) and all(
+                any(
+                    (one["type"], one["status"]) == ("Established", "True")
+                    for one in definition.get("status", {}).get("conditions") or ()
+                )
+                for definition in listed
+            )
+
+        self._await(f"definitions {', '.join(names)}".rstrip(), established)
 
     def helm(
         self, *arguments: str, check: bool = True, program: str = "helm"

@@ -188,7 +188,7 @@ async def attacked(python: str, length_s: float, logs: int, cycle_s: float = 1.0
     """
     with LocalCluster() as control_plane:
         control_plane.kubectl("apply", "--server-side", f"--filename={_CRDS}")
-        control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+        control_plane.until_established()
         for name in ("kube-controller-manager", "kube-scheduler"):
             control_plane.stop_process(name)
         cluster = await KubernetesCluster.connect(str(control_plane.kubeconfig))

@@ -49,7 +49,7 @@ def release(cluster):
         "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace", "--set=replicas=0",
         "--set=operator.watchAnnotated=true",
     )  # fmt: skip
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+    cluster.until_established()
     return "breakeven"
 
 

@@ -152,7 +152,7 @@ def test_from_the_release_before_to_this_one_and_back_no_object_is_lost(cluster,
             "--set=prometheus.allowedAddresses={127.0.0.0/8}",
         )
         cluster.helm("install", "breakeven", str(PREVIOUS), "--create-namespace", *run, *values, program=helm)
-        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+        cluster.until_established()
         place_objects(cluster)
         before, old_fields = specs(cluster), fields(cluster)
         assert {kind for kind, _, _ in before} == {"SpeculativeService", "CalibrationRun"}
@@ -186,7 +186,7 @@ def test_helm_test_fails_where_a_right_is_missing(cluster, helm):
             "install", "breakeven", str(CHART), "--namespace=breakeven", "--create-namespace", "--set=replicas=0",
             "--set=rbac.create=false", program=helm,
         )  # fmt: skip
-        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+        cluster.until_established()
         with pytest.raises(LocalClusterError):
             cluster.helm("test", "breakeven", "--namespace=breakeven", "--timeout=60s", program=helm)
         log = cluster.kubectl("logs", "--namespace=breakeven", "breakeven-test").stdout

@@ -61,7 +61,7 @@ def cluster():
     # Of its own: what is tested here is how CRDs come into a cluster that has none.
     with LocalCluster() as running:
         running.kubectl("apply", "--server-side", f"--filename={ROOT / 'crds'}")
-        running.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+        running.until_established()
         yield running
 
 

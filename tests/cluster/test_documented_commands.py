@@ -93,7 +93,7 @@ def test_installing_using_and_removing_goes_as_the_page_says(cluster, shell):
     for command in runnable(console(INSTALL)):
         shell(command)
         if command.startswith("helm install"):
-            cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+            cluster.until_established()
     assert "speculativeservices" not in shell(
         "kubectl api-resources --api-group=breakeven.dev --cached=false"
     )
@@ -101,7 +101,7 @@ def test_installing_using_and_removing_goes_as_the_page_says(cluster, shell):
 
 def test_runbooks_say_what_the_api_server_takes(cluster, shell):
     shell("helm install breakeven charts/breakeven --namespace breakeven --create-namespace --set replicas=0")
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    cluster.until_established()
     shell(
         "helm upgrade breakeven charts/breakeven --namespace breakeven --reuse-values"
     )  # something to roll back to

@@ -60,7 +60,7 @@ def replica_set(owner: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_clone_set_is_calibrated_and_recommended_for_and_its_pods_stay(place: Place) -> None:
     place.apply(CRD)
-    place.kubectl("wait", "--for=condition=Established", "crd/clonesets.apps.kruise.io", "--timeout=60s")
+    place.stage.cluster.until_established("clonesets.apps.kruise.io")
     place.apply(CLONE_SET)
     owner = place.kubectl("get", "clonesets.apps.kruise.io", manifests.TARGET, "--output=json")
     place.apply(replica_set(json.loads(owner)))

@@ -22,7 +22,7 @@ CYCLE_S, SEEN_S = 600, 120
 def control_plane():
     with LocalCluster() as running:
         running.kubectl("apply", "--server-side", f"--filename={CRDS}")
-        running.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+        running.until_established()
         yield running
 
 

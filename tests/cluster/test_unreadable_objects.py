@@ -87,7 +87,7 @@ def operator(cluster: LocalCluster, log: Path) -> Iterator[subprocess.Popen[byte
 def control_plane() -> Iterator[LocalCluster]:
     with LocalCluster() as running:
         running.kubectl("apply", "--server-side", f"--filename={CRDS}")
-        running.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+        running.until_established()
         yield running
 
 
