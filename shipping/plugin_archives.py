@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +16,8 @@ from typing import Any, Final
 from packaging.tags import compatible_tags, cpython_tags, mac_platforms
 
 from shipping.archives import packed
-from shipping.shipping_error import ShippingError
+from shipping.commands import checked, tool
 
-ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
 NEEDED: Final = (
     "annotated-types", "click", "markdown-it-py", "mdurl", "msgspec", "numpy", "pydantic", "pydantic-core", "pygments", "pyyaml", "rich", "tree-sitter",
@@ -92,14 +90,7 @@ def plugin_archives(
             _executable(tree, content / entry["bin"], (labels["os"], labels["arch"]), epoch_s)
             shutil.copy(tree / "LICENSE", content / "LICENSE")
             if (labels["os"], labels["arch"]) == this_platform():
-                done = subprocess.run(
-                    [str(content / entry["bin"]), "--version"], capture_output=True, text=True, check=False
-                )
-                if done.returncode:
-                    raise ShippingError(
-                        f"{entry['bin']} does not run: {done.stderr.strip().splitlines()[-1]}"
-                    )
-                say(f"{name}: {done.stdout.strip()}")
+                say(f"{name}: {checked([str(content / entry['bin']), '--version']).strip()}")
             (target / name).write_bytes(packed(content, epoch_s))
         digest = hashlib.sha256((target / name).read_bytes()).hexdigest()
         platforms.append({**entry, "sha256": digest})
@@ -126,34 +117,8 @@ def _executable(tree: Path, target: Path, platform: tuple[str, str], epoch_s: in
             platforms.append(Path(folder, f"{python[1]}.json"))
             platforms[-1].write_text(json.dumps(complete_platform(*platform, python)), encoding="utf-8")
         command = [
-            str(_pex()), f"--sources-directory={sources}", f"--requirement={requirements}", "--intransitive", "--no-build",
+            str(tool("pex")), f"--sources-directory={sources}", f"--requirement={requirements}", "--intransitive", "--no-build",
             f"--entry-point={_ENTRY}", "--python-shebang=/usr/bin/env python3", f"--output-file={target}",
             *(f"--complete-platform={path}" for path in platforms),
         ]  # fmt: skip
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s)},
-        )
-        if done.returncode:
-            raise ShippingError(
-                f"pex failed for {'/'.join(platform)}: {(done.stderr.strip() or 'no word').splitlines()[-1]}"
-            )
-
-
-def _pex() -> Path:
-    """PEX, installed once from its lock into a folder of its own."""
-    folder = ROOT / ".local" / "pex"
-    program = folder / "bin" / "pex"
-    if not program.exists():
-        uv = str(Path(sys.executable).with_name("uv"))
-        for command in (
-            [uv, "venv", "--quiet", str(folder)],
-            [uv, "pip", "install", "--quiet", f"--python={folder / 'bin' / 'python'}", "--require-hashes", "--requirement", str(ROOT / "requirements" / "pex.lock")],
-        ):  # fmt: skip
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise ShippingError(f"cannot install pex: {done.stderr.strip().splitlines()[-1]}")
-    return program
+        checked(command, env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s)})

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +19,12 @@ import yaml
 from localcluster.binaries import ensure
 from shipping.archives import packed
 from shipping.chart_package import stamp_chart
+from shipping.commands import ROOT, UV, checked, commit_time_s, git
 from shipping.kustomize_base import kustomize_files
 from shipping.plugin_archives import plugin_archives
 from shipping.release_notes import release_notes
 from shipping.shipping_error import ShippingError
 
-ROOT: Final = Path(__file__).parents[1]
 DIST: Final = ROOT / "dist"
 _TAG: Final = re.compile(r"v(\d+\.\d+\.\d+)")
 Say = Callable[[str], Any]
@@ -43,14 +43,14 @@ def make_release(tag: str = "", say: Say = print) -> Path:
     """
     tag = tag or _tag_here()
     version = version_of(tag)
-    exists = not subprocess.run(["git", "rev-parse", "-q", "--verify", f"{tag}^{{commit}}"], cwd=ROOT, capture_output=True, check=False).returncode  # fmt: skip
+    exists = bool(git("tag", "--list", tag))
     commit = f"{tag}^{{commit}}" if exists else "HEAD"
-    epoch_s = int(_git("log", "-1", "--format=%ct", commit))
+    epoch_s = commit_time_s(commit)
     target = DIST / version
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     say(
-        f"release {version} of {_git('rev-parse', '--short', commit)}"
+        f"release {version} of {git('rev-parse', '--short', commit)}"
         + ("" if exists else f" (rehearsal: there is no tag {tag})")
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -140,9 +140,8 @@ def _distributions(tree: Path, target: Path, epoch_s: int, say: Say) -> None:
 
 def _tried(tree: Path, wheel: Path, clean: Path) -> str:
     """Installs the wheel with the operator's locked packages and runs each program of it."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    checked([uv, "venv", "--quiet", str(clean)])
-    install = [uv, "pip", "install", "--quiet", f"--python={clean / 'bin' / 'python'}", "--no-deps"]
+    checked([UV, "venv", "--quiet", str(clean)])
+    install = [UV, "pip", "install", "--quiet", f"--python={clean / 'bin' / 'python'}", "--no-deps"]
     checked([*install, "--require-hashes", "--requirement", str(tree / "requirements" / "operator.lock")])
     checked([*install, str(wheel)])
     programs = ("breakeven", "breakeven-operator", "kubectl-breakeven")
@@ -190,14 +189,12 @@ def _chart(
 
 
 def _tag_here() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--tags", "--exact-match"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
+    tags = git("tag", "--points-at", "HEAD").split()
+    if not tags:
         raise ShippingError(
             "this commit has no tag: git tag v0.2.0, or make release TAG=v0.2.0 to rehearse it"
         )
-    return done.stdout.strip()
+    return tags[0]
 
 
 def _export(commit: str, tree: Path) -> None:
@@ -207,20 +204,3 @@ def _export(commit: str, tree: Path) -> None:
         ["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=True
     )
     subprocess.run(["tar", "--extract", f"--directory={tree}"], input=done.stdout, check=True)
-
-
-def _git(*arguments: str) -> str:
-    return checked(["git", *arguments], cwd=ROOT).strip()
-
-
-def checked(command: Sequence[str], **options: Any) -> str:
-    """The output of a command.
-
-    Raises:
-        ShippingError: it failed; the message has its last line.
-    """
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
-        raise ShippingError(f"{Path(command[0]).name} {' '.join(command[1:3])} failed: {said}")
-    return str(done.stdout)
