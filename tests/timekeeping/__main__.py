@@ -38,7 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = commands.add_parser("measure", help="run tests, and print where their time goes")
     measured.add_argument("tests", nargs="*", help="what pytest may select; none: all")
     quick = commands.add_parser("dear", help="list the tests that `make check` leaves to `make test`")
-    quick.add_argument("tests", nargs="+", help="those that `make check` selects from")
+    quick.add_argument(
+        "--of",
+        action="append",
+        required=True,
+        metavar="TESTS",
+        help="what a run of `make check` selects from; again for each run",
+    )
     goals = commands.add_parser("goals", help="run commands whose seconds have a goal, several times")
     goals.add_argument("--runs", type=int, default=3)
     goals.add_argument("rows", nargs="*", metavar="row", help=f"of {', '.join(GOALS)}; none: all")
@@ -51,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "measure":
             return _measure(given.tests)
         case "dear":
-            return _dear(given.tests)
+            return _dear([tests.split() for tests in given.of])
         case _:
             return _goals(given.rows or list(GOALS), given.runs)
 
@@ -90,22 +96,42 @@ def _measure(tests: Sequence[str]) -> int:
     return status
 
 
-def _dear(tests: Sequence[str]) -> int:
-    """Measure tests with few draws and write those that are dear into the list.
+def _dear(runs: Sequence[Sequence[str]]) -> int:
+    """Measure tests with few draws and list those that are dear.
+
+    A fixture that many tests share is charged to the first of them: without it the next one is dear. So the others are measured
+    again, a few times: the last ones to be found would be those that a busy moment made dear.
 
     Args:
-        tests: that `make check` selects from.
+        runs: tests that `make check` selects from, by run; measured side by side, as there.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "quick.json"
-        quick = os.environ | {"HYPOTHESIS_PROFILE": "quick"}
-        done = subprocess.run((*_PYTEST, "-q", *tests, f"--times={file}"), cwd=ROOT, env=quick, check=False)
-        if done.returncode:
-            return done.returncode
-        found = dear.dear(report.load([file]), yardstick_cpu_s())
-    dear.LISTED.write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
-    print(f"{len(found)} tests take more than {dear.YARDSTICKS:g} times the yardstick: {dear.LISTED}")
+    listed: set[str] = set()
+    dear.write(listed)
+    for _ in range(dear.ROUNDS):
+        found = _dear_of(runs)
+        if found is None:
+            return 1
+        print(f"{len(found)} more tests take more than {dear.YARDSTICKS:g} times the yardstick", flush=True)
+        listed |= found
+        dear.write(listed)
+    print(f"{len(listed)} tests: {dear.LISTED}")
     return 0
+
+
+def _dear_of(runs: Sequence[Sequence[str]]) -> set[str] | None:
+    """Dear tests that are not listed yet; None if a test fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{number}.json" for number in range(len(runs))]
+        quick = os.environ | {"HYPOTHESIS_PROFILE": "quick"}
+        started = [
+            subprocess.Popen((*_PYTEST, "-q", *tests, f"--times={file}"), cwd=ROOT, env=quick)
+            for tests, file in zip(runs, files, strict=True)
+        ]
+        # Each is waited for, whatever the one before it ended with.
+        statuses = [one.wait() for one in started]
+        if any(statuses):
+            return None
+        return set(dear.dear(report.load(files), yardstick_cpu_s()))
 
 
 def _in_memory() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,9 @@ LISTED: Final = Path(__file__).with_name("dear_tests.txt")
 YARDSTICKS: Final = 5.0
 """Times the yardstick that a test may take with all its parameters: about half a second on a busy machine."""
 
+ROUNDS: Final = 4
+"""Times that tests are measured for the list."""
+
 ALWAYS: Final = "tests/unit/house/"
 """Rules of the house are in `make check` whatever they take: they answer what one just wrote."""
 
@@ -19,6 +23,11 @@ ALWAYS: Final = "tests/unit/house/"
 def listed() -> frozenset[str]:
     """Returns the dear tests, each as `tests/FILE::NAME`, for all its parameters."""
     return frozenset(LISTED.read_text(encoding="utf-8").split())
+
+
+def write(names: Iterable[str]) -> None:
+    """Make these the dear tests."""
+    LISTED.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
 
 
 def named(nodeid: str) -> str:
