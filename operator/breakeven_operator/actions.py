@@ -116,14 +116,14 @@ class Fit:
         run: the CalibrationRun; its outcome goes to `calibration.conclude`.
         points_csv: a points file as the command line reads it.
         arguments: further command line arguments (`--confidence`, `0.9`).
-        schedule_of: the arm whose schedule is to be made from it; its outcome goes to `calibration.advance`. Empty: the
+        settles: the arm that is settled by it; its outcome goes to `calibration.advance`. Empty: the
             sweep is over.
     """
 
     run: Ref
     points_csv: str
     arguments: tuple[str, ...] = ()
-    schedule_of: str = ""
+    settles: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,6 +369,14 @@ class ClusterReason(StrEnum):
         "The answers of the arms could not be compared: too few arms were measured, or none left answers.",
         "The log of the calibration pods' container `driver` says why; docs/answers.md lists what an engine must offer.",
     )
+    SECOND_START = (
+        "SecondStart",
+        "The engine of the arm that would win starts a second time, because starts of one configuration differ.",
+    )
+    SECOND_START_SKIPPED = (
+        "SecondStartSkipped",
+        "No arm was started a second time: none would win, or the budget has no room; the message says which.",
+    )
     SCHEDULE_NOT_MEASURED = (
         "ScheduleNotMeasured",
         "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",

@@ -566,7 +566,7 @@ class Reconciler:
             if run is None or run["metadata"].get("uid") != ref.uid:
                 return
             written = replace(view, run=run)
-            if done.fit.schedule_of:
+            if done.fit.settles:
                 await self._advance(written, self._clock.now(), report, done)
             else:
                 await self._conclude(written, done, report)

@@ -44,7 +44,7 @@ from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
 from breakeven_operator.resources.answerstatus import ArmAnswers
-from breakeven_operator.resources.base import JUDGE
+from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.workloadspec import PromptSource
@@ -144,13 +144,18 @@ class TrialEnvironment:
         )
 
     @property
+    def second_start(self) -> bool:
+        """Whether an arm of the run is measured on another start of its engine."""
+        return self.arm_name in {JUDGE, WINNER_AGAIN}
+
+    @property
     def field_manager(self) -> str:
         """Owner of this arm's points."""
         return f"breakeven-trial-{arm_label(self.arm_name)}"
 
 
 def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) -> AnswerTrial | None:
-    if trial.plan.answers_seconds is None:
+    if trial.plan.answers_seconds is None or trial.arm.wins_again:
         return None
     return AnswerTrial(
         owner=AnswerOwner(
@@ -239,7 +244,7 @@ class PointStore:
             ClusterError: the API server did not take it.
         """
         identity = self._trial.sweep.workload.identity
-        start = self._trial.arm_name if self._trial.arm_name == JUDGE else None
+        start = self._trial.arm_name if self._trial.second_start else None
         point = replace(measured, sweep=identity, schedule=self._trial.schedule, start=start)
         index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
         self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
@@ -305,8 +310,8 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
     """
     store = PointStore(trial, runs)
     run = await store.load()
-    if trial.answers is not None and trial.answers.judged:
-        return await _judge_answers(trial, trial.answers, store, run)
+    if trial.second_start:
+        return await _second_start(trial, store, run)
     # Rates measured for the arms before this one are taken over if they fit, so that arms meet at equal loads.
     others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
     identity = trial.sweep.workload.identity
@@ -351,23 +356,25 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
         return finished
 
 
-async def _judge_answers(
-    trial: TrialEnvironment, answers: AnswerTrial, store: PointStore, run: CalibrationRun
-) -> Finished:
-    """Judge the answers of all arms on an engine that was started again and does not speculate, and measure a few loads again.
+async def _second_start(trial: TrialEnvironment, store: PointStore, run: CalibrationRun) -> Finished:
+    """Measure a few loads of an arm again on an engine that was started again; the judge first judges the answers of all arms.
 
     The same loads on a second start tell how much starts differ, which the bounds of every arm hold.
     """
-    before = of_the_sweep(measured_of(run.status.points_of(NO_SPECULATION.name)))
+    repeats = next((one.repeats for one in run.status.arm_statuses if one.arm == trial.arm_name), None)
+    before = of_the_sweep(measured_of(run.status.points_of(repeats or NO_SPECULATION.name)))
+    judges = trial.answers is not None and bool(trial.answers.judged)
     async with EngineClient(trial.endpoint) as client:
         await client.wait_until_ready(_READY_S)
-        await check_arm(client, NO_SPECULATION)
-        await judge_kept(answers, client, store.add_answers)
+        await check_arm(client, trial.sweep.arm)
+        if trial.answers is not None and judges:
+            await judge_kept(trial.answers, client, store.add_answers)
     # Measured as the first start was, so with the sampling of its requests.
     async with EngineClient(trial.endpoint, trial.sweep.workload.sampling) as client:
         if not store.points:
             await measure_again(client, trial.sweep, before, store.add)
-    return Finished(complete=True, reason="the answers of all arms are judged")
+    reason = "the answers of all arms are judged" if judges else f"{trial.sweep.arm} was measured again"
+    return Finished(complete=True, reason=reason)
 
 
 async def _main(trial: TrialEnvironment) -> int:

@@ -33,6 +33,7 @@ from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import TrialSettings
+from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.workload import NearbyObjects, PodState, Workload, observe
 
@@ -316,10 +317,12 @@ class World:
     ) -> None:
         """The driver stores `count` points that obey a law."""
         points = self.status.setdefault("points", [])
-        method, _, k = arm.partition("/")
-        status = next(each for each in self.status["armStatuses"] if each["arm"] == arm)
+        statuses = {each["arm"]: each for each in self.status["armStatuses"]}
+        first = statuses[arm].get("repeats") or ("none" if arm == JUDGE else arm)
+        method, _, k = first.partition("/")
+        status = statuses[first]
         table = {"schedule": status["schedule"]} if "schedule" in status else {}
-        if arm.endswith("/adaptive"):
+        if first.endswith("/adaptive"):
             table = {"schedule": "adaptive"}
         k = str(self.trial["arm"]["k"]) if table else k
         for index in range(count):
@@ -330,7 +333,8 @@ class World:
                     "arm": arm,
                     "index": index,
                     "time": timestamp(self.now),
-                    "method": "none" if arm == "none" else "eagle3",
+                    "method": "none" if first == "none" else "eagle3",
+                    **({"start": arm} if arm != first else {}),
                     "k": int(k or 0),
                     **({"candidate": method} if k else {}),
                     **table,

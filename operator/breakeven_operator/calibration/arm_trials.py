@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 
+from breakeven.arm import NO_SPECULATION
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
-from breakeven_operator.calibration import podcopy, schedule_making
+from breakeven_operator.calibration import podcopy, schedule_making, second_start
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv, sweep_of
 from breakeven_operator.calibration.refused_arms import refusal_of
-from breakeven_operator.calibration.run_plan import trial_limits
+from breakeven_operator.calibration.run_plan import second_start_s, seconds_left, trial_limits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState, is_gone, read_trial
@@ -22,7 +23,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import Manifest
-from breakeven_operator.resources.base import JUDGE
+from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
@@ -30,7 +31,7 @@ from breakeven_operator.resources.calibrationrun import (
     PlannedArm,
     RunPhase,
 )
-from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished
 
@@ -51,14 +52,14 @@ class Trials:
     Attributes:
         transition: the cycle.
         plan: what is measured.
-        candidates: what the service asks for by now.
-        fitted: a fit from which a schedule is to be made; None without one.
+        spec: what the service asks for by now.
+        fitted: a fit from which the present arm is to be settled; None without one.
         arms: how each arm goes, in the plan's order, as it is about to be written.
     """
 
     transition: Transition
     plan: CalibrationPlan
-    candidates: Candidates
+    spec: SpeculativeServiceSpec
     fitted: DoneFit | None = None
     arms: list[ArmStatus] = field(init=False)
 
@@ -73,29 +74,54 @@ class Trials:
         for index, planned in enumerate(self.plan.arms):
             if _is_over(self.arms[index]):
                 continue
-            if not self._is_asked_for(planned):
-                message = "the service no longer names it: what was measured of it is left out"
-                self._skip(index, ClusterReason.CANDIDATES_CHANGED, message)
+            if left_out := self._left_out(index, planned):
+                self._skip(index, *left_out)
                 continue
-            if planned.judges and sum(arm.phase is ArmPhase.DONE for arm in self.arms) < 2:
-                message = "there are no answers of two arms to compare"
-                self._skip(index, ClusterReason.ANSWERS_NOT_JUDGED, message)
-                continue
-            if refused := self._refused(index, planned):
-                self._skip(index, ClusterReason.ENGINE_CONFIG_REFUSED, refused)
-                continue
-            table = self.arms[index].schedule
-            if planned.scheduled and table is None:
-                actions = self._make_schedule(index, planned)
+            settled = self._settled(index, planned)
+            if settled is not None:
+                actions = self._follow(index, settled)
+            elif planned.wins_again:
+                actions = self._choose_winner(index, planned)
             else:
-                actions = self._follow(
-                    index, planned if table is None else schedule_making.with_schedule(planned, table)
-                )
+                actions = self._make_schedule(index, planned)
             if actions is not None:
                 return actions
             if self._hopeless(planned):
                 break
         return self._end()
+
+    def _left_out(self, index: int, planned: PlannedArm) -> tuple[ClusterReason, str] | None:
+        """Word and sentence why an arm is not measured, or not any further; None if it is."""
+        arm = self.arms[index]
+        if not self._is_asked_for(self._named(arm.repeats) or planned):
+            message = "the service no longer names it: what was measured of it is left out"
+            return ClusterReason.CANDIDATES_CHANGED, message
+        if planned.judges and sum(one.phase is ArmPhase.DONE for one in self.arms) < 2:
+            return ClusterReason.ANSWERS_NOT_JUDGED, "there are no answers of two arms to compare"
+        if planned.wins_again and arm.job is None:
+            needed_s, left_s = second_start_s(self.plan, self.arms), self._left_s
+            if len(self._fittable) < 2:
+                return ClusterReason.SECOND_START_SKIPPED, "there are no two arms to compare"
+            if needed_s > left_s:
+                message = (
+                    f"it takes {human_time(needed_s)}, and the budget has {human_time(max(0.0, left_s))} left"
+                )
+                return ClusterReason.SECOND_START_SKIPPED, message
+        refused = self._refused(index, planned)
+        return None if refused is None else (ClusterReason.ENGINE_CONFIG_REFUSED, refused)
+
+    def _settled(self, index: int, planned: PlannedArm) -> PlannedArm | None:
+        """The arm as its engine runs it; None if that is still to be found from the arms before it."""
+        table, repeats = self.arms[index].schedule, self.arms[index].repeats
+        if planned.wins_again:
+            return second_start.started_again(self.plan, self.arms, repeats or "")
+        if planned.scheduled:
+            return None if table is None else schedule_making.with_schedule(planned, table)
+        return planned
+
+    def _named(self, name: str | None) -> PlannedArm | None:
+        """The arm of the plan with this name; None without one."""
+        return next((arm for arm in self.plan.arms if arm.arm == name), None)
 
     def _follow(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
         """Follow an arm's Job, or make it; None if the arm is over."""
@@ -129,11 +155,11 @@ class Trials:
             message = f"a schedule is made from no speculation and one draft length at least; measured: {', '.join(measured)}"
             self._skip(index, ClusterReason.SCHEDULE_NOT_MADE, message)
             return None
-        if self.fitted is None or self.fitted.fit.schedule_of != planned.arm:
+        if self.fitted is None or self.fitted.fit.settles != planned.arm:
             return (
                 *self._write(f"its schedule is made from {', '.join(measured)}", planned),
                 *self._delete_jobs(keep=None),
-                self._fit(measured, schedule_of=planned.arm),
+                self._fit(measured, settles=planned.arm),
             )
         family = planned.candidate or planned.method
         found = schedule_making.drafted(
@@ -158,6 +184,26 @@ class Trials:
             made,
         )
 
+    def _choose_winner(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
+        """Settle which arm starts a second time, and write it down before its Job is made; None if none would win."""
+        if self.fitted is None or self.fitted.fit.settles != planned.arm:
+            return (
+                *self._write(f"chosen from {', '.join(self._fittable)}", planned),
+                *self._delete_jobs(keep=None),
+                self._fit(self._to_fit, settles=planned.arm),
+            )
+        answers = self.transition.run.status.answers
+        arm, message = second_start.would_win(self.fitted.outcome, answers, self.plan, self.spec)
+        if arm is None:
+            self._skip(index, ClusterReason.SECOND_START_SKIPPED, message)
+            return None
+        self.arms[index] = self.arms[index].replace(repeats=arm, message=message[:1024])
+        return (
+            *self._write(message, planned, ClusterReason.SECOND_START),
+            *self._delete_jobs(keep=None),
+            EmitEvent(self.transition.ref, str(ClusterReason.SECOND_START), message[:1024]),
+        )
+
     def _skip(self, index: int, reason: ClusterReason, message: str) -> None:
         """Measure nothing, or nothing more, of an arm; the other arms stand."""
         now = self.transition.now
@@ -168,24 +214,24 @@ class Trials:
         target, started = self._view.target, self.arms[index].started_time
         if target is None or started is not None:
             return None
-        return refusal_of(planned, podcopy.engine_of(target.engine), self.candidates)
+        return refusal_of(planned, podcopy.engine_of(target.engine), self.spec.candidates)
 
     def _is_asked_for(self, planned: PlannedArm) -> bool:
         """Whether an arm is still a candidate: somebody may have taken it out since the plan was made, to spare its GPU time."""
         if planned.k == 0:
             return True
         family = planned.candidate or planned.method
-        method = next((one for one in self.candidates.methods if one.name == family), None)
+        method = next((one for one in self.spec.candidates.methods if one.name == family), None)
         if method is None or planned.scheduled:
             return method is not None
         return (planned.k, planned.adaptive) in method.lengths
 
-    def _fit(self, arms: Container[str] | None = None, schedule_of: str = "") -> Fit:
+    def _fit(self, arms: Container[str], settles: str = "") -> Fit:
         return Fit(
             self.transition.ref,
             points_csv(self.transition.run.status, self.plan, arms),
             ("--confidence", f"{self.plan.confidence_percent / 100:g}"),
-            schedule_of,
+            settles,
         )
 
     def _other_image(self, planned: PlannedArm, seen: TrialState) -> tuple[Action, ...]:
@@ -211,9 +257,22 @@ class Trials:
         return (self.transition.now - started).total_seconds()
 
     @property
+    def _left_s(self) -> float:
+        return seconds_left(self.plan, self._used_gpu_s, self._elapsed_s)
+
+    @property
     def _spent(self) -> bool:
-        budget = self.plan.budget
-        return self._used_gpu_s >= budget.max_gpu_seconds or self._elapsed_s >= budget.max_duration_seconds
+        return self._left_s <= 0
+
+    @property
+    def _to_fit(self) -> list[str]:
+        """Names of the arms whose points are fitted, second starts included."""
+        return [arm.arm for arm in self.arms if arm.reason != ClusterReason.SCHEDULE_IGNORED]
+
+    @property
+    def _fittable(self) -> list[str]:
+        """Names of the arms with enough points for a law."""
+        return [arm for arm in self._to_fit if self._usable(arm) >= MIN_POINTS]
 
     def _usable(self, arm: str) -> int:
         return sum(point.usable for point in sweep_of(self.transition.run.status.points_of(arm)))
@@ -302,13 +361,12 @@ class Trials:
             deaf = schedule_making.ignored(points, Schedule.parse(arm.schedule, arm.arm))
             if deaf is not None:
                 return _over(arm, ArmPhase.FAILED, ClusterReason.SCHEDULE_IGNORED, deaf, ended)
-        if usable >= MIN_POINTS:
+        if usable >= _needed(arm):
             reason = seen.reason or ClusterReason.ARM_MEASURED
             return _over(arm, ArmPhase.DONE, reason, f"{usable} usable points", ended)
         reason = seen.reason or ClusterReason.DRIVER_FAILED
-        return _over(
-            arm, ArmPhase.FAILED, reason, f"only {usable} usable points, {MIN_POINTS} are needed", ended
-        )
+        message = f"only {usable} usable points; expected {_needed(arm)} or more"
+        return _over(arm, ArmPhase.FAILED, reason, message, ended)
 
     def _judged(self, arm: ArmStatus, seen: TrialState, ended: datetime) -> ArmStatus:
         """The judge's Job came to its end: it is done if it left a word about an arm."""
@@ -328,7 +386,10 @@ class Trials:
         )
         for later in range(index, len(self.arms)):
             arm = self.arms[later]
-            enough = self._usable(arm.arm) >= MIN_POINTS or (
+            if arm.arm == WINNER_AGAIN and arm.job is None:
+                self._skip(later, ClusterReason.SECOND_START_SKIPPED, message)
+                continue
+            enough = self._usable(arm.arm) >= _needed(arm) or (
                 arm.arm == JUDGE and bool(self.transition.run.status.answers)
             )
             phase = ArmPhase.DONE if enough else ArmPhase.FAILED
@@ -336,7 +397,7 @@ class Trials:
 
     def _hopeless(self, planned: PlannedArm) -> bool:
         """Without the arm that does not speculate there is nothing to compare with."""
-        return planned.k == 0 and self._phase_of(planned) is ArmPhase.FAILED
+        return planned.arm == NO_SPECULATION.name and self._phase_of(planned) is ArmPhase.FAILED
 
     def _phase_of(self, planned: PlannedArm) -> ArmPhase | None:
         return next(arm.phase for arm in self.arms if arm.arm == planned.arm)
@@ -441,11 +502,7 @@ class Trials:
         """Every arm is over: fit the points, or say why there is nothing to fit."""
         failed = [arm for arm in self.arms if arm.phase is ArmPhase.FAILED]
         missing = [arm for arm in self.arms if arm.phase in {ArmPhase.FAILED, ArmPhase.SKIPPED}]
-        fittable = [
-            arm.arm
-            for arm in self.arms
-            if self._usable(arm.arm) >= MIN_POINTS and arm.reason != ClusterReason.SCHEDULE_IGNORED
-        ]
+        fittable = self._fittable
         if "none" not in fittable or len(fittable) < 2:
             worst = next((arm for arm in failed if arm.arm == "none"), failed[0] if failed else self.arms[0])
             reason = _WORDS.get(worst.reason or "", ClusterReason.CALIBRATION_FAILED)
@@ -453,6 +510,7 @@ class Trials:
             return self.transition.finish(RunPhase.FAILED, reason, message, self._counts())
         names = ", ".join(f"{arm.arm} ({arm.reason})" for arm in missing)
         message = f"fitting {', '.join(fittable)}" + (f"; without {names}" if names else "")
+        known = self.transition.run.status.phase is RunPhase.FITTING
         return (
             *self.transition.write(
                 {
@@ -463,7 +521,8 @@ class Trials:
                 }
             ),
             *self._delete_jobs(keep=None),
-            self._fit([arm.arm for arm in self.arms if arm.reason != ClusterReason.SCHEDULE_IGNORED]),
+            *(() if known else self._said(len(self.arms))),
+            self._fit(self._to_fit),
         )
 
     def _counts(self) -> dict[str, object]:
@@ -481,6 +540,11 @@ class Trials:
 
 def _is_over(arm: ArmStatus) -> bool:
     return arm.phase is not None and arm.phase.over
+
+
+def _needed(arm: ArmStatus) -> int:
+    """Usable points with which a trial is done; a second start adds to the points of the first."""
+    return 1 if arm.arm == WINNER_AGAIN else MIN_POINTS
 
 
 def _over(arm: ArmStatus, phase: ArmPhase, reason: ClusterReason, message: str, ended: datetime) -> ArmStatus:

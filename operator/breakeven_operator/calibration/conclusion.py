@@ -61,7 +61,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     except BreakevenError as error:
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_FAILED, str(error))
     answers = {one.arm: one for one in run.status.answers}
-    profile = _with_words(profile, answers)
+    profile = with_words(profile, answers)
     findings = [ArmFinding(profile, fit, answers.get(fit.arm.name)) for fit in profile.arms]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     good = [finding for finding in findings if finding.fit.believable]
@@ -161,7 +161,7 @@ class ArmFinding:
         )
 
 
-def _with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
+def with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
     """The profile with the word about each arm's answers, which goes where the profile goes."""
     if not answers:
         return profile
@@ -220,7 +220,7 @@ def _missing(
             reason=statuses[arm.arm].reason if arm.arm in statuses else None,
         )
         for arm in plan.arms
-        if arm.arm not in fitted and not arm.judges
+        if arm.arm not in fitted and not arm.second_start
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from breakeven.load_driver.design import Line, line_through
+from breakeven.load_driver.design import LOADS_AGAIN, Line, line_through
 from breakeven_operator.calibration.measurements import sweep_of
+from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     CalibrationPlan,
@@ -28,7 +29,12 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     if plan is None:
         return RunDisplay()
     current = next(
-        (arm.arm for arm in status.arm_statuses if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}), None
+        (
+            arm.arm if arm.repeats is None else f"{arm.repeats} again"
+            for arm in status.arm_statuses
+            if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}
+        ),
+        None,
     )
     over = status.phase is not None and status.phase.final
     return RunDisplay(
@@ -61,7 +67,8 @@ def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datet
         if arm.phase is not None and arm.phase.over:
             continue
         points = status.points_of(arm.arm)
-        left_s += max(0, plan.loads - len(sweep_of(points))) * point_s
+        wanted = LOADS_AGAIN if arm.arm in {JUDGE, WINNER_AGAIN} else plan.loads
+        left_s += max(0, wanted - len(sweep_of(points))) * point_s
         if arm.phase is not ArmPhase.MEASURING:
             left_s += start_s
         elif points and (last := points[-1].time) is not None:

@@ -158,7 +158,7 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
         arm=arm,
         plan=plan,
         service=own[SERVICE_LABEL],
-        judged=tuple(job_name(meta["name"], one.arm) for one in plan.arms if not one.judges)
+        judged=tuple(job_name(meta["name"], one.arm) for one in plan.arms if not one.second_start)
         if arm.judges
         else (),
         prompts=sending.file_of(sending.workload_spec(plan.workload).prompts),

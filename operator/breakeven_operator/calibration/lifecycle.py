@@ -42,7 +42,7 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
     Args:
         view: the run and its surroundings.
         now: time of the observation.
-        fitted: a fit that this run asked for in order to make a schedule.
+        fitted: a fit that this run asked for in order to settle its next arm.
 
     Raises:
         InputError: the run or its service cannot be read.
@@ -70,7 +70,7 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
     if change is not None:
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
-    return Trials(transition, run.status.plan, service.spec.candidates, fitted).go()
+    return Trials(transition, run.status.plan, service.spec, fitted).go()
 
 
 def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, ...]:

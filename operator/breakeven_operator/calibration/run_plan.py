@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.design import LOADS_AGAIN
@@ -11,7 +11,7 @@ from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.resources.base import JUDGE
+from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
     CalibrationPlan,
@@ -19,7 +19,6 @@ from breakeven_operator.resources.calibrationrun import (
     CalibrationRunSpec,
     PlannedArm,
 )
-from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 # A point waits for its last answers beside its window and warm-up, and some points are measured twice.
@@ -27,6 +26,8 @@ _POINT_OVERHEAD_S = 60
 _SPARE_POINTS = 3
 _STOPPING_S = 60
 _JUDGE = PlannedArm(arm=JUDGE, method="none", k=0, speculative_config="null")
+# Which arm it is, the run's status says once the arms before it are measured.
+_WINNER_AGAIN = _JUDGE.replace(arm=WINNER_AGAIN)
 
 
 def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
@@ -60,11 +61,12 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     return CalibrationPlan(
         arms=(
             *(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
-            *([_JUDGE] if answers_s else []),
+            # The winner comes last: a word about its answers may keep an arm from being entered.
+            *([_JUDGE, _WINNER_AGAIN] if answers_s else []),
         ),
         loads=run.spec.loads or calibration.loads,
         load_choice=calibration.load_choice,
-        expected_rps=_expected_rps(service) if calibration.load_choice is LoadChoice.AUTO else (),
+        expected_rps=_expected_rps(service),
         prompt_tokens=workload.prompt_tokens,
         output_tokens=workload.output_tokens,
         workload=workload.document,
@@ -167,30 +169,51 @@ def trial_limits(
 
     The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
     """
-    gpus, present = max(1, plan.gpus_per_pod), plan.arms[index]
-    left_s = min(
-        (plan.budget.max_gpu_seconds - used_gpu_s) / gpus, plan.budget.max_duration_seconds - elapsed_s
-    )
-    starts = [
-        (arm.ready_time - arm.started_time).total_seconds()
-        for arm in arms
-        if arm.ready_time and arm.started_time
-    ]
-    startup_s = sum(starts) / len(starts) if starts else 0.0
-    answers_s, measured = plan.answers_seconds or 0, sum(not arm.judges for arm in plan.arms)
+    present, left_s, startup_s = plan.arms[index], seconds_left(plan, used_gpu_s, elapsed_s), _startup_s(arms)
+    answers_s, measured = plan.answers_seconds or 0, sum(not arm.second_start for arm in plan.arms)
     judgement_s = answers_s * measured
-    to_come = sum(not arm.judges for arm in plan.arms[index:])
-    point_s = plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S
-    # The second start needs no share of an arm's size: it measures a few loads.
-    second_s = judgement_s + startup_s + LOADS_AGAIN * point_s
-    kept_s = min(second_s, max(0.0, left_s) / (to_come + 1)) if answers_s else 0.0
+    to_come = sum(not arm.second_start for arm in plan.arms[index:])
+    point_s = _point_s(plan)
+    # The judge needs no share of an arm's size: it measures a few loads. For the winner's second start nothing is kept: a
+    # first look at an arm is worth more.
+    kept_s = (
+        min(judgement_s + second_start_s(plan, arms), max(0.0, left_s) / (to_come + 1)) if answers_s else 0.0
+    )
+    if present.second_start:
+        kept_s = 0.0
     share_s = max(0.0, left_s - kept_s) / max(1, to_come)
     needed_s = (plan.points_of(present) + _SPARE_POINTS) * point_s
-    sweep_s = max(1, round(min(needed_s, share_s - startup_s - answers_s)))
-    beside_s = judgement_s if present.judges else answers_s
+    beside_s = judgement_s if present.judges else 0 if present.wins_again else answers_s
+    sweep_s = max(1, round(min(needed_s, share_s - startup_s - beside_s)))
     active_s = min(
         plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + beside_s + _STOPPING_S,
         # The budget counts from the moment the pod holds its GPUs, which the Job's own clock does not know.
         plan.pending_deadline_seconds + round(left_s) + _STOPPING_S,
     )
     return TrialLimits(sweep_s=sweep_s, active_s=max(1, active_s))
+
+
+def seconds_left(plan: CalibrationPlan, used_gpu_s: float, elapsed_s: float) -> float:
+    """Seconds of one pod for which the budget lasts; below 0 once it is overdrawn."""
+    gpus = max(1, plan.gpus_per_pod)
+    return min(
+        (plan.budget.max_gpu_seconds - used_gpu_s) / gpus, plan.budget.max_duration_seconds - elapsed_s
+    )
+
+
+def second_start_s(plan: CalibrationPlan, arms: Iterable[ArmStatus]) -> float:
+    """Seconds that a second start of an arm takes: the engine's mean start so far, and a few loads."""
+    return _startup_s(arms) + LOADS_AGAIN * _point_s(plan)
+
+
+def _startup_s(arms: Iterable[ArmStatus]) -> float:
+    starts = [
+        (arm.ready_time - arm.started_time).total_seconds()
+        for arm in arms
+        if arm.ready_time and arm.started_time
+    ]
+    return sum(starts) / len(starts) if starts else 0.0
+
+
+def _point_s(plan: CalibrationPlan) -> float:
+    return plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S

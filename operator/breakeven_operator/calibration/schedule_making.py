@@ -235,7 +235,7 @@ def points_for(arms: Sequence[PlannedArm], planned: PlannedArm) -> tuple[str, ..
     return tuple(
         arm.arm
         for arm in arms
-        if (arm.k == 0 and not arm.judges)
+        if (arm.k == 0 and not arm.second_start)
         or (
             not arm.scheduled
             and not arm.adaptive

@@ -298,7 +298,9 @@ ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PAT
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
 JUDGE = "none/judge"
 """Name, in a run, of the second start of no speculation, which judges the answers of all arms and measures a few loads again."""
-TrialName = Annotated[str, Field(max_length=72, pattern=rf"{ARM_PATTERN}|^{JUDGE}$")]
+WINNER_AGAIN = "winner/again"
+"""Name, in a run, of the second start of the arm that would win by the points of all first starts."""
+TrialName = Annotated[str, Field(max_length=72, pattern=rf"{ARM_PATTERN}|^{JUDGE}$|^{WINNER_AGAIN}$")]
 Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 Sentence = Annotated[str, Field(max_length=1024)]
 # Wide enough for a kind and the longest name an object can have.

@@ -16,6 +16,7 @@ from breakeven_operator.resources.base import (
     ATOMIC,
     JUDGE,
     LIST_SET,
+    WINNER_AGAIN,
     ArmName,
     Cell,
     Instant,
@@ -185,7 +186,8 @@ class PlannedArm(StatusModel):
     arm: Annotated[
         TrialName,
         Field(
-            description="Its name; none/judge: no speculation once more, to judge the answers of all arms."
+            description="Its name; none/judge: no speculation once more, to judge the answers of all arms; winner/again: the "
+            "arm that would win once more, chosen when its turn comes."
         ),
     ]
     method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
@@ -197,7 +199,8 @@ class PlannedArm(StatusModel):
         str,
         Field(
             max_length=8192,
-            description="Value of --speculative-config; null for none. A schedule is added when it is made, see armStatuses.",
+            description="Value of --speculative-config; null for none. A schedule is added when it is made, and that of "
+            "winner/again is its arm's, see armStatuses.",
         ),
     ]
 
@@ -216,12 +219,22 @@ class PlannedArm(StatusModel):
         """Whether it is no speculation once more: it judges the answers of the other arms, and measures a few loads again."""
         return self.arm == JUDGE
 
+    @property
+    def wins_again(self) -> bool:
+        """Whether it is the second start of the arm that would win: it measures a few loads again."""
+        return self.arm == WINNER_AGAIN
+
+    @property
+    def second_start(self) -> bool:
+        """Whether it is an arm of the run on another start of its engine, and no arm of its own."""
+        return self.judges or self.wins_again
+
 
 class CalibrationPlan(StatusModel):
     """The run's measurements, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
 
     arms: tuple[PlannedArm, ...] = row(
-        "Arms in the order of measuring.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 1
+        "Arms in the order of measuring.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 2
     )
     loads: Annotated[
         int,
@@ -282,7 +295,7 @@ class CalibrationPlan(StatusModel):
 
         An arm whose draft length follows the load has none at other lengths, and a second start a few loads.
         """
-        if arm.judges:
+        if arm.second_start:
             return LOADS_AGAIN
         return self.loads + 1 + (0 if arm.scheduled or arm.adaptive else POINTS_AT_OTHER_LENGTHS)
 
@@ -290,7 +303,7 @@ class CalibrationPlan(StatusModel):
 class Stored(StatusModel):
     """One measured operating point of one arm: a row of a points file, its columns in camelCase."""
 
-    arm: Annotated[TrialName, Field(description="The arm; none/judge: no speculation on its second start.")]
+    arm: Annotated[TrialName, Field(description="The arm, or its second start: none/judge, winner/again.")]
     index: Annotated[int, Field(ge=0, le=1023, description="Number of the point within the arm.")]
     time: Instant | None = row("When it was finished.")
 
@@ -346,11 +359,19 @@ else:
 class ArmStatus(StatusModel):
     """How measuring one arm goes."""
 
-    arm: Annotated[TrialName, Field(description="The arm; none/judge: the judgement of answers.")]
+    arm: Annotated[
+        TrialName,
+        Field(
+            description="The arm; none/judge: the judgement of answers; winner/again: the second start of `repeats`."
+        ),
+    ]
     phase: ArmPhase | None = row("Waiting, Starting, Measuring, Done, Failed or Skipped.")
     schedule: str | None = row(
         "Draft length per batch size that is measured, such as 1-8:5,9-32:2,33-:0; made from the arms before it.",
         max_length=1024,
+    )
+    repeats: ArmName | None = row(
+        "Arm that winner/again starts a second time: the one that would win, by the points of all arms before it."
     )
     job: ObjectName | None = row("Job that measures it.")
     pod: ObjectName | None = row("Pod of that Job.")
@@ -391,7 +412,7 @@ class CalibrationRunStatus(StatusModel):
     finished_time: Instant | None = row("When it ended.")
     plan: CalibrationPlan | None = row("What is measured, fixed at the start.")
     arm_statuses: tuple[ArmStatus, ...] = row(
-        "How each arm goes.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 1
+        "How each arm goes.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 2
     )
     points: tuple[StoredPoint, ...] = row(
         "What was measured; each point is written before the next one starts.",

@@ -11,6 +11,7 @@ from breakeven.answering.answer import AnswerSet
 from breakeven.answering.gate import GateFinding
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
+from breakeven_operator.actions import FitOutcome
 from breakeven_operator.calibration.answer_secrets import (
     AnswerOwner,
     answers_status,
@@ -73,7 +74,7 @@ def arm_status(world: World, arm: str) -> dict:
 
 
 def test_the_judge_is_the_last_trial_and_the_jobs_with_answers_wait_for_it(judged):
-    assert [each["arm"] for each in judged.status["armStatuses"]] == [*ARMS, "none/judge"]
+    assert [each["arm"] for each in judged.status["armStatuses"]] == [*ARMS, "none/judge", "winner/again"]
     assert arm_status(judged, "none/judge")["phase"] == "Starting"
     assert sorted(judged.jobs) == [
         f"chat-7f3c2-{arm}" for arm in ("eagle-2", "eagle-7", "none", "none-judge")
@@ -142,6 +143,8 @@ def test_a_judge_that_fails_takes_no_measurement_away(judged):
     measure(judged, "none/judge", points=0)
     judge = arm_status(judged, "none/judge")
     assert (judge["phase"], judge["reason"]) == ("Failed", "AnswersNotJudged")
+    assert judged.fits[-1].settles == "winner/again", "which arm would win needs no word about answers"
+    judged.answer_fit(FitOutcome(None, "no row is usable"))
     assert judged.status["phase"] == "Fitting"
     assert "without none/judge (AnswersNotJudged)" in judged.status["message"]
 

@@ -71,7 +71,7 @@ def test_a_schedule_is_made_from_its_method_s_arms_written_down_and_measured_aft
     assert "schedule" not in arm(scheduled)
     measure_lengths(scheduled)
     (fit,) = scheduled.fits
-    assert fit.schedule_of == "eagle/schedule"
+    assert fit.settles == "eagle/schedule"
     assert not scheduled.jobs
     scheduled.answer_fit()
     table = arm(scheduled)["schedule"]
@@ -91,7 +91,7 @@ def test_a_schedule_is_made_from_its_method_s_arms_written_down_and_measured_aft
     assert scheduled.measure_arm(c1_s=0.7, c2_s=0.065) == "eagle/schedule"
     assert scheduled.turn()["phase"] == "Fitting"
     rows = scheduled.fits[-1].points_csv.splitlines()
-    assert scheduled.fits[-1].schedule_of == ""
+    assert scheduled.fits[-1].settles == ""
     assert sum(f'"{table}"' in row for row in rows) == 5
     assert arm(scheduled)["phase"] == "Done"
 
@@ -113,7 +113,7 @@ def test_an_operator_that_dies_before_the_job_goes_on_with_the_table_that_is_wri
 def test_an_operator_that_dies_before_the_table_is_written_makes_it_once_more(scheduled):
     measure_lengths(scheduled)
     scheduled.turn()
-    assert [fit.schedule_of for fit in scheduled.fits] == ["eagle/schedule"] * 2
+    assert [fit.settles for fit in scheduled.fits] == ["eagle/schedule"] * 2
     assert scheduled.fits[0].points_csv == scheduled.fits[1].points_csv
 
 
@@ -145,7 +145,7 @@ def test_an_engine_that_would_not_follow_a_schedule_is_not_started_with_one(sche
     measure_lengths(world)
     assert (arm(world)["phase"], arm(world)["reason"]) == ("Skipped", "ScheduleIgnored")
     assert world.status["phase"] == "Fitting"
-    assert [fit.schedule_of for fit in world.fits] == [""]
+    assert [fit.settles for fit in world.fits] == [""]
 
 
 def test_an_engine_whose_drafts_show_that_it_does_not_follow_the_table_ends_that_arm_alone(scheduled):
@@ -225,7 +225,7 @@ def test_the_budget_counts_the_schedule_and_ends_before_it(scheduled):
     scheduled.turn(7000)
     assert (arm(scheduled)["phase"], arm(scheduled)["reason"]) == ("Failed", "BudgetExhausted")
     assert arm(scheduled, "eagle/7")["phase"] == "Done"
-    assert [fit.schedule_of for fit in scheduled.fits] == [""]
+    assert [fit.settles for fit in scheduled.fits] == [""]
 
 
 def test_skipping_a_schedule_is_said_beside_the_arm_before_it():

@@ -1,0 +1,94 @@
+"""The arm that starts a second time: the one that would win, by the points of all arms before it.
+
+The luck of its first start is part of the gain for which an arm is chosen. The points of a second start were chosen by nobody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from breakeven.arm import Arm
+from breakeven.errors import BreakevenError
+from breakeven.load_driver.question import EXPECTED_SHARES
+from breakeven.planning.best_arm import best_arm
+from breakeven.planning.evaluation import evaluate
+from breakeven.planning.objective import Slo
+from breakeven.profile import Conditions, LoadPoint, Profile
+from breakeven_operator.actions import FitOutcome
+from breakeven_operator.calibration.conclusion import with_words
+from breakeven_operator.calibration.schedule_making import with_schedule
+from breakeven_operator.reconcile.barred_arms import refuse_answers
+from breakeven_operator.reconcile.questions import RollCost, policy_of
+from breakeven_operator.resources.answerstatus import ArmAnswers
+from breakeven_operator.resources.base import WINNER_AGAIN
+from breakeven_operator.resources.calibrationrun import ArmStatus, CalibrationPlan, PlannedArm
+from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
+
+
+class WinnerChoice(NamedTuple):
+    """Name of the arm that would win; None if none would. Either way with a sentence."""
+
+    arm: str | None
+    message: str
+
+
+def would_win(
+    outcome: FitOutcome, answers: Iterable[ArmAnswers], plan: CalibrationPlan, spec: SpeculativeServiceSpec
+) -> WinnerChoice:
+    """Choose the speculative arm that wins at most of the expected loads; of equal ones that of the lowest load.
+
+    Args:
+        outcome: of the fit of all points so far.
+        answers: words about the answers of arms; with Require an arm needs AnswersAgree to be entered.
+        plan: of the run, with the expected loads; without any, those that are bought for by default.
+        spec: of the service, with its objectives.
+    """
+    if outcome.profile_json is None:
+        return WinnerChoice(None, outcome.error or "the fit gave no reason")
+    try:
+        profile = with_words(
+            Profile.from_json(outcome.profile_json, "fit"), {one.arm: one for one in answers}
+        )
+        arms = [
+            fit.arm
+            for fit in profile.arms
+            if refuse_answers(spec.calibration.answers.check, profile, fit.arm) is None
+        ]
+        none = next((fit.saturation_rps for fit in profile.arms if not fit.k), None)
+        loads = plan.expected_rps or tuple(share * (none or 0.0) for share in EXPECTED_SHARES)
+        best = [_best(profile, arms, rps, policy_of(spec, RollCost()).slo) for rps in loads if rps > 0]
+    except BreakevenError as error:
+        return WinnerChoice(None, str(error))
+    speculating = Counter(arm.name for arm in best if arm.k)
+    span = f"{min(loads):.3g} to {max(loads):.3g} requests/s per replica"
+    if not speculating:
+        return WinnerChoice(None, f"no arm would win over no speculation at {span}")
+    ((name, wins),) = speculating.most_common(1)
+    return WinnerChoice(name, f"{name} would win at {wins} of {len(best)} loads of {span}")
+
+
+def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
+    """The arm that `plan` would name at a load without an extrapolation.
+
+    Raises:
+        NotIdentifiedError: no arm has a law.
+    """
+    found = best_arm(evaluate(profile, arms, LoadPoint(rps=rps), lambda _: Conditions(), slo), slo)
+    return found.kept or found.arm
+
+
+def started_again(plan: CalibrationPlan, arms: Iterable[ArmStatus], repeats: str) -> PlannedArm | None:
+    """The arm of this name as it is started a second time; None if the run has no such arm.
+
+    Args:
+        plan: of the run.
+        arms: how each arm went, with the schedule that was made for it.
+        repeats: its name.
+    """
+    first = next((arm for arm in plan.arms if arm.arm == repeats), None)
+    table = next((arm.schedule for arm in arms if arm.arm == repeats), None)
+    if first is None:
+        return None
+    return (first if table is None else with_schedule(first, table)).replace(arm=WINNER_AGAIN)
