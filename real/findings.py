@@ -15,6 +15,7 @@ from typing import Any
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.profile import Prediction, Profile
+from breakeven_operator.resources.base import WINNER_AGAIN
 from real.greedy_users import Account, Offered
 
 RESIDUAL_GOAL = 0.10
@@ -413,7 +414,7 @@ def judge_likeness(differences: Mapping[str, Sequence[str]]) -> list[RunFinding]
 
 
 def judge_arms(run: Mapping[str, Any], scheduled: str) -> list[RunFinding]:
-    """Every arm of the plan was measured; a schedule also where there was a reason to make none.
+    """Every arm of the plan was measured; a schedule or a second start also where there was a reason for none.
 
     Args:
         run: the CalibrationRun.
@@ -422,7 +423,7 @@ def judge_arms(run: Mapping[str, Any], scheduled: str) -> list[RunFinding]:
     found = []
     for arm in (run.get("status") or {}).get("armStatuses") or []:
         name, phase, reason = arm["arm"], arm.get("phase"), arm.get("reason") or ""
-        spared = name == f"{scheduled}/schedule" and phase == "Skipped"
+        spared = name in {f"{scheduled}/schedule", WINNER_AGAIN} and phase == "Skipped"
         said = ": ".join(filter(None, [str(phase), reason, arm.get("message") or ""]))
         found.append(RunFinding(f"{name} was measured", phase == "Done" or spared, said))
     return found or [RunFinding("arms were measured", ok=False, detail="the run names none")]

@@ -11,7 +11,7 @@ import pytest
 from breakeven.load_driver.client import EngineError
 from breakeven_operator.calibration.measurements import points_csv, sweep_of
 from breakeven_operator.driver import PromptsError, run_trial
-from breakeven_operator.resources.base import JUDGE
+from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRun
 from fakes.calibration_world import World
 from fakes.lawful_engine import LawfulEngine, serving
@@ -102,6 +102,33 @@ async def test_the_second_start_of_no_speculation_measures_two_loads_of_the_firs
     rows = points_csv(status, plan).splitlines()
     assert sum(JUDGE in row for row in rows) == 2
     assert len(rows) == 1 + len(first) + 2
+
+
+@in_virtual_time
+async def test_the_second_start_of_the_winner_measures_two_loads_of_its_arm_again_and_asks_for_no_answers(
+    stored,
+):
+    async with serving(LawfulEngine()) as engine:
+        await run_trial(trial_environment(engine.url, "none"), stored)
+    async with serving(LawfulEngine(speculative_tokens=2)) as engine:
+        await run_trial(trial_environment(engine.url), stored)
+    stored.run["status"]["armStatuses"].append(
+        {"arm": WINNER_AGAIN, "phase": "Starting", "repeats": "eagle/2"}
+    )
+    given = {"repeats": "eagle/2", "answersSeconds": 5, "trial_service": "chat", "job_uid": "uid"}
+    async with serving(LawfulEngine()) as engine:
+        with pytest.raises(EngineError, match="does not speculate"):
+            await run_trial(trial_environment(engine.url, WINNER_AGAIN, **given), stored)
+    # The second start is slower by a tenth.
+    async with serving(LawfulEngine(token_s=1.1 * LawfulEngine().token_s, speculative_tokens=2)) as engine:
+        finished = await run_trial(trial_environment(engine.url, WINNER_AGAIN, **given), stored)
+        assert (finished.complete, finished.reason) == (True, "eagle/2 was measured again")
+    status = CalibrationRun.read(stored.run, "run").status
+    first, again = status.points_of("eagle/2"), status.points_of(WINNER_AGAIN)
+    assert [(one.start, one.candidate, one.k) for one in again] == [(WINNER_AGAIN, "eagle", 2)] * 2
+    before = {(one.concurrency, one.request_rate_rps): one.mean_latency_s for one in first}
+    for one in again:
+        assert one.mean_latency_s > 1.02 * before[one.concurrency, one.request_rate_rps]
 
 
 @in_virtual_time

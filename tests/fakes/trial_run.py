@@ -66,17 +66,24 @@ class StoredRun:
 
 
 def trial_environment(
-    url: str, arm: str = "eagle/2", *, job_uid: str = "", answers: str = "", **changes: Any
+    url: str,
+    arm: str = "eagle/2",
+    *,
+    repeats: str = "",
+    job_uid: str = "",
+    answers: str = "",
+    **changes: Any,
 ) -> TrialEnvironment:
     """The driver's environment as the Job gives it.
 
     Args:
         url: of the engine.
         arm: which arm is measured.
+        repeats: the arm of which it is a second start; empty: its name says that.
         job_uid, answers: the Job's uid, and the folder of kept answers.
         changes: other fields of the plan (`loads`), of the arm (`arm_k`) and of the document (`trial_run`), as in JSON.
     """
-    method, _, k = arm.partition("/") if arm != JUDGE else ("none", "", "")
+    method, _, k = (repeats or arm).partition("/") if arm != JUDGE else ("none", "", "")
     trial = copy.deepcopy(TRIAL)
     config = {"method": "eagle3", "num_speculative_tokens": int(k or 0)} if k else None
     planned = {"arm": arm, "method": "eagle3" if k else "none", "k": int(k or 0)}

@@ -242,7 +242,8 @@ class CalibrationPlan(StatusModel):
     ]
     load_choice: LoadChoice = row("Which loads an arm is measured at.", default=LoadChoice.EVEN)
     expected_rps: tuple[RequiredNumber, ...] = row(
-        "Loads per replica that loadChoice Auto decides for; without any, 15 to 75 % of what no speculation carries.",
+        "Loads per replica that the service is expected to see: loadChoice Auto buys points for them, and the arm that wins at "
+        "most of them starts again. Without any, 15 to 75 % of what no speculation carries.",
         default=(),
         extra=ATOMIC,
         max_length=8,

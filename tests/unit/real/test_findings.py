@@ -152,7 +152,7 @@ def test_a_request_that_a_roll_lost_fails_the_run(roll, ok):
     assert (found.ok, found.goal) == (ok, False)
 
 
-def test_a_schedule_that_there_was_a_reason_against_is_no_failure_and_says_it():
+def test_a_schedule_or_second_start_that_there_was_a_reason_against_is_no_failure_and_says_it():
     statuses = [
         {"arm": "none", "phase": "Done"},
         {
@@ -162,9 +162,11 @@ def test_a_schedule_that_there_was_a_reason_against_is_no_failure_and_says_it():
             "message": "3 is best",
         },
         {"arm": "drafter/3", "phase": "Failed", "reason": "EngineFailed"},
+        {"arm": "winner/again", "phase": "Skipped", "reason": "SecondStartSkipped"},
+        {"arm": "winner/again", "phase": "Failed", "reason": "EngineCrashed"},
     ]
     found = findings.judge_arms({"status": {"armStatuses": statuses}}, "lookup")
-    assert [one.ok for one in found] == [True, True, False]
+    assert [one.ok for one in found] == [True, True, False, True, False]
     assert found[1].detail == "Skipped: ScheduleSingleTier: 3 is best"
     assert not findings.judge_arms({}, "lookup")[0].ok
 
