@@ -15,7 +15,7 @@ from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job, job_name
 from breakeven_operator.calibration.measurements import measured_of, points_csv, sweep_of
 from breakeven_operator.calibration.refused_arms import refusal_of
-from breakeven_operator.calibration.run_plan import second_start_s, seconds_left, trial_limits
+from breakeven_operator.calibration.run_plan import budget_left_s, second_start_s, trial_limits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState, is_gone, read_trial
@@ -258,7 +258,7 @@ class Trials:
 
     @property
     def _left_s(self) -> float:
-        return seconds_left(self.plan, self._used_gpu_s, self._elapsed_s)
+        return budget_left_s(self.plan, self._used_gpu_s, self._elapsed_s)
 
     @property
     def _spent(self) -> bool:

@@ -169,18 +169,19 @@ def trial_limits(
 
     The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
     """
-    present, left_s, startup_s = plan.arms[index], seconds_left(plan, used_gpu_s, elapsed_s), _startup_s(arms)
+    present, left_s, startup_s = (
+        plan.arms[index],
+        budget_left_s(plan, used_gpu_s, elapsed_s),
+        _startup_s(arms),
+    )
     answers_s, measured = plan.answers_seconds or 0, sum(not arm.second_start for arm in plan.arms)
     judgement_s = answers_s * measured
     to_come = sum(not arm.second_start for arm in plan.arms[index:])
     point_s = _point_s(plan)
     # The judge needs no share of an arm's size: it measures a few loads. For the winner's second start nothing is kept: a
     # first look at an arm is worth more.
-    kept_s = (
-        min(judgement_s + second_start_s(plan, arms), max(0.0, left_s) / (to_come + 1)) if answers_s else 0.0
-    )
-    if present.second_start:
-        kept_s = 0.0
+    judge_s = judgement_s + second_start_s(plan, arms) if answers_s and to_come else 0.0
+    kept_s = min(judge_s, max(0.0, left_s) / (to_come + 1))
     share_s = max(0.0, left_s - kept_s) / max(1, to_come)
     needed_s = (plan.points_of(present) + _SPARE_POINTS) * point_s
     beside_s = judgement_s if present.judges else 0 if present.wins_again else answers_s
@@ -193,7 +194,7 @@ def trial_limits(
     return TrialLimits(sweep_s=sweep_s, active_s=max(1, active_s))
 
 
-def seconds_left(plan: CalibrationPlan, used_gpu_s: float, elapsed_s: float) -> float:
+def budget_left_s(plan: CalibrationPlan, used_gpu_s: float, elapsed_s: float) -> float:
     """Seconds of one pod for which the budget lasts; below 0 once it is overdrawn."""
     gpus = max(1, plan.gpus_per_pod)
     return min(

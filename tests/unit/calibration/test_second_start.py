@@ -10,10 +10,13 @@ from collections.abc import Mapping
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.load_driver.design import LOADS_AGAIN
 from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.actions import Create, Fit, FitOutcome
+from breakeven_operator.calibration.display import seconds_left
+from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World, fitted
 
@@ -23,8 +26,8 @@ SLOWER = {"none": (0.9, 0.050), "eagle/2": (1.2, 0.070), "eagle/7": (1.6, 0.090)
 AGAIN, SEVEN = "winner/again", Arm("eagle3", 7, "eagle")
 
 
-def measured(laws: Mapping[str, tuple[float, float]] = LAWS, check: str = "Warn") -> World:
-    """A run whose arms and whose judge are measured, each for two GPUs of the budget."""
+def first_starts(laws: Mapping[str, tuple[float, float]], check: str = "Warn") -> World:
+    """A run whose arms are measured, and whose judge starts."""
     world = World()
     assert world.service is not None
     world.service["spec"]["calibration"]["answers"] = {"check": check, "maxSecondsPerArm": 90}
@@ -32,6 +35,12 @@ def measured(laws: Mapping[str, tuple[float, float]] = LAWS, check: str = "Warn"
     world.turn()
     for name, (c1_s, c2_s) in laws.items():
         measure(world, name, 5, c1_s=c1_s, c2_s=c2_s)
+    return world
+
+
+def measured(laws: Mapping[str, tuple[float, float]] = LAWS, check: str = "Warn") -> World:
+    """A run whose arms and whose judge are measured."""
+    world = first_starts(laws, check)
     measure(world, "none/judge", 2, c1_s=laws["none"][0], c2_s=laws["none"][1])
     return world
 
@@ -154,6 +163,34 @@ def test_a_budget_without_room_for_a_start_and_its_loads_skips_it():
     world.status["plan"] = plan | {"budget": {"maxGpuSeconds": int(used) + 480, "maxDurationSeconds": 7200}}
     world.answer_fit()
     assert status_of(world)["repeats"] == "eagle/7"
+
+
+def test_a_budget_that_ends_before_its_turn_skips_it_and_has_not_failed_it():
+    world = first_starts(LAWS)
+    used = float(world.status["gpuSecondsUsed"])
+    world.status["plan"] |= {"budget": {"maxGpuSeconds": int(used) - 1, "maxDurationSeconds": 7200}}
+    world.turn()
+    assert status_of(world, "none/judge")["reason"] == "BudgetExhausted"
+    assert (status_of(world)["phase"], status_of(world)["reason"]) == ("Skipped", "SecondStartSkipped")
+    assert "GPU-seconds" in status_of(world)["message"]
+    assert world.status["phase"] == "Fitting"
+
+
+def test_second_starts_have_the_time_of_a_few_loads_and_count_so_in_the_time_left():
+    world = measured()
+    status = CalibrationRun.read(world.run, "run").status
+    assert status.plan is not None
+    point_s = status.plan.point_seconds + status.plan.warmup_seconds + 60
+    last = len(status.plan.arms) - 1
+    limits = trial_limits(status.plan, status.arm_statuses, last, 0.0, 0.0)
+    # Two loads, and three to measure again; no answers are asked for.
+    assert limits.sweep_s == (LOADS_AGAIN + 3) * point_s
+    assert limits.active_s == 300 + 600 + limits.sweep_s + 60
+    waits = status.replace(phase=None, gpu_seconds_used=0.0)
+    more = status.plan.replace(loads=2 * status.plan.loads)
+    left_s = seconds_left(waits, status.plan, world.now)
+    assert 0 < left_s == seconds_left(waits, more, world.now), "loads of the arms are measured"
+    assert status.planned_points == 5 * 3 + 2 + LOADS_AGAIN
 
 
 def test_an_arm_that_may_not_be_entered_for_its_answers_is_not_started_again():
