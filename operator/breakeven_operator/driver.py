@@ -155,7 +155,7 @@ class TrialEnvironment:
 
 
 def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) -> AnswerTrial | None:
-    if trial.plan.answers_seconds is None or trial.arm.wins_again:
+    if trial.plan.answers_seconds is None:
         return None
     return AnswerTrial(
         owner=AnswerOwner(
