@@ -56,17 +56,19 @@ def would_win(
             for fit in profile.arms
             if refuse_answers(spec.calibration.answers.check, profile, fit.arm) is None
         ]
-        none = next((fit.saturation_rps for fit in profile.arms if not fit.k), None)
-        loads = plan.expected_rps or tuple(share * (none or 0.0) for share in EXPECTED_SHARES)
-        best = [_best(profile, arms, rps, policy_of(spec, RollCost()).slo) for rps in loads if rps > 0]
+        none = next((fit for fit in profile.arms if not fit.k and fit.believable), None)
+        if none is None or none.saturation_rps is None:
+            return WinnerChoice(None, "no speculation has no law to compare with")
+        loads = plan.expected_rps or tuple(share * none.saturation_rps for share in EXPECTED_SHARES)
+        best = [_best(profile, arms, rps, policy_of(spec, RollCost()).slo) for rps in loads]
     except BreakevenError as error:
         return WinnerChoice(None, str(error))
     speculating = Counter(arm.name for arm in best if arm.k)
-    span = f"{min(loads):.3g} to {max(loads):.3g} requests/s per replica"
+    shown = ", ".join(f"{rps:.3g}" for rps in loads)
     if not speculating:
-        return WinnerChoice(None, f"no arm would win over no speculation at {span}")
+        return WinnerChoice(None, f"no arm would win over no speculation at {shown} requests/s per replica")
     ((name, wins),) = speculating.most_common(1)
-    return WinnerChoice(name, f"{name} would win at {wins} of {len(best)} loads of {span}")
+    return WinnerChoice(name, f"{name} would win at {wins} of {len(best)}: {shown} requests/s per replica")
 
 
 def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:

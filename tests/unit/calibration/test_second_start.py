@@ -85,7 +85,7 @@ def test_the_arm_that_would_win_starts_again_after_the_judge_and_its_points_are_
     world.answer_fit()
     chosen = status_of(world)
     assert chosen["repeats"] == "eagle/7"
-    assert chosen["message"].startswith("eagle/7 would win at 5 of 5 loads of ")
+    assert chosen["message"].startswith("eagle/7 would win at 5 of 5: ")
     assert not world.jobs, "the choice is durable before the Job"
     assert [event.reason for event in world.said][-1] == "SecondStart"
     world.turn()
@@ -259,6 +259,13 @@ def test_a_fit_that_fails_chooses_none_with_its_words():
         "SecondStartSkipped",
         "no row is usable",
     )
+
+
+def test_without_a_law_of_no_speculation_nothing_is_started_again():
+    world = measured()
+    rows = world.fits[-1].points_csv.splitlines()
+    world.answer_fit(fitted("\n".join(row for row in rows if "none" not in row)))
+    assert status_of(world)["message"] == "no speculation has no law to compare with"
 
 
 def test_the_luck_for_which_an_arm_was_chosen_is_halved_by_its_second_start_and_in_the_bounds():
