@@ -183,14 +183,19 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     """
     mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
     own_moves = mine.slowed >= theirs.slowed
-    of_own = _factors(judged, theirs, theirs.slowed / mine.slowed, t)
-    of_other = _factors(other, mine, mine.slowed / theirs.slowed, t)
-    fast, slow = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
+    lower, upper = np.empty(rps.shape), np.empty(rps.shape)
+
+    fast, slow = mine.at(own_moves), theirs.at(own_moves)
+    factors = _factors(judged, slow, slow.slowed / fast.slowed, t)
     slowest, fastest = (
-        np.nan_to_num(judged.raised_at_rps(rps, by), nan=np.inf) for by in (of_own, 1.0 / of_own)
+        np.nan_to_num(judged.raised_at_rps(rps[own_moves], by), nan=np.inf) for by in (factors, 1.0 / factors)
     )
-    lower = np.where(own_moves, slow / slowest, other.raised_at_rps(rps, 1.0 / of_other) / fast)
-    upper = np.where(own_moves, slow / fastest, other.raised_at_rps(rps, of_other) / fast)
+    lower[own_moves], upper[own_moves] = slow.latency_s / slowest, slow.latency_s / fastest
+
+    fast, slow = mine.at(~own_moves), theirs.at(~own_moves)
+    factors = _factors(other, fast, fast.slowed / slow.slowed, t)
+    fastest, slowest = (other.raised_at_rps(rps[~own_moves], by) for by in (1.0 / factors, factors))
+    lower[~own_moves], upper[~own_moves] = fastest / fast.latency_s, slowest / fast.latency_s
     # If the other arm may be saturated, the speedup has no upper bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 
@@ -226,7 +231,7 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
     if not 0.0 < speedup < np.inf:
         return (None if np.isnan(speedup) else speedup), None
     if load.rps is not None:
-        lower, upper = map(float, _band(judged, other, np.asarray(load.rps), t))
+        lower, upper = (float(end[0]) for end in _band(judged, other, np.array([load.rps]), t))
     else:
         lower, upper = map(float, _band_among(judged, other, load.on(judged).others, t))
     return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
