@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -107,31 +108,20 @@ def compare_curves(
             figure only within the measured range, whatever is of interest.
     """
     judged, other = arm.curve, against.curve
-    t = _t(judged, other, confidence)
-    measured = _common_range(judged, other)
-    grid = np.linspace(*(rps_range or measured), _GRID)
-    c1_ratio, c2_ratio = (
-        float(ratio(other.law, judged.law)) for ratio in (formulas.c1_ratio, formulas.c2_ratio)
-    )
-    verdict = PaysWhere(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
-    crossing = _break_even(judged, other, verdict, t, measured)
-    verdict = crossing.verdict
-    # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
-    over_range = band_quantile(confidence, min(judged.dof, other.dof))
-    if bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
-        verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
-    speedup, speedup_ci = _speedup(judged, other, load, t)
+    lasting = _at_every_load(judged, other, confidence, rps_range)
+    crossing = lasting.crossing
+    speedup, speedup_ci = _speedup(judged, other, load, _t(judged, other, confidence))
     return Comparison(
         arm=arm.arm,
         against=against.arm,
         compared_at="equal_rps" if load.rps is not None else "equal_concurrency",
         speedup=speedup,
         speedup_ci=speedup_ci,
-        c1_ratio=c1_ratio,
-        c1_ratio_ci=_line_ratio_ci(judged, other, 0, t),
-        c2_ratio=c2_ratio,
-        c2_ratio_ci=_line_ratio_ci(judged, other, 1, t),
-        verdict=verdict,
+        c1_ratio=lasting.c1_ratio.value,
+        c1_ratio_ci=lasting.c1_ratio.ci,
+        c2_ratio=lasting.c2_ratio.value,
+        c2_ratio_ci=lasting.c2_ratio.ci,
+        verdict=lasting.verdict,
         break_even_rps=crossing.rps,
         break_even_ci_rps=crossing.ci_rps,
         break_even_concurrency=crossing.concurrency,
@@ -149,6 +139,44 @@ def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: fl
     regular = np.isfinite(speedup)
     bounded = regular & np.isfinite(upper)
     return Speedups(speedup, np.where(regular, lower, np.nan), np.where(bounded, upper, np.nan))
+
+
+class _Ratio(NamedTuple):
+    value: float
+    ci: Bounds
+
+
+class _AtEveryLoad(NamedTuple):
+    """The part of a comparison that holds at every load."""
+
+    c1_ratio: _Ratio
+    c2_ratio: _Ratio
+    verdict: PaysWhere
+    crossing: _Crossing
+
+
+# The search takes as long as a curve, and an idle service repeats it in every cycle: as many pairs as `document` keeps curves.
+@lru_cache(maxsize=256)
+def _at_every_load(judged: Curve, other: Curve, confidence: float, rps_range: Span | None) -> _AtEveryLoad:
+    t = _t(judged, other, confidence)
+    measured = _common_range(judged, other)
+    c1_ratio, c2_ratio = (
+        float(ratio(other.law, judged.law)) for ratio in (formulas.c1_ratio, formulas.c2_ratio)
+    )
+    verdict = PaysWhere(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
+    crossing = _break_even(judged, other, verdict, t, measured)
+    verdict = crossing.verdict
+    # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
+    over_range = band_quantile(confidence, min(judged.dof, other.dof))
+    grid = np.linspace(*(rps_range or measured), _GRID)
+    if bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
+        verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
+    return _AtEveryLoad(
+        _Ratio(c1_ratio, _line_ratio_ci(judged, other, 0, t)),
+        _Ratio(c2_ratio, _line_ratio_ci(judged, other, 1, t)),
+        verdict,
+        crossing,
+    )
 
 
 def _t(judged: Curve, other: Curve, confidence: float) -> float:
