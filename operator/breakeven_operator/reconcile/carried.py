@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.profile import Conditions
 from breakeven.profile.credit import credited
@@ -25,9 +25,9 @@ def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrat
     if not carries(figures) or figures.latency_s is None:
         return state
     conditions = Conditions(
-        # E of a schedule is a mix over its tiers: it converts nothing.
+        # E of a schedule is a mix over its tiers: it converts nothing. No speculation has none, and so the decision's own curve.
         None
-        if figures.tokens_per_step is None or running.scheduled
+        if figures.tokens_per_step is None or running.scheduled or running == NO_SPECULATION
         else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
         figures.prompt_tokens,
         figures.output_tokens,

@@ -26,8 +26,7 @@ from breakeven.planning.roll_experiment import (
     Witness,
     experiment,
 )
-from breakeven.profile import Conditions, Curve, LoadPoint
-from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.profile import Conditions, Curve, speedups_at_rps
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import ProfileEntry
@@ -290,8 +289,8 @@ def _find(rollout: Rollout, evidence: RollEvidence) -> _Finding | str:
         return "the profile in force does not hold both arms"
     pods = both_arms(reading, rolled)
     try:
-        curves = [JudgedCurve(arm, profile.curve(arm, evidence.conditions)) for arm in (old, new)]
-        result = experiment(pods.old, pods.new, *(_law(one.curve) for one in curves))
+        curves = [profile.curve(arm, evidence.conditions) for arm in (old, new)]
+        result = experiment(pods.old, pods.new, *map(_law, curves))
         if result.found is None:
             return _why_nothing(result, old, new)
         return _Finding(
@@ -313,7 +312,7 @@ def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
     return "no block of time was steady"
 
 
-def _promise(rollout: Rollout, old: JudgedCurve, new: JudgedCurve, rps: float, confidence: float) -> Estimate:
+def _promise(rollout: Rollout, old: Curve, new: Curve, rps: float, confidence: float) -> Estimate:
     """The promise, at the measured rate.
 
     The decision's own figure includes the live acceptance of both arms. The laws move this figure to the measured rate;
@@ -321,10 +320,11 @@ def _promise(rollout: Rollout, old: JudgedCurve, new: JudgedCurve, rps: float, c
     """
 
     def compared(at_rps: float) -> Estimate:
-        found = compare_curves(new, old, LoadPoint(rps=at_rps), confidence)
-        if found.speedup is None or not 0.0 < found.speedup < math.inf:
+        found = speedups_at_rps(new, old, np.array([at_rps]), confidence)
+        speedup, lower, upper = (float(end[0]) for end in found)
+        if not 0.0 < speedup < math.inf:
             return Estimate()
-        return Estimate.of(found.speedup, found.speedup_ci)
+        return Estimate(speedup, *(None if math.isnan(end) else end for end in (lower, upper)))
 
     now = compared(rps)
     if now.value is None:

@@ -82,3 +82,20 @@ def test_latency_does_not_jump_where_the_knots_end(knots: np.ndarray) -> None:
     beyond_s = curve.among(40.0)[0]
     assert curve.at_rps(40.0 / beyond_s)[0] == pytest.approx(beyond_s)
     assert np.isfinite(curve.at_rps(0.999 * curve.saturation_rps)[0])
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=SHAPES)
+def test_a_curve_that_is_raised_differently_at_each_rate_is_entered_at_its_first_load(curve: Curve) -> None:
+    """The engine reaches the smallest number in flight that fits, on a curve that may fall behind a peak."""
+    rates = np.linspace(0.1, 6.0, 60)
+    n, latency_s = curve.open_ends.T
+    factors = np.ones((rates.size, n.size)) + np.linspace(0.0, 0.3, rates.size)[:, None]
+    factors[:, 2] *= 6.0
+    raised = curve.raised_at_rps(rates, factors)
+    loads = np.linspace(0.0, 200.0, 200_001)
+    for rps, factor, found_s in zip(rates, factors, raised, strict=True):
+        fits = loads >= rps * np.interp(loads, n, latency_s * factor)
+        if np.isnan(found_s):
+            assert rps * factor[-1] >= curve.saturation_rps or not fits.any()
+        else:
+            assert rps * found_s == pytest.approx(loads[np.argmax(fits)], abs=1.1e-3)

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from breakeven.arm import NO_SPECULATION
+from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Calibrated, ProfileEntry
 from breakeven_operator.reconcile.carried import carries, with_carried
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.questions import load_of
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from fakes.fleet_world import EAGLE, GPU, profile_json
 
@@ -96,3 +99,18 @@ def test_a_profile_is_corrected_by_a_rate_beyond_its_saturation_at_the_live_acce
         figures = replace(seen, rps=rps, total_rps=2.0 * rps, requests=24.0 * rps, inflight=1.5 * rps)
         live = Live(ClusterReason.METRICS_AVAILABLE, "measured", figures)
         assert (with_carried(STATE, EAGLE, live).entry.profile != PROFILE) is corrected
+
+
+def test_no_speculation_is_asked_about_as_decisions_ask(monkeypatch):
+    """It has no acceptance; with one, the same curve would be made once more in every decision."""
+    asked, curve = [], Profile.curve
+
+    def noted(profile, arm, conditions=None):
+        asked.append(conditions)
+        return curve(profile, arm, conditions)
+
+    monkeypatch.setattr(Profile, "curve", noted)
+    figures = replace(STEADY, rps=3.0, tokens_per_step=1.0, prompt_tokens=200.0, output_tokens=100.0)
+    live = Live(ClusterReason.METRICS_AVAILABLE, "measured", figures)
+    assert with_carried(STATE, NO_SPECULATION, live).entry.profile == PROFILE
+    assert asked == [live_conditions(PROFILE, load_of(figures), ())(NO_SPECULATION)]

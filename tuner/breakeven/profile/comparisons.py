@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -107,31 +108,20 @@ def compare_curves(
             figure only within the measured range, whatever is of interest.
     """
     judged, other = arm.curve, against.curve
-    t = _t(judged, other, confidence)
-    measured = _common_range(judged, other)
-    grid = np.linspace(*(rps_range or measured), _GRID)
-    c1_ratio, c2_ratio = (
-        float(ratio(other.law, judged.law)) for ratio in (formulas.c1_ratio, formulas.c2_ratio)
-    )
-    verdict = PaysWhere(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
-    crossing = _break_even(judged, other, verdict, t, measured)
-    verdict = crossing.verdict
-    # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
-    over_range = band_quantile(confidence, min(judged.dof, other.dof))
-    if bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
-        verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
-    speedup, speedup_ci = _speedup(judged, other, load, t)
+    lasting = _at_every_load(judged, other, confidence, rps_range)
+    crossing = lasting.crossing
+    speedup, speedup_ci = _speedup(judged, other, load, _t(judged, other, confidence))
     return Comparison(
         arm=arm.arm,
         against=against.arm,
         compared_at="equal_rps" if load.rps is not None else "equal_concurrency",
         speedup=speedup,
         speedup_ci=speedup_ci,
-        c1_ratio=c1_ratio,
-        c1_ratio_ci=_line_ratio_ci(judged, other, 0, t),
-        c2_ratio=c2_ratio,
-        c2_ratio_ci=_line_ratio_ci(judged, other, 1, t),
-        verdict=verdict,
+        c1_ratio=lasting.c1_ratio.value,
+        c1_ratio_ci=lasting.c1_ratio.ci,
+        c2_ratio=lasting.c2_ratio.value,
+        c2_ratio_ci=lasting.c2_ratio.ci,
+        verdict=lasting.verdict,
         break_even_rps=crossing.rps,
         break_even_ci_rps=crossing.ci_rps,
         break_even_concurrency=crossing.concurrency,
@@ -149,6 +139,44 @@ def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: fl
     regular = np.isfinite(speedup)
     bounded = regular & np.isfinite(upper)
     return Speedups(speedup, np.where(regular, lower, np.nan), np.where(bounded, upper, np.nan))
+
+
+class _Ratio(NamedTuple):
+    value: float
+    ci: Bounds
+
+
+class _AtEveryLoad(NamedTuple):
+    """The part of a comparison that holds at every load."""
+
+    c1_ratio: _Ratio
+    c2_ratio: _Ratio
+    verdict: PaysWhere
+    crossing: _Crossing
+
+
+# The search takes as long as a curve, and an idle service repeats it in every cycle: as many pairs as `document` keeps curves.
+@lru_cache(maxsize=256)
+def _at_every_load(judged: Curve, other: Curve, confidence: float, rps_range: Span | None) -> _AtEveryLoad:
+    t = _t(judged, other, confidence)
+    measured = _common_range(judged, other)
+    c1_ratio, c2_ratio = (
+        float(ratio(other.law, judged.law)) for ratio in (formulas.c1_ratio, formulas.c2_ratio)
+    )
+    verdict = PaysWhere(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
+    crossing = _break_even(judged, other, verdict, t, measured)
+    verdict = crossing.verdict
+    # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
+    over_range = band_quantile(confidence, min(judged.dof, other.dof))
+    grid = np.linspace(*(rps_range or measured), _GRID)
+    if bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
+        verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
+    return _AtEveryLoad(
+        _Ratio(c1_ratio, _line_ratio_ci(judged, other, 0, t)),
+        _Ratio(c2_ratio, _line_ratio_ci(judged, other, 1, t)),
+        verdict,
+        crossing,
+    )
 
 
 def _t(judged: Curve, other: Curve, confidence: float) -> float:
@@ -183,14 +211,19 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     """
     mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
     own_moves = mine.slowed >= theirs.slowed
-    of_own = _factors(judged, theirs, theirs.slowed / mine.slowed, t)
-    of_other = _factors(other, mine, mine.slowed / theirs.slowed, t)
-    fast, slow = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
+    lower, upper = np.empty(rps.shape), np.empty(rps.shape)
+
+    fast, slow = mine.at(own_moves), theirs.at(own_moves)
+    factors = _factors(judged, slow, slow.slowed / fast.slowed, t)
     slowest, fastest = (
-        np.nan_to_num(judged.raised_at_rps(rps, by), nan=np.inf) for by in (of_own, 1.0 / of_own)
+        np.nan_to_num(judged.raised_at_rps(rps[own_moves], by), nan=np.inf) for by in (factors, 1.0 / factors)
     )
-    lower = np.where(own_moves, slow / slowest, other.raised_at_rps(rps, 1.0 / of_other) / fast)
-    upper = np.where(own_moves, slow / fastest, other.raised_at_rps(rps, of_other) / fast)
+    lower[own_moves], upper[own_moves] = slow.latency_s / slowest, slow.latency_s / fastest
+
+    fast, slow = mine.at(~own_moves), theirs.at(~own_moves)
+    factors = _factors(other, fast, fast.slowed / slow.slowed, t)
+    fastest, slowest = (other.raised_at_rps(rps[~own_moves], by) for by in (1.0 / factors, factors))
+    lower[~own_moves], upper[~own_moves] = fastest / fast.latency_s, slowest / fast.latency_s
     # If the other arm may be saturated, the speedup has no upper bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 
@@ -226,7 +259,7 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
     if not 0.0 < speedup < np.inf:
         return (None if np.isnan(speedup) else speedup), None
     if load.rps is not None:
-        lower, upper = map(float, _band(judged, other, np.asarray(load.rps), t))
+        lower, upper = (float(end[0]) for end in _band(judged, other, np.array([load.rps]), t))
     else:
         lower, upper = map(float, _band_among(judged, other, load.on(judged).others, t))
     return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.law import Law
@@ -68,17 +68,23 @@ class LatencyBounds(NamedTuple):
 
 
 class DoubtsAtRate(NamedTuple):
-    """Doubt about latencies at many rates.
+    """Latencies at many rates, and the doubt about them.
 
     Attributes:
+        latency_s: the latencies (s), NaN where saturated.
         shared: d ln(latency among as many others) for each source, on a last axis.
         own: relative standard deviation that no other curve shares.
         slowed: factor by which a latency moves more at a fixed rate than among so many others, because it moves these too.
     """
 
+    latency_s: FloatArray
     shared: FloatArray
     own: FloatArray
     slowed: FloatArray
+
+    def at(self, places: NDArray[np.bool_]) -> DoubtsAtRate:
+        """Those at some of the rates."""
+        return DoubtsAtRate(*(part[places] for part in self))
 
 
 class StraightLine(NamedTuple):
@@ -231,14 +237,14 @@ class Curve:
         return np.asarray(np.hypot(np.linalg.norm(self.loadings_among(others), axis=-1), self.own_sd(others)))
 
     def doubts_at_rps(self, rps: FloatArray) -> DoubtsAtRate:
-        """Doubts at many rates (1/s)."""
-        others = rps * self.latencies_at_rps(rps)
-        others = np.nan_to_num(others, nan=float(self.knots[-1, 0]))
-        n, latency_s = self.open_ends.T
+        """Latencies and doubts at many rates (1/s)."""
+        latency_s = self.latencies_at_rps(rps)
+        others = np.nan_to_num(rps * latency_s, nan=float(self.knots[-1, 0]))
+        n, at_n_s = self.open_ends.T
         piece = np.clip(np.searchsorted(n, others), 1, n.size - 1) - 1
-        slope = (np.diff(latency_s) / np.diff(n))[piece]
+        slope = (np.diff(at_n_s) / np.diff(n))[piece]
         slowed = 1.0 / np.maximum(1.0 - rps * slope, _LEAST_IDLE)
-        return DoubtsAtRate(self.loadings_among(others), self.own_sd(others), slowed)
+        return DoubtsAtRate(latency_s, self.loadings_among(others), self.own_sd(others), slowed)
 
     def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
         """Latencies (s) at many rates (1/s) of a curve that is so many times as high as this one.
@@ -249,14 +255,17 @@ class Curve:
         """
         n = self.open_ends[:, 0]
         latency_s = self.open_ends[:, 1] * factors
-        # On a straight piece L = l0 + m*(n - n0) with n = rps*L; the engine reaches the smallest n that fits.
-        rate, slope = rps[..., None], np.diff(latency_s) / np.diff(n)
-        left = 1.0 - rate * slope
-        on_piece = (latency_s[..., :-1] - slope * n[:-1]) / np.where(left > 0, left, np.nan)
-        fits = (rate * on_piece >= n[:-1] - 1e-12) & (rate * on_piece <= n[1:] + 1e-12)
-        reached = np.take_along_axis(on_piece, np.argmax(fits, axis=-1)[..., None], axis=-1)[..., 0]
-        steady = rps * factors[..., -1] < self.saturation_rps
-        return np.where(fits.any(axis=-1) & steady, reached, np.nan)
+        rate = rps[..., None]
+        # With n = rps*L, the engine reaches the smallest n that fits: on the piece before the first knot that is not below it.
+        passed = n[1:] >= rate * latency_s[..., 1:]
+        piece = np.argmax(passed, axis=-1)
+        start_s, end_s = _picked(latency_s, piece), _picked(latency_s, piece + 1)
+        start = n[piece]
+        slope = (end_s - start_s) / (n[piece + 1] - start)
+        left = 1.0 - rps * slope
+        reached = (start_s - slope * start) / np.where(left > 0, left, np.nan)
+        steady = passed.any(axis=-1) & (rps * factors[..., -1] < self.saturation_rps)
+        return np.where(steady, reached, np.nan)
 
     def bounds_at_rps(self, rps: float, t: float) -> Bounds | None:
         """Bounds of the latency at `rps`; None without a steady state, open above near saturation."""
@@ -279,6 +288,13 @@ class Curve:
         low, high = self.others_range
         inside = low - _BELOW_RANGE * (high - low) <= others <= high * 1.001 + 1e-9
         return self.strayed or not inside
+
+
+def _picked(values: FloatArray, place: NDArray[np.intp]) -> FloatArray:
+    """One value of the last axis at each place; `values` are for all places or for each."""
+    if values.ndim == 1:
+        return np.asarray(values[place])
+    return np.asarray(np.take_along_axis(values, place[..., None], axis=-1)[..., 0])
 
 
 def _to_both_ends(knots: FloatArray, saturation_rps: float) -> FloatArray:

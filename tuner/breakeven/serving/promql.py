@@ -21,6 +21,10 @@ samples in place of counters. Prometheus ignores all of them.
 
 
 _SUBQUERY = re.compile(r"\((.*)\)\[(\d+)s:(\d+)s\](?: @ (\d+))?", re.DOTALL)
+_ESCAPES = {
+    **{code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F)},
+    **str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}),
+}
 
 
 class Matcher(NamedTuple):
@@ -48,11 +52,7 @@ def quoted(text: str) -> str:
 
     PromQL reads Go's escapes; \ and " are escaped, line ends and other control characters become \n or \xNN.
     """
-    named = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    shown = "".join(
-        named.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 0x20 or ord(c) == 0x7F else c) for c in text
-    )
-    return f'"{shown}"'
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 def any_of(values: Iterable[str]) -> str:
