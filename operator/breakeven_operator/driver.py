@@ -44,7 +44,7 @@ from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError, Manifest
 from breakeven_operator.resources.answerstatus import ArmAnswers
-from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
+from breakeven_operator.resources.base import SECOND_STARTS
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.workloadspec import PromptSource
@@ -146,7 +146,7 @@ class TrialEnvironment:
     @property
     def second_start(self) -> bool:
         """Whether an arm of the run is measured on another start of its engine."""
-        return self.arm_name in {JUDGE, WINNER_AGAIN}
+        return self.arm_name in SECOND_STARTS
 
     @property
     def field_manager(self) -> str:

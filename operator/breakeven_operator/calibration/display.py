@@ -7,7 +7,7 @@ from datetime import datetime
 
 from breakeven.load_driver.design import LOADS_AGAIN, Line, line_through
 from breakeven_operator.calibration.measurements import sweep_of
-from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
+from breakeven_operator.resources.base import SECOND_STARTS
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     CalibrationPlan,
@@ -67,7 +67,7 @@ def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datet
         if arm.phase is not None and arm.phase.over:
             continue
         points = status.points_of(arm.arm)
-        wanted = LOADS_AGAIN if arm.arm in {JUDGE, WINNER_AGAIN} else plan.loads
+        wanted = LOADS_AGAIN if arm.arm in SECOND_STARTS else plan.loads
         left_s += max(0, wanted - len(sweep_of(points))) * point_s
         if arm.phase is not ArmPhase.MEASURING:
             left_s += start_s

@@ -300,6 +300,8 @@ JUDGE = "none/judge"
 """Name, in a run, of the second start of no speculation, which judges the answers of all arms and measures a few loads again."""
 WINNER_AGAIN = "winner/again"
 """Name, in a run, of the second start of the arm that would win by the points of all first starts."""
+SECOND_STARTS = frozenset({JUDGE, WINNER_AGAIN})
+"""Trials that measure a few loads of another arm of the run again, on another start of its engine."""
 TrialName = Annotated[str, Field(max_length=72, pattern=rf"{ARM_PATTERN}|^{JUDGE}$|^{WINNER_AGAIN}$")]
 Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 Sentence = Annotated[str, Field(max_length=1024)]

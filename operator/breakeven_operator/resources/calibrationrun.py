@@ -16,6 +16,7 @@ from breakeven_operator.resources.base import (
     ATOMIC,
     JUDGE,
     LIST_SET,
+    SECOND_STARTS,
     WINNER_AGAIN,
     ArmName,
     Cell,
@@ -227,7 +228,7 @@ class PlannedArm(StatusModel):
     @property
     def second_start(self) -> bool:
         """Whether it is an arm of the run on another start of its engine, and no arm of its own."""
-        return self.judges or self.wins_again
+        return self.arm in SECOND_STARTS
 
 
 class CalibrationPlan(StatusModel):
