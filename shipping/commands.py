@@ -45,25 +45,18 @@ def commit_time_s(commit: str = "HEAD") -> int:
     return int(git("log", "-1", "--format=%ct", commit))
 
 
+def environment(folder: Path, lock: Path) -> list[str]:
+    """Make a new environment with the packages of a lock; returns the command that installs more into it."""
+    checked([UV, "venv", "--quiet", "--clear", str(folder)])
+    install = [UV, "pip", "install", "--quiet", f"--python={folder / 'bin' / 'python'}", "--no-deps"]
+    checked([*install, "--require-hashes", "--requirement", str(lock)])
+    return install
+
+
 def tool(name: str) -> Path:
     """A program that `requirements/NAME.lock` installs, in an environment of its own; installed once."""
     folder = ROOT / ".local" / name
     program = folder / "bin" / name
     if not program.exists():
-        checked([UV, "venv", "--quiet", "--clear", str(folder)])
-        lock = ROOT / "requirements" / f"{name}.lock"
-        where = f"--python={folder / 'bin' / 'python'}"
-        checked(
-            [
-                UV,
-                "pip",
-                "install",
-                "--quiet",
-                where,
-                "--no-deps",
-                "--require-hashes",
-                "--requirement",
-                str(lock),
-            ]
-        )
+        environment(folder, ROOT / "requirements" / f"{name}.lock")
     return program

@@ -19,7 +19,7 @@ import yaml
 from localcluster.binaries import ensure
 from shipping.archives import packed
 from shipping.chart_package import stamp_chart
-from shipping.commands import ROOT, UV, checked, commit_time_s, git
+from shipping.commands import ROOT, checked, commit_time_s, environment, git
 from shipping.kustomize_base import kustomize_files
 from shipping.plugin_archives import plugin_archives
 from shipping.release_notes import release_notes
@@ -140,9 +140,7 @@ def _distributions(tree: Path, target: Path, epoch_s: int, say: Say) -> None:
 
 def _tried(tree: Path, wheel: Path, clean: Path) -> str:
     """Installs the wheel with the operator's locked packages and runs each program of it."""
-    checked([UV, "venv", "--quiet", str(clean)])
-    install = [UV, "pip", "install", "--quiet", f"--python={clean / 'bin' / 'python'}", "--no-deps"]
-    checked([*install, "--require-hashes", "--requirement", str(tree / "requirements" / "operator.lock")])
+    install = environment(clean, tree / "requirements" / "operator.lock")
     checked([*install, str(wheel)])
     programs = ("breakeven", "breakeven-operator", "kubectl-breakeven")
     said = [checked([str(clean / "bin" / program), "--version"]).strip() for program in programs]
