@@ -28,7 +28,7 @@ def engine_of(world: World):
 
 
 def arm(world: World, name: str):
-    return next(each for each in world.status["armStatuses"] if each["arm"] == name)
+    return world.arm_status(name)
 
 
 def config_of_the_pod(world: World):

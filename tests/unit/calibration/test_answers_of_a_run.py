@@ -34,29 +34,8 @@ def judged() -> World:
     world.turn()
     world.turn()
     for arm in ARMS:
-        measure(world, arm)
+        world.measure_beside(arm)
     return world
-
-
-def measure(world: World, arm: str, points: int = 5) -> None:
-    """The life of one Job; those of the arms before it are still there."""
-    name = next(each["job"] for each in world.status["armStatuses"] if each["arm"] == arm)
-    others = {key: world.jobs.pop(key) for key in list(world.jobs) if key != name}
-    pod = world.place_pod()
-    world.jobs |= others
-    world.turn(60)
-    world.start_driver(pod)
-    world.turn()
-    if points:
-        world.status.setdefault("points", [])
-        world.jobs = {name: world.jobs.pop(name)}
-        world.store(arm, points)
-        world.jobs |= others
-    world.turn(100)
-    world.jobs = {name: world.jobs.pop(name)}
-    world.finish_job(pod)
-    world.jobs |= others
-    world.turn()
 
 
 def answered(world: World, **words: str) -> None:
@@ -69,18 +48,14 @@ def answered(world: World, **words: str) -> None:
     ]
 
 
-def arm_status(world: World, arm: str) -> dict:
-    return next(each for each in world.status["armStatuses"] if each["arm"] == arm)
-
-
 def test_the_judge_is_the_last_trial_and_the_jobs_with_answers_wait_for_it(judged):
     assert [each["arm"] for each in judged.status["armStatuses"]] == [*ARMS, "none/judge", "winner/again"]
-    assert arm_status(judged, "none/judge")["phase"] == "Starting"
+    assert judged.arm_status("none/judge")["phase"] == "Starting"
     assert sorted(judged.jobs) == [
         f"chat-7f3c2-{arm}" for arm in ("eagle-2", "eagle-7", "none", "none-judge")
     ]
     assert not judged.fits, "the fit waits for the word"
-    measure(judged, "none/judge", points=0)
+    judged.measure_beside("none/judge", points=0)
     assert not judged.jobs, "with the Jobs the answers go"
     assert len(judged.fits) == 1
 
@@ -120,8 +95,8 @@ def test_an_arm_keeps_its_answers_as_long_as_its_job_is_there(judged):
 
 def test_the_words_go_into_the_profile_and_bad_ones_into_events(judged):
     answered(judged, e2="ANSWERS_AGREE", e7="ANSWERS_BROKEN")
-    measure(judged, "none/judge", points=0)
-    judge = arm_status(judged, "none/judge")
+    judged.measure_beside("none/judge", points=0)
+    judge = judged.arm_status("none/judge")
     assert (judge["phase"], judge["reason"]) == ("Done", "AnswersJudged")
     assert judge["message"] == "eagle/2: AnswersAgree, eagle/7: AnswersBroken"
     outcome = fitted(judged.fits[-1].points_csv)
@@ -140,8 +115,8 @@ def test_the_words_go_into_the_profile_and_bad_ones_into_events(judged):
 
 
 def test_a_judge_that_fails_takes_no_measurement_away(judged):
-    measure(judged, "none/judge", points=0)
-    judge = arm_status(judged, "none/judge")
+    judged.measure_beside("none/judge", points=0)
+    judge = judged.arm_status("none/judge")
     assert (judge["phase"], judge["reason"]) == ("Failed", "AnswersNotJudged")
     assert judged.fits[-1].settles == "winner/again", "which arm would win needs no word about answers"
     judged.answer_fit(FitOutcome(None, "no row is usable"))

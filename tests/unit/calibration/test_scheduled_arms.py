@@ -52,7 +52,7 @@ def measure_lengths(world: World, laws: dict[str, tuple[float, float]] | None = 
 
 
 def arm(world: World, name: str = "eagle/schedule"):
-    return next(each for each in world.status["armStatuses"] if each["arm"] == name)
+    return world.arm_status(name)
 
 
 def engine_config(world: World):

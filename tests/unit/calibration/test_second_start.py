@@ -34,34 +34,15 @@ def first_starts(laws: Mapping[str, tuple[float, float]], check: str = "Warn") -
     world.turn()
     world.turn()
     for name, (c1_s, c2_s) in laws.items():
-        measure(world, name, 5, c1_s=c1_s, c2_s=c2_s)
+        world.measure_beside(name, 5, c1_s=c1_s, c2_s=c2_s)
     return world
 
 
 def measured(laws: Mapping[str, tuple[float, float]] = LAWS, check: str = "Warn") -> World:
     """A run whose arms and whose judge are measured."""
     world = first_starts(laws, check)
-    measure(world, "none/judge", 2, c1_s=laws["none"][0], c2_s=laws["none"][1])
+    world.measure_beside("none/judge", 2, c1_s=laws["none"][0], c2_s=laws["none"][1])
     return world
-
-
-def measure(world: World, arm: str, points: int, **law: float) -> None:
-    """The life of one Job; Jobs of arms before it may still hold answers."""
-    name = status_of(world, arm)["job"]
-    others = {key: world.jobs.pop(key) for key in list(world.jobs) if key != name}
-    pod = world.place_pod()
-    world.jobs |= others
-    world.turn(60)
-    world.start_driver(pod)
-    world.turn()
-    world.jobs = {name: world.jobs.pop(name)}
-    world.store(arm, points, **law)
-    world.jobs |= others
-    world.turn(100)
-    world.jobs = {name: world.jobs.pop(name)}
-    world.finish_job(pod)
-    world.jobs |= others
-    world.turn()
 
 
 def latency_s(law: tuple[float, float], rps: float) -> float:
@@ -74,7 +55,7 @@ def gain_of(profile: Profile, rps: float) -> Comparison:
 
 
 def status_of(world: World, arm: str = AGAIN) -> dict:
-    return next(each for each in world.status["armStatuses"] if each["arm"] == arm)
+    return world.arm_status(arm)
 
 
 def test_the_arm_that_would_win_starts_again_after_the_judge_and_its_points_are_of_the_same_arm():
@@ -93,7 +74,7 @@ def test_the_arm_that_would_win_starts_again_after_the_judge_and_its_points_are_
     assert (trial["arm"], trial["k"], trial["candidate"]) == (AGAIN, 7, "eagle")
     assert json.loads(trial["speculativeConfig"])["num_speculative_tokens"] == 7
     assert world.status["display"]["arm"] == "eagle/7 again"
-    measure(world, AGAIN, 2, c1_s=0.575, c2_s=0.05175)
+    world.measure_beside(AGAIN, 2, c1_s=0.575, c2_s=0.05175)
     assert (status_of(world)["phase"], status_of(world)["reason"]) == ("Done", "ArmMeasured")
     assert world.status["phase"] == "Fitting"
     assert world.fits[-1].settles == ""
@@ -280,7 +261,7 @@ def test_the_luck_for_which_an_arm_was_chosen_is_halved_by_its_second_start_and_
     for luck in (-scatter, 0.0, scatter):
         world = copy.deepcopy(lucky)
         world.turn()
-        measure(world, AGAIN, 2, c1_s=true[0] * (1 + luck), c2_s=true[1] * (1 + luck))
+        world.measure_beside(AGAIN, 2, c1_s=true[0] * (1 + luck), c2_s=true[1] * (1 + luck))
         found = gain_of(Profile.from_json(fitted(world.fits[-1].points_csv).profile_json or ""), rps)
         estimates.append(found)
     too_much = math.log(chosen_on.speedup / speedup)
