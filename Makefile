@@ -34,7 +34,7 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 	@touch $@
 
 # The packages are unpacked by one core; the cluster's programs need no package and are compiled beside.
-demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 10 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift, liar or stacks)
+demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 12 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift, liar or stacks)
 	@$(MAKE) --jobs=2 env programs
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 
@@ -51,7 +51,7 @@ load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RP
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
 
 # Each test once; the table at the end says what each stage took.
-test: env ## Everything, up to 45 minutes: checks, unit, property, reference, engine, fleet and cluster tests
+test: env ## Everything, 75 minutes on two cores: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m timekeeping test
 
 test-times: env ## Seconds and CPU seconds by folder, the dearest tests and fixtures, what is waiting (TESTS=tests/fleet)
