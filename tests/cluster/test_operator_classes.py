@@ -5,6 +5,7 @@ from __future__ import annotations
 from operatorcluster import manifests
 from operatorcluster.stage import SECLUDED, Place, condition
 from operatorcluster.target_engine import A100
+from operatorcluster.waiting import until
 
 L40S = SECLUDED.product
 LABEL = "nvidia.com/gpu.product"
@@ -32,11 +33,13 @@ def on_both_classes() -> manifests.Manifest:
 
 
 def test_each_class_is_measured_on_its_own_nodes_and_one_arm_is_recommended(place: Place) -> None:
-    place.apply(
-        manifests.profile(place.stage.fingerprint),
-        on_both_classes(),
-        manifests.service(updatePolicy={"pinnedArm": "eagle/3"}),
+    place.apply(manifests.profile(place.stage.fingerprint), on_both_classes())
+    # Were the service there first, a target whose pod on the L40S is the first to run would be all L40S for a cycle.
+    until(
+        "a pod runs on each class",
+        lambda: place.get("deployment", manifests.TARGET).get("status", {}).get("readyReplicas") == 2,
     )
+    place.apply(manifests.service(updatePolicy={"pinnedArm": "eagle/3"}))
     made = place.until_decided("CalibrationRunning")
     assert L40S in made["message"]
     (run,) = place.all("calrun")

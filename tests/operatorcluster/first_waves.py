@@ -41,8 +41,12 @@ class Waved:
         self._kind = kind
 
     def held(self) -> HeldWave:
-        """Let figures decide, until the wave stands; pods below the partition run what they ran."""
+        """Let figures decide, until the wave stands; pods below the partition run what they ran.
+
+        Its pods get no request before `serves` is called: a wave that is judged between two looks would never be seen.
+        """
         before = self.uids
+        self.posed.idle.add(EAGLE)
         self.place.pin(None)
         found = self.place.until_service(
             "the first wave is held", lambda status: decision(status).get("reason") == "FirstWaveHeld"
@@ -52,6 +56,10 @@ class Waved:
         assert self.touched(before) == [LAST]
         assert "its first wave (1 of 3 pods) runs it" in self.place.until_event("FirstWaveHeld")
         return HeldWave(before, str(found["status"]["rollout"]["waveTime"]))
+
+    def serves(self) -> None:
+        """The pods of the wave get requests too, and it can be judged."""
+        self.posed.idle.clear()
 
     @property
     def uids(self) -> dict[str, str]:
@@ -118,6 +126,7 @@ def released(wave: Waved) -> None:
     """It is held while the operator is killed, measured, released, and the roll confirmed."""
     place, held = wave.place, wave.held()
     place.stage.kill_operator()
+    wave.serves()
     found = place.until_service(
         "the first wave is released", lambda status: "wavePartition" not in (status.get("rollout") or {})
     )
@@ -134,6 +143,7 @@ def loses(wave: Waved) -> None:
     """It is measured to lose and undone, and one pod was touched."""
     wave.posed.slow[EAGLE] = 6.0
     held = wave.held()
+    wave.serves()
     found = wave.place.until_service("the roll is undone", lambda status: status.get("history"))
     entry = found["status"]["history"][0]
     assert (entry["result"], entry["reason"]) == ("Undone", "RollDisproved")
