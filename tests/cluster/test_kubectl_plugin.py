@@ -13,7 +13,7 @@ import yaml
 
 from localcluster.binaries import ensure
 from operatorcluster import manifests
-from operatorcluster.stage import condition
+from operatorcluster.stage import condition, decision
 from operatorcluster.waiting import until
 
 PIN = {"updatePolicy": {"mode": "Recommend"}}
@@ -61,10 +61,13 @@ def noted(place):
 def until_acted_upon(place):
     """The operator has read the last change of the spec, and found it good."""
     generation = place.get("specsvc", "chat")["metadata"]["generation"]
-    service = place.until_service(
-        "its spec is read", lambda status: status.get("observedGeneration") == generation
+    place.until_service(
+        "its spec is read and it is ready",
+        lambda status: (
+            status.get("observedGeneration") == generation
+            and condition({"status": status}, "Ready").get("status") == "True"
+        ),
     )
-    assert condition(service, "Ready")["status"] == "True"
 
 
 def managers(place):
@@ -94,7 +97,7 @@ def test_every_verb_that_shows_shows_what_the_operator_says(place, plugin, shell
     place.managed(**PIN)
     place.until_service("a decision", lambda status: (status.get("calibration") or {}).get("profile"))
     plugin("pin", "chat", "eagle/3")
-    place.until_service("eagle/3 is recommended", lambda status: status["decision"].get("arm") == "eagle/3")
+    place.until_service("eagle/3 is recommended", lambda status: decision(status).get("arm") == "eagle/3")
 
     table = plugin("status", "chat").splitlines()
     assert table[0].split()[:3] == ["NAME", "TARGET", "ARM"]

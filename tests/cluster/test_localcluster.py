@@ -101,8 +101,9 @@ def test_it_comes_up_at_the_pinned_version(bare):
 
 def test_the_scheduler_binds_by_gpus(bare):
     create(bare, pod("fits", 2))
-    create(bare, pod("does-not-fit", 1))
     bare.kubectl("wait", "--for=condition=PodScheduled", "pod/fits", "--timeout=180s")
+    # Not earlier: a pod that the scheduler sees before the node's GPUs waits, and the other one would take one of them.
+    create(bare, pod("does-not-fit", 1))
     bare.kubectl("wait", "--for=condition=PodScheduled=false", "pod/does-not-fit", "--timeout=180s")
     assert (
         json.loads(bare.kubectl("get", "pod", "fits", "--output=json").stdout)["spec"]["nodeName"] == "bare"
@@ -185,7 +186,7 @@ def page():
 def until(question, answer):
     """Asks until the answer is there; Prometheus has no way to be waited for."""
     pause = threading.Event()
-    for _ in range(600):
+    for _ in range(1800):
         found = question()
         if answer(found):
             return found

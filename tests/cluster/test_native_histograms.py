@@ -9,7 +9,7 @@ import json
 import math
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.requests import Request
 from fakes.protobuf_page import CONTENT_TYPE, protobuf_page
 from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_scraping, series_of
+from operatorcluster.page_server import PageServer
 
 COSTS = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
 WINDOW_S = 15
@@ -99,7 +100,7 @@ def target():
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = PageServer(Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"127.0.0.1:{server.server_port}"
@@ -130,7 +131,7 @@ def address(tmp_path_factory, target):
         ),
     ]
     with prometheus_scraping(tmp_path_factory.mktemp("prometheus"), jobs) as found:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         # Two whole windows: the newest step of the past ends a window ago at most. A busy machine loses a scrape.
         seen = f"count_over_time(vllm:num_requests_running[{2 * WINDOW_S + 3}s]) > {2 * WINDOW_S - 2}"
         while len(series_of(found, seen)) < 4:

@@ -383,13 +383,15 @@ def test_init_containers_sidecars_and_a_job_that_completes(do, rig, until):
 def test_probes_gate_readiness_and_restart_the_dead(on_rig, until, event):
     server = "touch /www/live; cd /www && exec python3 -u -m http.server --bind $POD_IP 8000"
     exec_probe = {"command": ["test", "-e", "/www/live"]}
+    # Of a busy machine the default of a second would be a failure.
+    slow = {"periodSeconds": 1, "timeoutSeconds": 20}
     www = {
         "ports": [{"name": "web", "containerPort": 8000}],
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "volumeMounts": [{"name": "www", "mountPath": "/www"}],
-        "startupProbe": {"tcpSocket": {"port": "web"}, "periodSeconds": 1, "failureThreshold": 30},
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": "web"}, "periodSeconds": 1, "failureThreshold": 1},
-        "livenessProbe": {"exec": exec_probe, "periodSeconds": 1, "failureThreshold": 2},
+        "startupProbe": {"tcpSocket": {"port": "web"}, "failureThreshold": 60, **slow},
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": "web"}, "failureThreshold": 1, **slow},
+        "livenessProbe": {"exec": exec_probe, "failureThreshold": 2, **slow},
     }  # fmt: skip
     on_rig(script=server, containers=www, volumes=[{"name": "www", "emptyDir": {}}], restartPolicy="Always")
     started = until(main_started)

@@ -134,16 +134,27 @@ def update(place):
 
     Not by plain `kubectl replace`: that renews last-applied-configuration on the way, and shows.
     """
-    place.kubectl("rollout", "status", f"deployment/{manifests.TARGET}", "--timeout=180s")
-    manifest = without_key(place.get("deployment", manifests.TARGET))
     path = f"/apis/apps/v1/namespaces/{place.name}/deployments/{manifests.TARGET}"
-    place.stage.cluster.kubectl("replace", f"--raw={path}", "--filename=-", stdin=json.dumps(manifest))
+    put(place, lambda: without_key(place.get("deployment", manifests.TARGET)), f"--raw={path}")
 
 
 def replace(place, manifest):
-    """`kubectl replace`, which reads the object first: the API server refuses it where a roll's status comes between."""
+    """`kubectl replace`, which reads the object first."""
+    put(place, lambda: manifest, f"--namespace={place.name}")
+
+
+def put(place, read, *options):
+    """Until the API server takes it: it refuses one where a roll's status comes between reading and writing."""
+
+    def accepted():
+        done = place.stage.cluster.kubectl(
+            "replace", *options, "--filename=-", stdin=json.dumps(read()), check=False
+        )
+        assert done.returncode == 0 or "the object has been modified" in done.stderr, done.stderr
+        return done.returncode == 0
+
     place.kubectl("rollout", "status", f"deployment/{manifests.TARGET}", "--timeout=180s")
-    place.kubectl("replace", "--filename=-", stdin=yaml.safe_dump(manifest))
+    until("it is replaced", accepted)
 
 
 def replace_with_its_own_manifest(place):

@@ -1,9 +1,9 @@
 """SIGKILL at the worst moments: everything needed to go on stands in the cluster, and nothing is done twice."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from operatorcluster import manifests
-from operatorcluster.stage import HOME, Place
+from operatorcluster.stage import HOME
 from operatorcluster.waiting import until
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/breakeven"
@@ -44,19 +44,25 @@ def test_killed_during_a_roll_it_finishes_it_without_a_second_one(place, stage):
 def test_killed_its_successor_in_the_same_pod_leads_before_the_lease_has_run_out(stage):
     """A lock in the pod's emptyDir proves that the holder is dead; the Lease itself would say so half a minute later."""
     before = stage.api.json(LEASE)["spec"]
+    killed = datetime.now(UTC)
     stage.kill_operator()
 
     def leads():
-        lines = [line for line in stage.log() if line.get("message") == f"lease {HOME}/breakeven taken"]
-        return lines[0]["time"] if lines else None
+        """Times of the new process's first line and of its lease; the node agent may give the old one's log for a while."""
+        lines = [line for line in stage.log() if datetime.fromisoformat(line["time"]) > killed]
+        taken = [line for line in lines if line.get("message") == f"lease {HOME}/breakeven taken"]
+        return (lines[0]["time"], taken[0]["time"]) if taken else None
 
-    taken = datetime.fromisoformat(until("the new process leads", leads, seen=stage.log))
-    after = stage.api.json(LEASE)["spec"]
+    began, taken = map(datetime.fromisoformat, until("the new process leads", leads, seen=stage.log))
+
+    def renewed():
+        found = (stage.api.json(LEASE) or before_it)["spec"]
+        return found if found["renewTime"] > before["renewTime"] else None
+
+    before_it = {"spec": before}
+    after = until("the lease is renewed", renewed)
     kept = ("holderIdentity", "acquireTime", "leaseTransitions")
     assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
     assert after["holderIdentity"].startswith("breakeven-")
-    (pod,) = Place(stage, HOME).all("pod")
-    (container,) = pod["status"]["containerStatuses"]
-    started = datetime.fromisoformat(container["state"]["running"]["startedAt"])
-    assert (taken - started).total_seconds() < after["leaseDurationSeconds"]
-    assert after["renewTime"] > before["renewTime"]
+    # From its first line: how long an interpreter starts is the machine's affair.
+    assert (taken - began).total_seconds() < after["leaseDurationSeconds"]

@@ -13,7 +13,6 @@ import kind_facts
 from operatorcluster import manifests
 from operatorcluster.followed_predictors import played_predictors
 from operatorcluster.optional import needs_controller
-from operatorcluster.stage import OPERATOR
 from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.waiting import until
 
@@ -166,15 +165,6 @@ def test_an_inference_services_arm_that_does_not_start_is_undone(served, shows):
     shows("InferenceService", kind_facts.PLAYED, "undone")
 
 
-def refused(place, kind, patch):
-    """The API server's words to the operator's account; empty where it may do that."""
-    done = place.stage.cluster.kubectl(
-        "patch", kind, manifests.TARGET, f"--namespace={place.name}", f"--as={OPERATOR}", "--type=merge",
-        f"--patch={json.dumps(patch)}", "--dry-run=server", check=False,
-    )  # fmt: skip
-    return done.stderr if done.returncode else ""
-
-
 OURS = {"annotations": {manifests.ANNOTATION: "null"}}
 
 
@@ -188,7 +178,7 @@ OURS = {"annotations": {manifests.ANNOTATION: "null"}}
 def test_the_operator_may_write_its_annotation_and_change_nothing_else(served, kind, target, inside):
     apply(served, target)
     until("it is there", lambda: served.get(kind, manifests.TARGET))
-    assert refused(served, kind, inside(OURS)) == ""
+    assert served.refused(kind, inside(OURS)) == ""
     for change, said in (
         (inside({"annotations": {"x": "y"}}), "no pod-template annotation but"),
         (inside({"annotations": None}), "no pod-template annotation but"),
@@ -196,4 +186,4 @@ def test_the_operator_may_write_its_annotation_and_change_nothing_else(served, k
         (inside({"replicas" if kind.startswith("llm") else "minReplicas": 3}), "nothing of a workload but"),
         ({"metadata": {"labels": {"x": "y"}}}, "no metadata of a workload"),
     ):
-        assert f"Breakeven may change {said}" in refused(served, kind, change), change
+        assert f"Breakeven may change {said}" in served.refused(kind, change), change

@@ -259,7 +259,10 @@ def test_a_shorter_past_is_its_end(day):
 
 def test_the_past_of_pods_that_are_gone_reaches_the_decision(place):
     """Users, then another ReplicaSet: what the pods before it served is still known."""
-    place.managed(updatePolicy={"mode": "Recommend", "lookbackSeconds": 90})
+    # Windows of 48 requests: of 24 one of four rounds would see half as many again.
+    place.managed(
+        updatePolicy={"mode": "Recommend", "lookbackSeconds": 120}, metricsSource={"windowSeconds": 12}
+    )
     with users(place, 4.0):
         found = place.until_service(
             "it knows some past", lambda status: decision(status).get("expectedObservations", 0) >= 2
@@ -267,7 +270,7 @@ def test_the_past_of_pods_that_are_gone_reaches_the_decision(place):
         assert 2.0 < float(decision(found["status"])["expectedPeakRps"]) < 6.0
         before = {pod["metadata"]["name"] for pod in place.all("pod")}
         place.kubectl("rollout", "restart", f"deployment/{manifests.TARGET}")
-        place.kubectl("rollout", "status", f"deployment/{manifests.TARGET}", "--timeout=60s")
+        place.kubectl("rollout", "status", f"deployment/{manifests.TARGET}", "--timeout=180s")
         known = decision(found["status"])["expectedObservations"]
         found = place.until_service(
             "it knows more",

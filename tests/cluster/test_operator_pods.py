@@ -45,8 +45,7 @@ def test_a_volume_that_cannot_be_mounted_is_said_in_an_events_words(place):
     spec = target["spec"]["template"]["spec"]
     spec["volumes"] = [{"name": "template", "configMap": {"name": "template"}}]
     place.apply(target, manifests.service(updatePolicy={"mode": "Recommend"}))
-    made = place.until_decided("EngineNotStarting")
-    assert "FailedMount" in made["message"]
+    made = place.until_decided("EngineNotStarting", said="FailedMount")
     assert "template" in made["message"]
     until("an event says it", lambda: "template" in place.reasons().get("EngineNotStarting", ""))
     files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "template"}, "data": {"a": "b"}}
@@ -64,8 +63,9 @@ def test_a_quota_that_refuses_the_new_pod_is_said_in_its_words(place):
     used = ("get", "resourcequota", "few", "--output=jsonpath={.status.used.pods}")
     until("the quota counts", lambda: place.kubectl(*used))
     place.patch("specsvc", "chat", ROLLED)
-    made = place.until_decided("QuotaExceeded")
-    assert "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1" in made["message"]
+    place.until_decided(
+        "QuotaExceeded", said="exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"
+    )
     place.kubectl("delete", "resourcequota", "few")
     place.until_settled("eagle/3")
     assert len(place.writes()) == 1

@@ -72,6 +72,10 @@ def test_each_is_looked_at_as_it_comes_and_takes_the_arm_with_its_lines(place):
         profile = manifests.profile(target["fingerprint"], name)
         profile["spec"]["model"] = target["model"]
         place.apply(profile)
+        # A mode that measures, read before the profile is, would have the operator measure.
+        place.until_service(
+            "its profile counts", lambda status: (status.get("calibration") or {}).get("profile"), name
+        )
         # The stack's chart has no value for a preStop hook.
         drain = {"drain": "AcceptLoss"} if name == "stack" else {}
         policy = {"mode": "RollingUpdate", "pinnedArm": "eagle/3", **drain}

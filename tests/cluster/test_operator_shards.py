@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from localcluster import LocalCluster
+from localcluster.free_ports import free_ports
 from operatorcluster.stage import CHART
 from operatorcluster.waiting import until
 
@@ -32,12 +33,16 @@ MORE = dict(
     zip(RELEASES, ((), ("crds.install=false", "calibration.priorityClass.create=false")), strict=True)
 )
 
+# On the loopback, which the operators of all clusters share.
+BOARD_PORTS = dict(zip(RELEASES, free_ports(2), strict=True))
+
 
 def install(cluster: LocalCluster, verb: str, release: str, selector: dict[str, object]) -> None:
     """Helm's install or upgrade of one of the releases."""
     cluster.helm(
         verb, release, str(CHART), f"--namespace={HOME}", "--create-namespace", "--set=operator.cycleSeconds=1",
-        f"--set-json=operator.serviceSelector={json.dumps(selector)}", *(f"--set={one}" for one in MORE[release]),
+        f"--set-json=operator.serviceSelector={json.dumps(selector)}", f"--set=board.port={BOARD_PORTS[release]}",
+        *(f"--set={one}" for one in MORE[release]),
         "--wait", "--timeout=300s",
     )  # fmt: skip
 

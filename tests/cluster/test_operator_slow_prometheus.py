@@ -11,7 +11,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.laws.latency import open_loop_latency
 from operatorcluster import manifests
 from operatorcluster.posing import PosedTraffic
-from operatorcluster.stage import HOME, Place, condition
+from operatorcluster.stage import HOME, Place, condition, decision
 from operatorcluster.target_engine import law
 from operatorcluster.waiting import until
 
@@ -78,11 +78,15 @@ def dripping():
         yield server
 
 
-def restarts(stage):
-    (pod,) = Place(stage, HOME).all("pod")
-    (container,) = pod["status"]["containerStatuses"]
-    assert container["ready"]
-    return container["restartCount"]
+def until_ready(stage):
+    """The operator's process and how often it was started again, once it is ready."""
+
+    def look():
+        (pod,) = Place(stage, HOME).all("pod")
+        (container,) = pod["status"]["containerStatuses"]
+        return (stage.operator_pid(), container["restartCount"]) if container["ready"] else None
+
+    return until("the operator is ready", look)
 
 
 def decisions(place):
@@ -92,17 +96,23 @@ def decisions(place):
 
 
 def test_it_costs_its_own_service_only(stage, place, dripping):
-    before = (stage.operator_pid(), restarts(stage))
+    before = until_ready(stage)
     with stage.place("late") as late:
         late.apply(
             manifests.profile(stage.fingerprint),
             manifests.target(),
             manifests.service(metricsSource={"prometheus": {"address": dripping.url}}),
         )
-        said = late.until_decided("MetricsMissing")["message"]
-        # Which of them depends on what the service was busy with while its first query lasted.
-        assert re.search(
-            r"127\.0\.0\.1:\d+ (has not answered within 2|gave no whole answer within 10) s", said
+        # Which of the two depends on what the service was busy with while its first query lasted.
+        late.until_service(
+            "it says how long it waited",
+            lambda status: (
+                decision(status).get("reason") == "MetricsMissing"
+                and re.search(
+                    r"127\.0\.0\.1:\d+ (has not answered within 2|gave no whole answer within 10) s",
+                    decision(status)["message"],
+                )
+            ),
         )
         assert condition(late.get("specsvc", "chat"), "Ready")["status"] == "True"
 
@@ -124,4 +134,4 @@ def test_it_costs_its_own_service_only(stage, place, dripping):
         assert decisions(place) >= decided + 5
         assert late.until_decided("MetricsMissing")
     assert dripping.whole == 0
-    assert (stage.operator_pid(), restarts(stage)) == before
+    assert until_ready(stage) == before

@@ -115,8 +115,7 @@ def test_a_quota_that_refuses_the_next_pod_is_said_in_its_words(place):
     until("the quota counts", lambda: place.kubectl(*used))
     with users(place, 2.0):
         place.pin("eagle/3")
-        made = place.until_decided("QuotaExceeded")
-        assert "exceeded quota: few, requested: pods=1" in made["message"]
+        place.until_decided("QuotaExceeded", said="exceeded quota: few, requested: pods=1")
         place.kubectl("delete", "resourcequota", "few")
         place.until_runs("eagle/3", PODS)
     assert len(place.writes("statefulsets")) == 1

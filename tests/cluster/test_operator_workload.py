@@ -29,6 +29,19 @@ def everything(place):
     return json.dumps([*(place.all(kind) for kind in kinds), place.stage.log()])
 
 
+def logs(place):
+    """Of the drivers that are there now: that of the next arm comes while the one before it goes."""
+    for pod in place.all("pod"):
+        if "breakeven.dev/run" in pod["metadata"].get("labels", {}):
+            yield place.stage.cluster.kubectl(
+                "logs",
+                f"--namespace={place.name}",
+                pod["metadata"]["name"],
+                "--container=driver",
+                check=False,
+            ).stdout
+
+
 def test_prompts_of_a_config_map_are_sent_and_shown_nowhere(place):
     lines = [
         json.dumps({"prompt": f"{MARKER} what is the price of {n} loaves of bread in {n * n} towns " * 4})
@@ -49,10 +62,8 @@ def test_prompts_of_a_config_map_are_sent_and_shown_nowhere(place):
     found = until("a point is measured", measured, seen=lambda: place.told("chat"))
     assert {point["textSource"] for point in found} == {"support"}
     assert float(found[0]["promptTokens"]) > 20
-    (pod,) = [pod for pod in place.all("pod") if "breakeven.dev/run" in pod["metadata"].get("labels", {})]
-    told = place.kubectl("logs", pod["metadata"]["name"], "--container=driver")
-    assert "point" in told
-    assert MARKER not in told
+    told = until("a driver says so in its log", lambda: [text for text in logs(place) if "point" in text])
+    assert MARKER not in "".join(told)
     assert MARKER not in everything(place)
 
 

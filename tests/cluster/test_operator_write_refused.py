@@ -1,5 +1,6 @@
 """A real admission policy and a real lack of rights: the word, the server's sentence, no roll under way, and the way back."""
 
+from operatorcluster import manifests
 from operatorcluster.stage import HOME, condition, decision
 
 EAGLE = {"updatePolicy": {"pinnedArm": "eagle/3"}}
@@ -8,13 +9,15 @@ SAID = "no rolls before the release"
 
 def until_refused(place, words):
     """The service says WriteRefused, with the server's words, and no roll is under way."""
-    place.until_service(
+    service = place.until_service(
         "its roll is refused",
+        # A try between two refusals is another state for a moment.
         lambda status: (
-            (status.get("decision") or {}).get("reason") == "WriteRefused" and "rollout" not in status
+            decision(status).get("reason") == "WriteRefused"
+            and condition({"status": status}, "Ready").get("reason") == "WriteRefused"
+            and "rollout" not in status
         ),
     )
-    service = place.get("specsvc", "chat")
     ready = condition(service, "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
     assert f"refuses to patch Deployment/{place.name}/chat-vllm" in ready["message"]
@@ -31,6 +34,7 @@ def resume(place, value):
 
 
 def test_an_admission_policy_that_denies_the_patch_is_said_in_its_own_words(place):
+    place.apply(manifests.target())
     with place.frozen(SAID):
         place.managed(**EAGLE)
         until_refused(place, SAID)

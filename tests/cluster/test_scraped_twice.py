@@ -26,6 +26,8 @@ from operatorcluster.made_up_prometheus import asked, past_asked
 from operatorcluster.sources import SOURCES, source_of
 
 SECONDS, SCRAPE_S, WINDOW_S = 1200, 15, 300
+# The pages go on for so long after they were made: a test that comes a minute late on a busy machine has whole windows, too.
+AHEAD_S = 900
 RPS = 2.0
 # Jobs, replicas of Prometheus, ports by another name, sidecars by which a pod is discovered once more; the last two scrape later.
 COPIES = (
@@ -78,7 +80,7 @@ class Page:
 
     def _add(self, name, labels, later_s, value):
         shown = ",".join(f'{key}="{one}"' for key, one in labels.items())
-        for at_s in range(later_s, SECONDS + 1, SCRAPE_S):
+        for at_s in range(later_s, SECONDS + AHEAD_S + 1, SCRAPE_S):
             self._lines[name].append(f"vllm:{name}{{{shown}}} {value(at_s)} {self.end_s - SECONDS + at_s}")
 
     def text(self):

@@ -14,7 +14,7 @@ import pytest
 
 from faults.client import Ledger, streaming
 from faults.conftest import RPS, repeats
-from faults.test_operator_process import kill, running
+from faults.test_operator_process import kill
 from localcluster import GpuNode
 from operatorcluster import manifests
 from operatorcluster.stage import decision
@@ -222,10 +222,10 @@ def test_killed_at_random_moments_of_undoings(stage, place, facing):
                 "it is undone", lambda status: (status.get("rollout") or {}).get("phase") == "Undoing"
             )
             time.sleep(draw.uniform(0.0, 3.0))
-            pid = running(stage)
+            pid = stage.running_operator()
             kill(stage)
             row.over()
-            running(stage, pid)
+            stage.running_operator(other_than=pid)
             # The history holds ten entries, however many undoings there were.
             place.until_service("the undoing has ended", lambda status: not status.get("rollout"))
             place.until_settled("none")
@@ -356,8 +356,7 @@ def test_admission_that_refuses_the_new_pod(place, facing, refusing, fault, word
         with refusing(place):
             place.pin("eagle/3")
             row.writes = 1
-            said = place.until_decided("AdmissionDenied")
-            assert words in said["message"]
+            said = place.until_decided("AdmissionDenied", said=words)
         row.over()
         place.until_settled("eagle/3")
         row.recovered()
@@ -378,8 +377,7 @@ def test_a_volume_that_the_new_pod_cannot_mount(place, facing):
         place.kubectl("delete", "configmap", "template")
         place.pin("eagle/3")
         row.writes = 1
-        said = place.until_decided("EngineNotStarting")
-        assert "FailedMount" in said["message"]
+        said = place.until_decided("EngineNotStarting", said="FailedMount")
         place.apply(files)
         row.over()
         place.until_settled("eagle/3")

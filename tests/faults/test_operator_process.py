@@ -32,17 +32,6 @@ def kill(stage):
             )
 
 
-def running(stage, other_than=0):
-    def look():
-        try:
-            pid = stage.operator_pid()
-        except ValueError:
-            return 0
-        return pid if pid != other_than else 0
-
-    return until("a process of the operator runs", look)
-
-
 def test_killed_at_random_moments_of_rolls(place, stage, facing):
     times = repeats(2)
     place.managed(updatePolicy={"pinnedArm": "none"})
@@ -56,11 +45,11 @@ def test_killed_at_random_moments_of_rolls(place, stage, facing):
             place.pin(arm)
             # Any moment: before the decision, between intent and write, while pods start, while the word is awaited.
             time.sleep(draw.uniform(0.0, 6.0))
-            pid = running(stage)
+            pid = stage.running_operator()
             kill(stage)
             row.over()
             row.writes += 1
-            running(stage, pid)
+            stage.running_operator(other_than=pid)
             place.until_settled(arm)
             row.recovered()
         row.seen = f"{times} rolls ended where they were to, with {row.writes} writes"
@@ -80,9 +69,9 @@ def test_killed_at_random_moments_of_a_calibration(place, stage, facing):
         until("a run has begun", lambda: place.all("calrun"))
         for _ in range(times):
             time.sleep(draw.uniform(0.0, 4.0))
-            pid = running(stage)
+            pid = stage.running_operator()
             kill(stage)
-            running(stage, pid)
+            stage.running_operator(other_than=pid)
         row.over()
         place.until_calibrated()
         row.recovered()
@@ -115,7 +104,6 @@ def test_frozen_beyond_its_lease_with_a_second_replica_waiting(place, stage, fac
             until(
                 "another replica leads",
                 lambda: stage.api.json(LEASE)["spec"]["holderIdentity"] != holder,
-                timeout_s=120.0,
             )
             place.until_settled("eagle/3")
         finally:

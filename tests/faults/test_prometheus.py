@@ -54,9 +54,12 @@ def test_it_holds_with_a_word_and_recovers(watched, prometheus, facing, mode, wo
     with facing(watched, f"Prometheus {mode}", f"Hold, {' or '.join(words)}; no write") as row:
         trusts(watched)
         with prometheus.being(mode):
-            found = decision(watched.until_service("it holds", distrusts)["status"])
+            # Not the first word of distrust: a busy machine scrapes late, and says so for a moment.
+            held = watched.until_service(
+                f"it holds for {words}", lambda status: decision(status).get("reason") in words
+            )
+            found = decision(held["status"])
             assert found["action"] == "Hold"
-            assert found["reason"] in words, found
         row.over()
         trusts(watched)
         row.recovered()

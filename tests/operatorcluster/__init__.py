@@ -7,6 +7,7 @@ api_proxy   in front of the API server: it cuts, holds back, repeats and refuses
 administrator  the API server without kubectl
 traffic     users of a target
 posing      a metrics page under a test's control, scraped by the real Prometheus
+page_server who hangs up in the middle of a page is no error of it
 replaying   a cache in front of Prometheus that gets stuck
 waiting     until something holds
 """

@@ -24,6 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
+from operatorcluster.page_server import PageServer
+
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 _NAME = "metrics-adapter"
 _ROOT = f"/apis/{GROUP}/{VERSION}"
@@ -62,7 +64,7 @@ class ExternalMetrics:
             def log_message(self, *_: Any) -> None:
                 """Nothing: kubectl shows what the autoscaler makes of it."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), AdapterHandler)
+        self._server = PageServer(AdapterHandler)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever)
 

@@ -45,9 +45,11 @@ spec:
           valueFrom: {fieldRef: {fieldPath: "metadata.annotations['breakeven.dev/speculative-config']"}}
         ports: [{name: http, containerPort: 8000}]
         resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {nvidia.com/gpu: 1}}
-        startupProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, failureThreshold: 60}
-        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1}
-        lifecycle: {preStop: {sleep: {seconds: 2}}}
+        startupProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, failureThreshold: 60, timeoutSeconds: 5}
+        # An engine that a busy machine holds up for a second is Ready: without it a lone pod's users would have none.
+        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, timeoutSeconds: 5}
+        # Users of the tests look every 0.2 s and act half a second later; the rest is for a machine that is busy.
+        lifecycle: {preStop: {sleep: {seconds: 4}}}
 """
 
 _SERVICE: Manifest = {
@@ -61,7 +63,8 @@ _SERVICE: Manifest = {
             "cooldownSeconds": 0,
             "stabilizationWindowSeconds": 0,
             "lookbackSeconds": 0,
-            "rollDeadlineSeconds": 90,
+            # Against hanging: three pods one after another take a fifth of it on a quiet machine.
+            "rollDeadlineSeconds": 300,
         },
         "candidates": {"methods": [METHOD]},
         "calibration": {

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Self
 
+from operatorcluster.page_server import PageServer
 from operatorcluster.target_engine import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
 
 Page = Callable[[], str | None]
@@ -93,8 +94,7 @@ class Posers:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = PageServer(Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1})
 
     def __enter__(self) -> Self:

@@ -6,9 +6,11 @@ import threading
 import urllib.error
 import urllib.request
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Self
+
+from operatorcluster.page_server import PageServer
 
 _PATIENCE_S = 30.0
 
@@ -62,8 +64,7 @@ class Replaying:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Stuck)
-        self._server.daemon_threads = True
+        self._server = PageServer(Stuck)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1})
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 

@@ -17,6 +17,7 @@ import yaml
 
 from localcluster import GpuNode, LocalCluster
 from localcluster.audit import AuditEvent
+from localcluster.free_ports import free_ports
 from localcluster.plainhttp import Reader
 from operatorcluster import manifests
 from operatorcluster.administrator import Administrator
@@ -33,6 +34,8 @@ SECLUDED = GpuNode("l40s-0", "NVIDIA-L40S", 1)
 # Two arms take half a minute on a quiet machine.
 CALIBRATION_S = 400.0
 SECLUDED_IMAGE = "registry.example.com/vllm-openai-patched:1"
+# A kubelet waits ever longer before it starts a container again: the operator's, which a dozen tests kill, for five minutes.
+_CRASHES = ("--crash-backoff-max", "10")
 _OURS = "apis/breakeven.dev/v1alpha1"
 _PATHS = {
     "specsvc": f"{_OURS}/{{}}/speculativeservices",
@@ -53,6 +56,9 @@ _PATHS = {
     "rolebinding": "apis/rbac.authorization.k8s.io/v1/{}/rolebindings",
 }
 Manifest = dict[str, Any]
+_ITS_ANNOTATION: Manifest = {
+    "spec": {"template": {"metadata": {"annotations": {manifests.ANNOTATION: "null"}}}}
+}
 
 
 class Stage:
@@ -105,16 +111,20 @@ class Stage:
 
     def kill_operator(self) -> None:
         """Ends its process and returns when another one runs."""
-        pid = self.operator_pid()
+        pid = self.running_operator()
         os.kill(pid, signal.SIGKILL)
+        self.running_operator(other_than=pid)
 
-        def another() -> bool:
-            try:
-                return self.operator_pid() != pid
-            except ValueError:
-                return False
+    def running_operator(self, other_than: int = 0) -> int:
+        """Its process, once one runs that is not the one given."""
 
-        until("another process of the operator runs", another)
+        def look() -> int:
+            with contextlib.suppress(ValueError):
+                pid = self.operator_pid()
+                return pid if pid != other_than else 0
+            return 0
+
+        return until("a process of the operator runs", look)
 
     @contextlib.contextmanager
     def place(self, words: str) -> Iterator[Place]:
@@ -168,8 +178,7 @@ class Place:
     def all(self, kind: str) -> list[Manifest]:
         """Every object of a kind."""
         path = _PATHS[kind].format(f"namespaces/{self.name}")
-        answer = self.stage.api.json(f"/{path}")
-        assert answer is not None, f"the API server does not answer /{path}"
+        answer = until(f"the API server answers /{path}", lambda: self.stage.api.json(f"/{path}"))
         return list(answer["items"])
 
     def get(self, kind: str, name: str) -> Manifest:
@@ -240,16 +249,22 @@ class Place:
         return until("a profile is in force", look, timeout_s=CALIBRATION_S, seen=lambda: self.told(name))
 
     def until_decided(
-        self, reason: str, action: str = "Hold", name: str = "chat", timeout_s: float = PATIENCE_S
+        self, reason: str, action: str = "Hold", name: str = "chat", *, said: str = ""
     ) -> Manifest:
-        """The service, once its decision has this reason; returns the decision."""
+        """The service, once its decision has this reason; returns the decision.
+
+        Args:
+            reason: of it. action: the decision itself.
+            name: of the service.
+            said: is in the message; the same reason may have had another one before.
+        """
         found = self.until_service(
-            f"{action} for {reason}",
+            f"{action} for {reason}, {said!r}",
             lambda status: (
                 (decision(status).get("action"), decision(status).get("reason")) == (action, reason)
+                and said in decision(status).get("message", "")
             ),
             name,
-            timeout_s,
         )
         return decision(found["status"])
 
@@ -285,7 +300,10 @@ class Place:
 
     @contextlib.contextmanager
     def frozen(self, said: str) -> Iterator[None]:
-        """While the block lasts, a ValidatingAdmissionPolicy lets the operator change no Deployment here."""
+        """While the block lasts, a ValidatingAdmissionPolicy lets the operator change no Deployment here.
+
+        The target is there before: the API server enforces a policy a while after it was made, and is asked until it does.
+        """
         name, path = f"freeze-{self.name}", "/apis/admissionregistration.k8s.io/v1"
         rule = {
             "apiGroups": ["apps"],
@@ -317,7 +335,16 @@ class Place:
                 }
                 self.stage.api.create(f"{path}/{plural}", manifest)
                 made.callback(self.stage.api.delete, f"{path}/{plural}/{name}")
+            until("the policy is enforced", lambda: said in self.refused("deployment", _ITS_ANNOTATION))
             yield
+
+    def refused(self, kind: str, patch: Manifest, name: str = manifests.TARGET) -> str:
+        """The API server's words to the operator's account; empty where it may do that. Nothing is changed."""
+        done = self.stage.cluster.kubectl(
+            "patch", kind, name, f"--namespace={self.name}", f"--as={OPERATOR}", "--type=merge",
+            f"--patch={json.dumps(patch)}", "--dry-run=server", check=False,
+        )  # fmt: skip
+        return done.stderr if done.returncode else ""
 
     def managed(self, **changes: Any) -> None:
         """A target that serves, a service on it and an accepted profile: nothing has to be measured."""
@@ -372,9 +399,12 @@ def standing(folder: Path, asked: Callable[[str], str] = str) -> Iterator[Stage]
     )  # fmt: skip
     costs = {"BREAKEVEN_SIM_COSTS": json.dumps(COSTS)}
     with Posers() as posers, LocalCluster() as cluster:
-        cluster.start_nodes(NODES, environment=costs)
+        cluster.start_nodes(NODES, environment=costs, extra_arguments=_CRASHES)
         cluster.start_nodes(
-            [SECLUDED], agent="secluded", environment=costs, extra_arguments=["--images", str(images)]
+            [SECLUDED],
+            agent="secluded",
+            environment=costs,
+            extra_arguments=[*_CRASHES, "--images", str(images)],
         )
         cluster.start_prometheus(scrape_interval_s=1.0, alertmanager=False, extra_scrapes=[posers.scrape()])
         cluster.helm(
@@ -383,6 +413,8 @@ def standing(folder: Path, asked: Callable[[str], str] = str) -> Iterator[Stage]
             # The model that services of the tests name beside it is on this machine, too.
             "--set=prometheus.allowedAddresses={127.0.0.0/8}",
             "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
+            # On the loopback, which the operators of all clusters share.
+            f"--set=board.port={free_ports(1)[0]}",
             "--wait", "--timeout=300s",
         )  # fmt: skip
         with Administrator(cluster) as api:
