@@ -91,6 +91,7 @@ def test_head_and_target_have_one_tokenizer_and_fitting_sizes(tmp_path):
     assert config["vocab_size"] == len(vocabulary) == max(vocabulary.values()) + 1
     drafts = json.loads((head / "config.json").read_text())
     assert drafts["hidden_size"] == config["hidden_size"]
+    assert drafts["max_position_embeddings"] >= 4096  # as long as the engine takes: see --max-model-len
     assert drafts["draft_vocab_size"] < drafts["vocab_size"] == config["vocab_size"]
 
 
