@@ -44,7 +44,7 @@ suitable-python:
 programs:
 	@$(PYTHON) -m localcluster.binaries
 
-real: env ## A real vLLM on CPU through that cluster: 45 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
+real: env ## A real vLLM on CPU through that cluster: 50 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
 	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run) $(if $(LIKENESS),--likeness)
 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120

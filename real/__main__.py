@@ -100,7 +100,8 @@ def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
             results.say(
                 "nodes for vLLM and for the simulated engine, Prometheus, and the operator from its chart"
             )
-            asyncio.run(_run_stages(cluster, models, python, results, likeness_only=likeness_only))
+            engines = Engines(python, RESULTS, division.engine)
+            asyncio.run(_run_stages(cluster, models, engines, results, likeness_only=likeness_only))
             if results.record.broken:
                 _write_account(account(cluster), console)
             failures = None if likeness_only else operator_failures(*operator_log(cluster))
@@ -116,9 +117,8 @@ def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
 
 
 async def _run_stages(
-    cluster: LocalCluster, models: Path, python: Path, results: RunResults, *, likeness_only: bool
+    cluster: LocalCluster, models: Path, engines: Engines, results: RunResults, *, likeness_only: bool
 ) -> None:
-    engines = Engines(python, RESULTS)
     async with Sight(cluster.kubeconfig, NAMESPACE, alertmanager_url="") as sight:
         await RealRun(cluster, sight, models, engines, results).run(likeness_only=likeness_only)
 

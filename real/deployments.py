@@ -17,6 +17,7 @@ from real.engine_process import CORE
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "chat"
 TARGET = "chat-vllm"
+BESIDE = "chat-vllm-beside"
 SERVICE = "chat"
 PORT = 8000
 IMAGE = "vllm/vllm-openai-cpu:v0.32.0"
@@ -115,6 +116,12 @@ def target(model: Path) -> Manifest:
             }
         ],
     )
+
+
+def beside(model: Path, speculative_config: str) -> Manifest:
+    """The Deployment of a real engine that is no target: it is measured in turn with the one that is."""
+    arguments = [*engine_arguments(model), f"--speculative-config={speculative_config}"]
+    return _deployment(BESIDE, IMAGE, CPU_NODE, arguments, [])
 
 
 def simulated(name: str, model: Path, speculative_config: str) -> Manifest:

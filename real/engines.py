@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from demo.traffic import Endpoints, RequestShape
-from real import deployments, likeness
+from real import cores, deployments, likeness
 from real.greedy_users import Users
 
 
@@ -26,11 +26,13 @@ class Engines:
     Args:
         python: the one that has vLLM.
         folder: takes what is asked and what was answered.
+        core: the one that the engines' processes run on.
     """
 
-    def __init__(self, python: Path, folder: Path) -> None:
+    def __init__(self, python: Path, folder: Path, core: int) -> None:
         self._python = python
         self._folder = folder
+        self._core = core
 
     def users(self, shape: RequestShape, endpoints: Endpoints, *, seed: int) -> Users:
         """Users of some pods, who have asked nothing yet."""
@@ -45,6 +47,10 @@ class Engines:
         async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
             answer.raise_for_status()
             return await answer.text()
+
+    def yardstick_ms(self) -> float:
+        """Time of a fixed loop on the engines' core (ms); blocks."""
+        return cores.yardstick_ms(self._core)
 
     def flags(self) -> Mapping[str, Any]:
         """The flags of vLLM's own parser; blocks.

@@ -189,6 +189,40 @@ def reconcile(outcomes: Sequence[RequestOutcome], before: EngineTotals, after: E
     )
 
 
+def together(blocks: Sequence[Offered]) -> Offered:
+    """Several blocks of one load on one arm as one.
+
+    Args:
+        blocks: at least one.
+    """
+    accounts = [one.account for one in blocks]
+    counted = sum(one.counted for one in blocks)
+    paces = [(one.engine_tokens, one.tokens_per_step) for one in accounts if one.tokens_per_step]
+    steps = sum(tokens / pace for tokens, pace in paces)
+    return Offered(
+        blocks[0].load,
+        sum(one.rps for one in blocks) / len(blocks),
+        _mean([(one.latency_s, one.counted) for one in blocks]),
+        counted,
+        Account(
+            asked=sum(one.asked for one in accounts),
+            answered=sum(one.answered for one in accounts),
+            client_latency_s=_mean([(one.client_latency_s, one.answered) for one in accounts]),
+            engine_latency_s=_mean([(one.engine_latency_s, one.engine_requests) for one in accounts]),
+            client_tokens=sum(one.client_tokens for one in accounts),
+            engine_tokens=sum(one.engine_tokens for one in accounts),
+            engine_requests=sum(one.engine_requests for one in accounts),
+            tokens_per_step=sum(tokens for tokens, _ in paces) / steps if steps else None,
+        ),
+    )
+
+
+def _mean(weighted: Sequence[tuple[float, float]]) -> float:
+    """Mean of values with weights; NaN if nothing weighs. A value without weight may be NaN."""
+    total = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted if weight) / total if total else float("nan")
+
+
 async def _totals(session: aiohttp.ClientSession, url: str) -> EngineTotals:
     async with session.get(f"{url}/metrics") as answer:
         answer.raise_for_status()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -23,7 +24,7 @@ LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08)}
 
 
 class ScriptedCluster:
-    """A cluster with one pod, whose operator follows the policy at once, or keeps its arm.
+    """A cluster whose pods are all the same one, and whose operator follows the policy at once, or keeps its arm.
 
     Args:
         url: of the pod.
@@ -101,11 +102,11 @@ class SelfComparedEngines(Engines):
 @pytest.fixture
 def run(url, results, tmp_path):
     """Makes a run on a scripted cluster and returns the cluster, with the run's times shortened."""
-    pace = Pace(look_s=0.05, probe_s=1.0, warmup_s=0.1, stay_s=0.1, choice_s=0.5)
+    pace = Pace(look_s=0.05, block_s=1.0, warmup_s=0.1, cycles=1, stay_s=0.1, choice_s=0.5)
 
     async def play(*, rolls):
         cluster = ScriptedCluster(url, rolls=rolls)
-        engines = SelfComparedEngines(Path(sys.executable), tmp_path)
+        engines = SelfComparedEngines(Path(sys.executable), tmp_path, min(os.sched_getaffinity(0)))
         await RealRun(cluster, cluster, tmp_path, engines, results, pace).run()
         return cluster
 
@@ -116,12 +117,14 @@ async def test_a_run_probes_both_arms_rolls_there_and_back_and_loses_nothing(run
     cluster = await run(rolls=True)
     record = results.record
     assert (record.decided, record.wanted) == (LOOKUP.name, {LOOKUP.name})
-    assert [probed.arm for probed in record.probes] == [NO_SPECULATION] * 4 + [LOOKUP] * 4
+    assert [probed.arm for probed in record.probes] == [
+        NO_SPECULATION, LOOKUP, LOOKUP, NO_SPECULATION,
+    ] * 4  # fmt: skip
     assert [(roll.to, roll.reason, roll.failures) for roll in record.rolls] == [
         (LOOKUP.name, "Switch", ()),
         ("none", "Pinned", ()),
     ]
-    assert cluster.pins == ["none"]
+    assert cluster.pins == ["lookup/3", "none"]
     assert record.broken == []
     assert not any(record.likeness.values())
     assert "metrics with speculation" in record.likeness
@@ -132,7 +135,7 @@ async def test_a_run_probes_both_arms_rolls_there_and_back_and_loses_nothing(run
 
 async def test_an_operator_that_stays_is_a_failed_check_with_its_reason(run, results, tmp_path):
     cluster = await run(rolls=False)
-    assert (results.record.decided, results.record.rolls, cluster.pins) == ("none", [], [])
+    assert (results.record.decided, results.record.rolls, cluster.pins) == ("none", [], ["none"])
     status, words = results.conclude([])
     assert status == 1
     assert "the operator runs what the measured laws ask for" in words

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import yaml
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
@@ -43,6 +44,7 @@ class RolledService:
         refuses: whether the API server refuses a change of the policy.
         foreign_arm: an arm that the operator prefers without having measured it.
         rps: of the users now.
+        beside: name of the arm of the engine that is measured in turn with the target's; empty: none is up.
         policies: changes of the update policy, in order.
     """
 
@@ -55,6 +57,7 @@ class RolledService:
     refuses: bool = False
     foreign_arm: str = ""
     rps: float = 0.0
+    beside: str = ""
     policies: list[dict[str, Any]] = field(default_factory=list)
     _arm: str = NO_SPECULATION.name
     _to: str = ""
@@ -62,12 +65,24 @@ class RolledService:
 
     # The methods of `LocalCluster`.
     def kubectl(self, *words: str, stdin: str | None = None) -> None:
-        """Take what is applied, and patches of the update policy."""
+        """Take patches of the update policy, and the engine beside the target's; it is found by its arguments."""
+        for document in yaml.safe_load_all(stdin or ""):
+            if document["metadata"]["name"] == deployments.BESIDE:
+                *_, config = document["spec"]["template"]["spec"]["containers"][0]["args"]
+                self.beside = json.loads(config.removeprefix("--speculative-config="))
+        if words[:3] == ("delete", "deployment", deployments.BESIDE):
+            self.beside = ""
         if words[0] != "patch":
             return
         if self.refuses:
             raise LocalClusterError("kubectl patch: the server is currently unable to handle the request")
         self.policies.append(json.loads(words[-2].removeprefix("--patch="))["spec"]["updatePolicy"])
+
+    def _planned(self) -> list[dict[str, str]]:
+        """The arms as they are measured; the configuration of each is as good as its name."""
+        return [
+            {"arm": fit.arm.name, "speculativeConfig": json.dumps(fit.arm.name)} for fit in self.profile.arms
+        ]
 
     # The methods of `Sight`.
     async def ready_pods(self, selector: Mapping[str, str], _port: int) -> dict[str, str]:
@@ -75,6 +90,8 @@ class RolledService:
         app = selector["app"]
         if app in self.missing:
             return {}
+        if app == deployments.BESIDE:
+            return {app: f"http://{self.beside}"} if self.beside else {}
         if app != deployments.TARGET:
             return {app: f"http://{app}"}
         self._operate()
@@ -102,7 +119,7 @@ class RolledService:
         return {
             "metadata": {"name": f"chat-{number}", "creationTimestamp": f"2026-01-01T00:00:0{number}Z"},
             "spec": {"serviceRef": {"name": deployments.SERVICE}},
-            "status": {"points": [], **status},
+            "status": {"points": [], "plan": {"arms": self._planned()}, **status},
         }
 
     def _pin(self) -> str:
@@ -183,6 +200,10 @@ class LawfulEngines(Engines):
         users = LawfulUsers(deployments.MODEL, shape, endpoints, seed=seed)
         users.service = self._service
         return users
+
+    def yardstick_ms(self) -> float:
+        """Of a core that is always as fast."""
+        return 1.0
 
     async def page(self, url: str) -> str:
         """An idle engine's page."""

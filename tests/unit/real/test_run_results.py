@@ -14,7 +14,8 @@ from breakeven.profile import Profile
 from demo.traffic import RequestShape
 from fakes.lawful_profile import lawful_profile_json
 from localcluster import LocalClusterError
-from real.findings import ObservedRoll, Probed
+from real.alternation import Probed
+from real.findings import ObservedRoll
 from real.greedy_users import Account, Offered, SteadyLoad
 from real.run_results import RunResults
 
@@ -43,7 +44,7 @@ def profile():
 def probed(arm, latency_s):
     load = SteadyLoad(2.0, RequestShape(48, 48), 45.0, 5.0)
     account = Account(30, 30, latency_s, latency_s, 1440, 1440.0, 30.0, None)
-    return Probed("between", arm, Offered(load, 2.0, latency_s, 25, account))
+    return Probed("between", 1, arm, Offered(load, 2.0, latency_s, 25, account), 2.0)
 
 
 def test_lines_are_in_a_file_as_soon_as_they_are_said(results, tmp_path, screen):

@@ -1,0 +1,133 @@
+"""Loads of a run, and the arms that the measured laws ask for there; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+from demo.traffic import RequestShape
+from real import deployments
+from real.greedy_users import SteadyLoad
+
+SHAPE = RequestShape(deployments.PROMPT_TOKENS, deployments.OUTPUT_TOKENS)
+# Costs of a roll and future loads decide between arms that are as close as this.
+_TIE = 0.05
+# Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
+_DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
+
+
+class RunError(Exception):
+    """Something that must happen did not; the text says what and how long was waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times of a run (s).
+
+    Attributes:
+        look_s: between two looks at the cluster.
+        block_s, warmup_s: how long a block of a probe sends, and how much of it is not in the mean.
+        cycles: how many rounds of four blocks a probe has.
+        stay_s: how long an arm that may stay is watched: several windows of the operator.
+        choice_s: how long a change of the arm is waited for.
+    """
+
+    look_s: float = 1.0
+    block_s: float = 16.0
+    warmup_s: float = 4.0
+    cycles: int = 2
+    stay_s: float = 90.0
+    choice_s: float = 300.0
+
+
+UNHURRIED = Pace()
+
+
+def unfitted(profile: Profile, pace: Pace = UNHURRIED) -> list[tuple[str, SteadyLoad]]:
+    """Loads between those that were fitted, and lengths that were not; the same for every arm."""
+    rates = sorted({row.rps for row in profile.arm(NO_SPECULATION).measurements if row.mode != "closed"})
+    between = [(a + b) / 2 for a, b in pairwise(rates)][:2]
+    found = [
+        (f"between the loads that were fitted, {number}", _load(rps, SHAPE, pace))
+        for number, rps in enumerate(between, start=1)
+    ]
+    prompt, answer = SHAPE.prompt_tokens, SHAPE.output_tokens
+    for what, shape in (
+        ("prompts three times as long", RequestShape(3 * prompt, answer)),
+        ("answers twice as long", RequestShape(prompt, 2 * answer)),
+    ):
+        # The load with as many tokens per second as the intended share of saturation.
+        work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
+        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, pace)))
+    return found
+
+
+def saturation_rps(profile: Profile) -> float:
+    """The load at which no speculation saturates.
+
+    Raises:
+        RunError: no law was found for it.
+    """
+    found = profile.arm(NO_SPECULATION).saturation_rps
+    if not found:
+        raise RunError("no speculation: nothing fitted says at which load it saturates")
+    return found
+
+
+def decision_rps(profile: Profile) -> float:
+    """The load at which the operator is asked to decide."""
+    return _DECISION_LOAD * saturation_rps(profile)
+
+
+def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]:
+    """Names of the arms that may run at a load by the measured laws.
+
+    The fastest, those within `_TIE` of it, and no speculation if the fastest is not significantly faster.
+
+    Args:
+        profile: the measured laws.
+        arms: of which one is chosen, no speculation among them.
+        rps: a load that some of them can serve.
+
+    Raises:
+        RunError: none of them can.
+    """
+    latencies = {
+        arm: latency for arm in arms if (latency := profile.predict(arm, rps=rps).latency_s) is not None
+    }
+    if not latencies:
+        raise RunError(f"{rps:.2f} rps: every arm with a law is saturated")
+    fastest = min(latencies, key=latencies.__getitem__)
+    best = {arm.name for arm, latency in latencies.items() if latency <= latencies[fastest] * (1 + _TIE)}
+    if fastest != NO_SPECULATION:
+        low, _ = profile.compare(fastest, NO_SPECULATION, rps=rps).speedup_ci or (None, None)
+        if low is None or low <= 1.0:
+            best.add(NO_SPECULATION.name)
+    return frozenset(best)
+
+
+def most_promising(profile: Profile) -> Arm:
+    """The believable arm of one draft length whose law is fastest at the load of the decision.
+
+    Raises:
+        RunError: there is none.
+    """
+    rps = decision_rps(profile)
+    latencies = {
+        fit.arm: latency_s
+        for fit in profile.arms
+        if fit.believable
+        and fit.arm != NO_SPECULATION
+        and not fit.arm.scheduled
+        and (latency_s := profile.predict(fit.arm, rps=rps).latency_s) is not None
+    }
+    if not latencies:
+        raise RunError(f"{rps:.2f} rps: no arm beside none has a law and is not saturated")
+    return min(latencies, key=latencies.__getitem__)
+
+
+def _load(rps: float, shape: RequestShape, pace: Pace) -> SteadyLoad:
+    return SteadyLoad(rps, shape, pace.block_s, pace.warmup_s)
