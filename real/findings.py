@@ -16,6 +16,7 @@ from typing import Any
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
+from breakeven.reasons import Reason
 from breakeven_operator.resources.base import WINNER_AGAIN
 
 RESIDUAL_GOAL = 0.10
@@ -25,7 +26,11 @@ _DEVIATIONS = 1.96
 FIT_HEAD = ("arm", "C1, s", "C2, s", "E", "worst residual", "machine's own", "goal", "basis", "verdict")
 PAYS_HEAD = ("arm", "load, rps", "speedup", "bounds", "pays")
 ROLL_HEAD = ("to", "reason", "seconds", "requests of users", "lost")
+ANSWERS_HEAD = (
+    "arm", "word", "answers", "tokens", "near-ties", "with a fault", "flawed", "equal to none's", "widest gap, nats",
+)  # fmt: skip
 Row = tuple[str, ...]
+_WRONG = {Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,37 @@ def judge_arms(run: Mapping[str, Any], scheduled: str) -> list[RunFinding]:
         said = ": ".join(filter(None, [str(phase), reason, arm.get("message") or ""]))
         found.append(RunFinding(f"{name} was measured", phase == "Done" or spared, said))
     return found or [RunFinding("arms were measured", ok=False, detail="the run names none")]
+
+
+def answers_rows(run: Mapping[str, Any]) -> list[Row]:
+    """The calibration's word about the answers of each arm, and what it counted."""
+    return [
+        (
+            one["arm"],
+            one["word"],
+            *(str(one.get(count, 0)) for count in ("answers", "tokens", "nearTies", "differing", "flawed")),
+            f"{one.get('equal', 0)} of {one.get('compared', 0)}",
+            str(one.get("widestGapNats", "-")),
+        )
+        for one in _answers(run)
+    ]
+
+
+def judge_answers(run: Mapping[str, Any]) -> list[RunFinding]:
+    """No arm whose answers were compared answers wrongly: vLLM's greedy speculation keeps them."""
+    return [
+        RunFinding(
+            f"{one['arm']} answers as no speculation does",
+            one["word"] not in _WRONG,
+            ": ".join(filter(None, [one["word"], one.get("message", "")])),
+        )
+        for one in _answers(run)
+    ]
+
+
+def _answers(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (run.get("status") or {}).get("answers") or []
+    return found
 
 
 def judge_stages(broken: Sequence[BrokenStage]) -> list[RunFinding]:

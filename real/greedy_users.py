@@ -15,6 +15,7 @@ from breakeven.load_driver.loads import send_offsets
 from breakeven.load_driver.sent_workload import ProsePrompts
 from breakeven.points.point import ImposedLoad, LoadMode
 from demo.traffic import Endpoints, RequestOutcome, RequestShape, Traffic
+from real.tasks import TASKS
 
 _TIMEOUT_S = 300.0
 _SUM = re.compile(
@@ -156,6 +157,22 @@ class Users(Traffic):
         account = reconcile(outcomes, before, after)
         window_s = load.seconds - load.warmup_s - latency_s
         return Offered(load, len(counted) / window_s if counted else 0.0, latency_s, len(counted), account)
+
+
+class TaskUsers(Users):
+    """Users who ask a language model for the tasks of a mix, in turn.
+
+    Attributes:
+        mix: names of tasks; it may be changed while they ask.
+    """
+
+    mix: Sequence[str] = tuple(TASKS)
+
+    def body(self) -> Mapping[str, Any]:
+        """The next task, in the form of a conversation's first turn."""
+        body = super().body()
+        task = TASKS[self.mix[self._asked % len(self.mix)]]
+        return {**body, "prompt": f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n"}
 
 
 def steady(outcomes: Sequence[RequestOutcome], load: SteadyLoad) -> list[RequestOutcome]:

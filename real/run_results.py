@@ -18,9 +18,10 @@ from rich.table import Table
 from breakeven.profile import Profile
 from demo.sight import Object
 from localcluster.progress import duration
-from real import alternation, deployments, findings
+from real import alternation, deployments, findings, tasks
 from real.alternation import Probed
 from real.findings import BrokenStage, ObservedRoll, Row, RunFinding
+from real.tasks import MixSeen, TaskAnswer
 
 _FILES = ("progress.txt", "tables.txt", "tables.json", "findings.json", "profile.json", "points.json")
 _WIDTH = 160
@@ -38,6 +39,8 @@ class RunRecord:
         decided: name of the arm that the operator runs there, and its reason.
         rolls, probes: in the order in which they were seen.
         yardsticks_ms: time of a fixed loop on the engine's core, about once per point of the calibration.
+        tasks: answers of a language model, task by task.
+        mixes: the operator's view of mixes of tasks, in their order.
         likeness: differences between the engines by what was compared.
         broken: stages that did not go to their end.
     """
@@ -51,6 +54,8 @@ class RunRecord:
     rolls: list[ObservedRoll] = field(default_factory=list)
     probes: list[Probed] = field(default_factory=list)
     yardsticks_ms: list[float] = field(default_factory=list)
+    tasks: list[TaskAnswer] = field(default_factory=list)
+    mixes: list[MixSeen] = field(default_factory=list)
     likeness: dict[str, list[str]] = field(default_factory=dict)
     broken: list[BrokenStage] = field(default_factory=list)
 
@@ -134,6 +139,7 @@ def findings_of(record: RunRecord) -> list[RunFinding]:
     found = [*findings.judge_stages(record.broken), *findings.judge_likeness(record.likeness)]
     if (record.run.get("status") or {}).get("armStatuses") or record.profile is not None:
         found += findings.judge_arms(record.run, deployments.LOOKUP)
+    found += findings.judge_answers(record.run)
     if record.profile is None:
         return found
     loads = alternation.predicted(record.profile, record.probes, record.yardsticks_ms)
@@ -163,9 +169,12 @@ def tables_of(record: RunRecord) -> list[tuple[str, Sequence[str], list[Row]]]:
     loads_rps = (record.decision_rps, 2 * record.decision_rps) if record.decision_rps else ()
     tables: list[tuple[str, Sequence[str], list[Row]]] = [
         ("What calibration found", findings.FIT_HEAD, findings.fit_rows(profile, goals)),
+        ("Answers beside those of no speculation", findings.ANSWERS_HEAD, findings.answers_rows(record.run)),
         ("Does it pay?", findings.PAYS_HEAD, findings.pays_rows(profile, loads_rps)),
         ("Latency not fitted", alternation.PREDICTION_HEAD, alternation.prediction_rows(loads)),
         ("Speedup there", alternation.SPEEDUP_HEAD, alternation.speedup_rows(alternation.speedups(loads))),
+        ("Tokens per step by task", tasks.TASK_HEAD, tasks.task_rows(record.tasks)),
+        ("A mix of tasks that drifts", tasks.MIX_HEAD, tasks.mix_rows(record.mixes)),
         ("Users and engine on the same requests", alternation.ACCOUNT_HEAD, alternation.account_rows(loads)),
         ("Rolls under load", findings.ROLL_HEAD, findings.roll_rows(record.rolls)),
     ]

@@ -7,7 +7,6 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -28,9 +27,12 @@ from real.engines import Engines, QuestionError
 from real.findings import BrokenStage, ObservedRoll
 from real.greedy_users import SteadyLoad, Users
 from real.run_results import RunResults
-from real.tried_loads import SHAPE, UNHURRIED, Pace, RunError, best_at, decision_rps, most_promising, unfitted
+from real.served_model import ServedModel
+from real.tasks import MIXES, TASKS, MixSeen
+from real.tried_loads import RunError, best_at, decision_rps, most_promising, unfitted
 
 T = TypeVar("T")
+U = TypeVar("U", bound=Users)
 _ATTEMPTS = 3
 # Many times the durations on a quiet machine: nothing is waited for any longer.
 _START_S, _CALIBRATION_S, _ROLL_S = 900.0, 3600.0, 1200.0
@@ -48,27 +50,25 @@ class RealRun:
     Args:
         cluster: with everything stood up.
         sight: reads it.
-        models: folder with `target` and `drafter`.
+        served: the model, and the run's times.
         engines: asks the engines.
         results: takes a line per step, and what was seen.
-        pace: its times.
     """
 
     def __init__(
         self,
         cluster: LocalCluster,
         sight: Sight,
-        models: Path,
+        served: ServedModel,
         engines: Engines,
         results: RunResults,
-        pace: Pace = UNHURRIED,
     ) -> None:
         self._cluster = cluster
         self._sight = sight
-        self._models = models
+        self._served = served
         self._engines = engines
         self._results = results
-        self._pace = pace
+        self._pace = served.pace
         self._record = results.record
         self._say = results.say
 
@@ -81,7 +81,8 @@ class RealRun:
         url = await self._stage("the engine starts", self._start())
         if url is None:
             return
-        await self._stage("the simulated engine is compared with vLLM", self._compare_engines(url))
+        if not self._served.speaks:
+            await self._stage("the simulated engine is compared with vLLM", self._compare_engines(url))
         if likeness_only:
             return
         profile = await self._stage("calibration", self._calibrate())
@@ -93,8 +94,11 @@ class RealRun:
         arm = await self._stage(f"probes of {name}", self._measured(profile, name))
         if arm is not None:
             await self._stage("blocks in alternation", self._alternate(profile, arm))
-            await self._stage("metrics pages after drafts", self._compare_speculating(arm))
-        if name != NO_SPECULATION.name:
+            if not self._served.speaks:
+                await self._stage("metrics pages after drafts", self._compare_speculating(arm))
+        if self._served.speaks:
+            await self._stage("a mix of tasks that drifts", self._drift())
+        if name != NO_SPECULATION.name or self._served.speaks:
             await self._stage("back to none", self._back())
 
     async def _stage(self, what: str, taken: Awaitable[T]) -> T | None:
@@ -113,12 +117,12 @@ class RealRun:
         deployments.apply(self._cluster, *map(dict, documents))
 
     async def _start(self) -> str:
-        """Start the real engine and its simulated twins; the address of the real one."""
-        target = self._models / "target"
-        self._apply(deployments.target(target))
-        self._apply(deployments.simulated("sim-none", target, "null"))
-        spec = {"method": "ngram", "num_speculative_tokens": deployments.DRAFT_LENGTH}
-        self._apply(deployments.simulated("sim-ngram", target, json.dumps(spec)))
+        """Start the real engine, and simulated twins of one without weights; the address of the real one."""
+        self._apply(deployments.target(self._served))
+        if not self._served.speaks:
+            self._apply(deployments.simulated("sim-none", self._served, "null"))
+            spec = {"method": "ngram", "num_speculative_tokens": deployments.DRAFT_LENGTH}
+            self._apply(deployments.simulated("sim-ngram", self._served, json.dumps(spec)))
         self._say("waiting for vLLM to start in its pod")
         return await self._one_pod(deployments.TARGET, _START_S)
 
@@ -139,7 +143,7 @@ class RealRun:
 
     async def _calibrate(self) -> Profile:
         """Put the service into the cluster and wait for its profile."""
-        self._apply(deployments.service(self._models / "drafter"))
+        self._apply(deployments.service(self._served))
         self._say(
             "the operator calibrates: none, n-gram, a draft model, and a schedule made of what they cost"
         )
@@ -223,19 +227,28 @@ class RealRun:
             urls = {other: url, arm: await self._quiet(deployments.TARGET)}
             drafting = other if arm == NO_SPECULATION else arm
             turn = (NO_SPECULATION, drafting, drafting, NO_SPECULATION)
-            for number, (what, load) in enumerate(unfitted(profile, self._pace), start=1):
+            for number, (what, load) in enumerate(unfitted(profile, self._served), start=1):
                 blocks = [
                     (one, cycle, urls[one], 1000 * number + cycle)
                     for cycle in range(1, self._pace.cycles + 1)
                     for one in turn
                 ]
                 await self._stage(what, self._blocks(what, load, blocks))
+            if self._served.speaks:
+                await self._stage("tasks", self._tasks(urls))
+
+    async def _tasks(self, urls: Mapping[Arm, str]) -> None:
+        """Ask each engine each task, one after the other."""
+        for task in TASKS:
+            for arm, url in urls.items():
+                self._record.tasks.append(await self._engines.task_answer(url, task, arm))
+        self._say(f"{len(TASKS)} tasks were answered by {' and '.join(map(str, urls))}")
 
     @contextlib.asynccontextmanager
     async def _beside(self, arm: Arm) -> AsyncIterator[str]:
         """The address of an idle second engine, which is gone afterwards."""
         config = _planned_config(self._record.run, arm)
-        self._apply(deployments.beside(self._models / "target", config))
+        self._apply(deployments.beside(self._served, config))
         self._say(f"{arm} is started beside the engine that serves")
         try:
             yield await self._quiet(deployments.BESIDE)
@@ -282,7 +295,7 @@ class RealRun:
         self._say(
             f"{rps:.2f} rps: the measured laws ask for {' or '.join(sorted(best))}; the operator may roll"
         )
-        async with self._users(rps) as users:
+        async with self._users(rps, self._engines.users) as users:
             begun = time.monotonic()
             self._policy({"mode": "RollingUpdate"})
             if NO_SPECULATION.name in best:
@@ -294,6 +307,26 @@ class RealRun:
         if self._record.decided != NO_SPECULATION.name:
             self._note_roll(users, seconds, self._record.decided, self._record.reason)
         return self._record.decided
+
+    async def _drift(self) -> None:
+        """Let the users' tasks change under n-gram lookup, and keep what the operator sees and decides."""
+        arm = f"{deployments.LOOKUP}/{self._served.draft_lengths[0]}"
+        self._say(f"{arm} by a pin, then by the operator's choice, while the mix of tasks drifts")
+        async with self._users(self._record.decision_rps, self._engines.task_users) as users:
+            begun = time.monotonic()
+            self._policy({"pinnedArm": arm})
+            status = await self._settled({arm})
+            seconds, to, reason = time.monotonic() - begun, _running(status), _reason(status)
+            self._policy({"pinnedArm": None})
+            for name, tasks in MIXES.items():
+                users.mix = tasks
+                await asyncio.sleep(self._pace.stay_s)
+                status = await self._status()
+                decision = status.get("decision") or {}
+                live, message = str(decision.get("tokensPerStep", "")), str(decision.get("message", ""))
+                self._record.mixes.append(MixSeen(name, _running(status), live, _reason(status), message))
+                self._say(f"{name}: E {live or '-'}, {_running(status) or 'a roll'} ({_reason(status)})")
+        self._note_roll(users, seconds, to, reason)
 
     async def _compare_speculating(self, arm: Arm) -> None:
         """Both engines' metrics pages after drafts; a family has labels once something was counted."""
@@ -310,7 +343,7 @@ class RealRun:
     async def _back(self) -> None:
         """Back to no speculation by a pin, under the same load."""
         self._say("back to none by a pin, users asking all along")
-        async with self._users(self._record.decision_rps) as users:
+        async with self._users(self._record.decision_rps, self._engines.users) as users:
             begun = time.monotonic()
             self._policy({"pinnedArm": NO_SPECULATION.name})
             status = await self._settled({NO_SPECULATION.name})
@@ -347,10 +380,10 @@ class RealRun:
         return status
 
     @contextlib.asynccontextmanager
-    async def _users(self, rps: float) -> AsyncIterator[Users]:
+    async def _users(self, rps: float, made: Callable[..., U]) -> AsyncIterator[U]:
         """Users that follow the ready pods until the block ends and every request is answered or lost."""
         endpoints = Endpoints()
-        users = self._engines.users(SHAPE, endpoints, seed=7)
+        users = made(self._served.shape, endpoints, seed=7)
 
         async def follow() -> None:
             while True:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from demo.traffic import RequestShape
-from real import deployments
 from real.greedy_users import SteadyLoad
+from real.served_model import Pace, ServedModel
 
-SHAPE = RequestShape(deployments.PROMPT_TOKENS, deployments.OUTPUT_TOKENS)
 # Costs of a roll and future loads decide between arms that are as close as this.
 _TIE = 0.05
 # Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
@@ -23,45 +21,22 @@ class RunError(Exception):
     """Something that must happen did not; the text says what and how long was waited."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Times of a run (s).
-
-    Attributes:
-        look_s: between two looks at the cluster.
-        block_s, warmup_s: how long a block of a probe sends, and how much of it is not in the mean.
-        cycles: how many rounds of four blocks a probe has.
-        stay_s: how long an arm that may stay is watched: several windows of the operator.
-        choice_s: how long a change of the arm is waited for.
-    """
-
-    look_s: float = 1.0
-    block_s: float = 16.0
-    warmup_s: float = 4.0
-    cycles: int = 2
-    stay_s: float = 90.0
-    choice_s: float = 300.0
-
-
-UNHURRIED = Pace()
-
-
-def unfitted(profile: Profile, pace: Pace = UNHURRIED) -> list[tuple[str, SteadyLoad]]:
+def unfitted(profile: Profile, served: ServedModel) -> list[tuple[str, SteadyLoad]]:
     """Loads between those that were fitted, and lengths that were not; the same for every arm."""
     rates = sorted({row.rps for row in profile.arm(NO_SPECULATION).measurements if row.mode != "closed"})
     between = [(a + b) / 2 for a, b in pairwise(rates)][:2]
     found = [
-        (f"between the loads that were fitted, {number}", _load(rps, SHAPE, pace))
+        (f"between the loads that were fitted, {number}", _load(rps, served.shape, served.pace))
         for number, rps in enumerate(between, start=1)
     ]
-    prompt, answer = SHAPE.prompt_tokens, SHAPE.output_tokens
+    prompt, answer = served.shape.prompt_tokens, served.shape.output_tokens
     for what, shape in (
         ("prompts three times as long", RequestShape(3 * prompt, answer)),
         ("answers twice as long", RequestShape(prompt, 2 * answer)),
     ):
         # The load with as many tokens per second as the intended share of saturation.
         work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
-        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, pace)))
+        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, served.pace)))
     return found
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from fakes.lawful_profile import lawful_profile_json
 from fakes.simulated_engine import simulated
 from real.engines import Engines
 from real.run_results import RunResults
-from real.stages import Pace, RealRun
+from real.served_model import Pace, random_words
+from real.stages import RealRun
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKUP = Arm("ngram", 3, "lookup")
@@ -104,10 +106,12 @@ def run(url, results, tmp_path):
     """Makes a run on a scripted cluster and returns the cluster, with the run's times shortened."""
     pace = Pace(look_s=0.05, block_s=1.0, warmup_s=0.1, cycles=1, stay_s=0.1, choice_s=0.5)
 
+    served = replace(random_words(tmp_path), pace=pace)
+
     async def play(*, rolls):
         cluster = ScriptedCluster(url, rolls=rolls)
         engines = SelfComparedEngines(Path(sys.executable), tmp_path, min(os.sched_getaffinity(0)))
-        await RealRun(cluster, cluster, tmp_path, engines, results, pace).run()
+        await RealRun(cluster, cluster, served, engines, results).run()
         return cluster
 
     return play

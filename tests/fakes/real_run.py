@@ -21,8 +21,9 @@ from demo.traffic import Endpoints, RequestOutcome, RequestShape
 from localcluster import LocalClusterError
 from real import deployments, likeness
 from real.engines import Engines
-from real.greedy_users import Account, Offered, SteadyLoad, Users
+from real.greedy_users import Account, Offered, SteadyLoad, TaskUsers, Users
 from real.run_results import RunResults
+from real.tasks import TASK_TOKENS, TaskAnswer
 
 _ROLL_S = 30.0
 _IDLE_PAGE = 'vllm:num_requests_running{engine="0"} 0.0\nvllm:num_requests_waiting{engine="0"} 0.0\n'
@@ -185,6 +186,10 @@ class LawfulUsers(Users):
         return Offered(load, load.rps, latency_s, number, account)
 
 
+class LawfulTaskUsers(LawfulUsers, TaskUsers):
+    """Such users with a mix of tasks."""
+
+
 class LawfulEngines(Engines):
     """Engines of a `RolledService`: whatever is compared with vLLM is the same.
 
@@ -201,6 +206,12 @@ class LawfulEngines(Engines):
         users.service = self._service
         return users
 
+    def task_users(self, shape: RequestShape, endpoints: Endpoints, *, seed: int) -> LawfulTaskUsers:
+        """Users of the service who ask for tasks."""
+        users = LawfulTaskUsers(deployments.MODEL, shape, endpoints, seed=seed)
+        users.service = self._service
+        return users
+
     def yardstick_ms(self) -> float:
         """Of a core that is always as fast."""
         return 1.0
@@ -208,6 +219,11 @@ class LawfulEngines(Engines):
     async def page(self, url: str) -> str:
         """An idle engine's page."""
         return _IDLE_PAGE
+
+    async def task_answer(self, url: str, task: str, arm: Arm) -> TaskAnswer:
+        """The same text from every arm, of full length, with the tokens per step that the arm has."""
+        e = self._service.live_tokens_per_step.get(arm)
+        return TaskAnswer(task, arm, f"an answer to {task}", TASK_TOKENS, e, TASK_TOKENS / (e or 1.0))
 
     def flags(self) -> Mapping[str, Any]:
         """Those that are stored."""

@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.traffic import RequestOutcome, RequestShape
-from real.greedy_users import Account, EngineTotals, Offered, SteadyLoad, reconcile, steady, together
+from demo.traffic import Endpoints, RequestOutcome, RequestShape
+from real.greedy_users import (
+    Account,
+    EngineTotals,
+    Offered,
+    SteadyLoad,
+    TaskUsers,
+    reconcile,
+    steady,
+    together,
+)
+from real.tasks import TASKS
 
 LOAD = SteadyLoad(rps=1.0, shape=RequestShape(48, 48), seconds=40.0, warmup_s=5.0)
 
@@ -85,6 +95,17 @@ def test_tokens_per_step_is_the_engines_own_count():
     )
     account = reconcile([outcome(0), outcome(1)], EngineTotals.read(before), EngineTotals.read(after))
     assert account.tokens_per_step == pytest.approx(94 / 47)
+
+
+def test_users_of_a_mix_ask_for_each_of_its_tasks_in_turn():
+    users = TaskUsers("chat", RequestShape(8, 48), Endpoints(), seed=1)
+    users.mix = ("repeat", "story")
+    bodies = [users.body() for _ in range(4)]
+    assert [TASKS["story"] in str(body["prompt"]) for body in bodies] == [True, False, True, False]
+    assert [TASKS["repeat"] in str(body["prompt"]) for body in bodies] == [False, True, False, True]
+    assert all(
+        (body["max_tokens"], body["temperature"], body["ignore_eos"]) == (48, 0, True) for body in bodies
+    )
 
 
 def test_blocks_of_a_load_together_weigh_by_their_requests():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from fakes.lawful_profile import lawful_profile_json
+from real.served_model import random_words
 from real.tried_loads import RunError, best_at, most_promising, unfitted
 
 LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
@@ -29,7 +31,7 @@ def profile():
 
 def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(profile):
     fitted = {round(row.rps, 6) for row in profile.arm(NO_SPECULATION).measurements}
-    probes = unfitted(profile)
+    probes = unfitted(profile, random_words(Path()))
     assert len({what for what, _ in probes}) == len(probes) == 4
     saturation_rps = profile.arm(NO_SPECULATION).saturation_rps
     for _, load in probes:
