@@ -264,10 +264,18 @@ class RealRun:
             what: how the load differs from what was fitted.
             load: of each block.
             blocks: arm, round, address and seed of each. The same seed gives the same arrivals and prompts.
+
+        Raises:
+            RunError: a block is too short for its latencies.
         """
         for arm, cycle, url, seed in blocks:
             users = self._engines.users(load.shape, Endpoints.fixed({"pod": url}), seed=seed)
             offered = await users.offer(load)
+            if not offered.counted:
+                raise RunError(
+                    f"{arm}: none of {offered.account.asked} requests in {load.seconds:.0f} s was sent after"
+                    f" {load.warmup_s:.0f} s and a latency before the end; the machine is too slow for such blocks"
+                )
             yardstick_ms = await asyncio.to_thread(self._engines.yardstick_ms)
             self._record.probes.append(Probed(what, cycle, arm, offered, yardstick_ms))
             self._say(

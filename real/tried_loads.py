@@ -15,6 +15,7 @@ from real.served_model import Pace, ServedModel
 _TIE = 0.05
 # Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
 _DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
+_LEAST_LOAD = 0.15
 
 
 class RunError(Exception):
@@ -24,7 +25,9 @@ class RunError(Exception):
 def unfitted(profile: Profile, served: ServedModel) -> list[tuple[str, SteadyLoad]]:
     """Loads between those that were fitted, and lengths that were not; the same for every arm."""
     rates = sorted({row.rps for row in profile.arm(NO_SPECULATION).measurements if row.mode != "closed"})
-    between = [(a + b) / 2 for a, b in pairwise(rates)][:2]
+    least_rps = _LEAST_LOAD * saturation_rps(profile)
+    # A block at a lower load has hardly a request that counts.
+    between = [rps for a, b in pairwise(rates) if (rps := (a + b) / 2) >= least_rps][:2]
     found = [
         (f"between the loads that were fitted, {number}", _load(rps, served.shape, served.pace))
         for number, rps in enumerate(between, start=1)

@@ -42,6 +42,7 @@ class RolledService:
         missing: Deployments that never get a pod.
         failed_runs: status of calibrations that failed; without a profile then.
         unreadable: what of an engine breaks off: "load" or "answers".
+        too_slow: whether every latency is longer than a block.
         refuses: whether the API server refuses a change of the policy.
         foreign_arm: an arm that the operator prefers without having measured it.
         rps: of the users now.
@@ -55,6 +56,7 @@ class RolledService:
     missing: frozenset[str] = frozenset()
     failed_runs: Sequence[Mapping[str, Any]] = ()
     unreadable: frozenset[str] = frozenset()
+    too_slow: bool = False
     refuses: bool = False
     foreign_arm: str = ""
     rps: float = 0.0
@@ -179,7 +181,7 @@ class LawfulUsers(Users):
         arm = self.service.arm_at(url)
         await asyncio.sleep(load.seconds)
         latency_s = self.service.latency_s(arm, load.rps)
-        number = int(load.rps * load.seconds)
+        number = 0 if self.service.too_slow else int(load.rps * load.seconds)
         tokens = number * load.shape.output_tokens
         e = self.service.live_tokens_per_step.get(arm)
         account = Account(number, number, latency_s, latency_s, tokens, float(tokens), float(number), e)

@@ -121,6 +121,12 @@ def test_probes_that_break_off_leave_the_decision_to_be_judged(play):
     assert "the operator runs what the measured laws ask for at 3.74 rps" in found
 
 
+def test_a_block_without_a_request_that_counts_is_no_latency(play):
+    record, status, _, _, _ = play(LOOKUP, too_slow=True)
+    assert (status, record.probes) == (1, [])
+    assert "too slow for such blocks" in record.broken[0].why
+
+
 def test_what_a_failed_calibration_measured_is_judged(play, tmp_path):
     failed = {
         "phase": "Failed",

@@ -36,7 +36,7 @@ def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(prof
     saturation_rps = profile.arm(NO_SPECULATION).saturation_rps
     for _, load in probes:
         assert round(load.rps, 6) not in fitted
-        assert 0 < load.rps < 0.75 * saturation_rps
+        assert 0.15 * saturation_rps < load.rps < 0.75 * saturation_rps
     assert {(load.shape.prompt_tokens, load.shape.output_tokens) for _, load in probes} == {
         (48, 48), (144, 48), (48, 96),
     }  # fmt: skip
