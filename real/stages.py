@@ -144,9 +144,8 @@ class RealRun:
     async def _calibrate(self) -> Profile:
         """Put the service into the cluster and wait for its profile."""
         self._apply(deployments.service(self._served))
-        self._say(
-            "the operator calibrates: none, n-gram, a draft model, and a schedule made of what they cost"
-        )
+        schedule = ", and a schedule made of what they cost" if len(self._served.draft_lengths) > 1 else ""
+        self._say(f"the operator calibrates: none, n-gram, a draft model{schedule}")
         profile = await self._calibrated()
         self._record.profile = profile
         return profile
