@@ -91,12 +91,12 @@ def language_model(folder: Path) -> ServedModel:
         draft_lengths=(4,),
         calibration={
             "loads": 4,
-            "pointSeconds": 40,
-            "warmupSeconds": 8,
+            "pointSeconds": 25,
+            "warmupSeconds": 5,
             "answers": {"check": "Warn", "outputTokens": 96, "maxSecondsPerArm": 120},
         },
         window_s=60,
-        pace=Pace(block_s=40.0, warmup_s=10.0, cycles=1, stay_s=120.0, choice_s=420.0),
+        pace=Pace(block_s=30.0, warmup_s=8.0, cycles=1, stay_s=120.0, choice_s=420.0),
     )
 
 
