@@ -104,7 +104,7 @@ class SelfComparedEngines(Engines):
 @pytest.fixture
 def run(url, results, tmp_path):
     """Makes a run on a scripted cluster and returns the cluster, with the run's times shortened."""
-    pace = Pace(look_s=0.05, block_s=1.0, warmup_s=0.1, cycles=1, stay_s=0.1, choice_s=0.5)
+    pace = Pace(look_s=0.05, block_s=2.5, warmup_s=0.1, cycles=1, stay_s=0.1, choice_s=0.5)
 
     served = replace(random_words(tmp_path), pace=pace)
 
