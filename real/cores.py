@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from statistics import median
+
+_LOOPS, _ROUNDS = 7, 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +58,29 @@ def split(allowed: Collection[int]) -> CoreSplit:
 def take(cores: CoreSplit) -> None:
     """Bind this process, and whatever it starts from now on, to the cores beside the engine's."""
     os.sched_setaffinity(0, cores.others)
+
+
+def yardstick_ms(core: int) -> float:
+    """Time that a fixed loop of plain Python takes on a core (ms, median of several); blocks for some 50 ms.
+
+    It is time on the core, not on the wall: an engine that runs there meanwhile does not count. What a machine takes from a
+    core without saying so does, and that is looked for.
+
+    Args:
+        core: one that this process may be bound to.
+    """
+    # Of this thread alone.
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        return median(_loop_ms() for _ in range(_LOOPS))
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _loop_ms() -> float:
+    begun = time.thread_time()
+    total = 0
+    for number in range(_ROUNDS):
+        total += number
+    return (time.thread_time() - begun) * 1e3

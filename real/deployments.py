@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,12 @@ from demo.installation import CHART, NAMESPACE, OPERATOR_NAMESPACE
 from localcluster import GpuNode, LocalCluster
 from real.cores import CoreSplit
 from real.engine_process import CORE
+from real.served_model import ServedModel
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "chat"
 TARGET = "chat-vllm"
+BESIDE = "chat-vllm-beside"
 SERVICE = "chat"
 PORT = 8000
 IMAGE = "vllm/vllm-openai-cpu:v0.32.0"
@@ -24,36 +25,12 @@ SIMULATED_IMAGE = "vllm/vllm-openai:v0.32.0"
 # An engine takes one "GPU" of its node: one serves while another is measured, or comes up during a roll.
 CPU_NODE = GpuNode("cpu-0", "one-x86-64-core", 2)
 SIMULATED_NODE = GpuNode("a100-0", "NVIDIA-A100-SXM4-80GB", 4)
-PROMPT_TOKENS = 48
-OUTPUT_TOKENS = 48
-MAX_LENGTH = 1024
 LOOKUP, DRAFTER = "lookup", "drafter"
 DRAFT_LENGTH = 3
-# So many drafts pay only while few requests are in a step, which is what a schedule per batch size is made of.
-LONG_DRAFT = 8
 
 Manifest = dict[str, Any]
 # vLLM's processes talk to each other by sockets on the address of the machine's first network, unless another one is given.
 LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
-
-# Times are those of a machine that somebody waits at; loads and lengths are as in production.
-_SPEC: Mapping[str, Any] = {
-    "calibration": {
-        "loads": 6,
-        "pointSeconds": 15,
-        "warmupSeconds": 3,
-        "startupDeadlineSeconds": 900,
-        "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
-    },
-    "metricsSource": {"windowSeconds": 30, "stalenessSeconds": 15, "minRequests": 15},
-    "updatePolicy": {
-        "cooldownSeconds": 15,
-        "stabilizationWindowSeconds": 5,
-        "lookbackSeconds": 0,
-        "replicasQuietSeconds": 10,
-        "rollDeadlineSeconds": 900,
-    },
-}
 
 
 def images(python: Path, cores: CoreSplit) -> list[Manifest]:
@@ -82,16 +59,16 @@ def images(python: Path, cores: CoreSplit) -> list[Manifest]:
     ]
 
 
-def engine_arguments(model: Path) -> list[str]:
+def engine_arguments(served: ServedModel) -> list[str]:
     """Arguments of both engines, without those that choose the arm."""
     return [
-        str(model),
+        str(served.target),
         f"--served-model-name={MODEL}",
         f"--port={PORT}",
-        "--load-format=dummy",
+        *(() if served.speaks else ("--load-format=dummy",)),
         "--dtype=float32",
         "--enforce-eager",
-        f"--max-model-len={MAX_LENGTH}",
+        f"--max-model-len={served.max_length}",
         "--max-num-seqs=32",
         # Every prompt is another one; what a repeated one would save is not what is measured.
         "--no-enable-prefix-caching",
@@ -99,13 +76,13 @@ def engine_arguments(model: Path) -> list[str]:
     ]
 
 
-def target(model: Path) -> Manifest:
+def target(served: ServedModel) -> Manifest:
     """The Deployment of the real engine, with opt-in and drain lines."""
     return _deployment(
         TARGET,
         IMAGE,
         CPU_NODE,
-        [*engine_arguments(model), "--speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)"],
+        [*engine_arguments(served), "--speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)"],
         [
             {
                 "name": "BREAKEVEN_SPECULATIVE_CONFIG",
@@ -117,9 +94,15 @@ def target(model: Path) -> Manifest:
     )
 
 
-def simulated(name: str, model: Path, speculative_config: str) -> Manifest:
+def beside(served: ServedModel, speculative_config: str) -> Manifest:
+    """The Deployment of a real engine that is no target: it is measured in turn with the one that is."""
+    arguments = [*engine_arguments(served), f"--speculative-config={speculative_config}"]
+    return _deployment(BESIDE, IMAGE, CPU_NODE, arguments, [])
+
+
+def simulated(name: str, served: ServedModel, speculative_config: str) -> Manifest:
     """The Deployment of the simulated engine, started with the same words."""
-    arguments = [*engine_arguments(model), f"--speculative-config={speculative_config}"]
+    arguments = [*engine_arguments(served), f"--speculative-config={speculative_config}"]
     return _deployment(name, SIMULATED_IMAGE, SIMULATED_NODE, arguments, [])
 
 
@@ -163,25 +146,25 @@ def _deployment(
     }
 
 
-def service(drafter: Path) -> Manifest:
-    """The SpeculativeService: no speculation, n-gram lookup and its schedule, a draft model that agrees by chance."""
+def service(served: ServedModel) -> Manifest:
+    """The SpeculativeService: no speculation, n-gram lookup (and its schedule), a draft model."""
     methods = [
         {
             "name": LOOKUP,
             "method": "ngram",
-            "draftLengths": [DRAFT_LENGTH, LONG_DRAFT],
+            "draftLengths": list(served.draft_lengths),
             "options": {"prompt_lookup_max": 4, "prompt_lookup_min": 2},
+            **({} if len(served.draft_lengths) > 1 else {"schedule": "Never"}),
         },
         {
             "name": DRAFTER,
             "method": "draft_model",
-            "model": str(drafter),
+            "model": str(served.drafter),
             "draftLengths": [DRAFT_LENGTH],
             "schedule": "Never",
         },
     ]
-    spec = copy.deepcopy(dict(_SPEC))
-    spec["updatePolicy"]["mode"] = "Recommend"
+    workload = {"promptTokens": served.shape.prompt_tokens, "outputTokens": served.shape.output_tokens}
     return {
         "apiVersion": "breakeven.dev/v1alpha1",
         "kind": "SpeculativeService",
@@ -189,7 +172,20 @@ def service(drafter: Path) -> Manifest:
         "spec": {
             "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": TARGET},
             "candidates": {"methods": methods},
-            **spec,
+            "calibration": {**served.calibration, "startupDeadlineSeconds": 900, "workload": workload},
+            "metricsSource": {
+                "windowSeconds": served.window_s,
+                "stalenessSeconds": 15,
+                "minRequests": 15,
+            },
+            "updatePolicy": {
+                "mode": "Recommend",
+                "cooldownSeconds": 15,
+                "stabilizationWindowSeconds": 5,
+                "lookbackSeconds": 0,
+                "replicasQuietSeconds": 10,
+                "rollDeadlineSeconds": 900,
+            },
         },
     }
 

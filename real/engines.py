@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from breakeven.arm import Arm
+from breakeven.load_driver.counters import between, read_counters
 from demo.traffic import Endpoints, RequestShape
-from real import deployments, likeness
-from real.greedy_users import Users
+from real import cores, deployments, likeness
+from real.greedy_users import TaskUsers, Users
+from real.tasks import TASK_TOKENS, TASKS, TaskAnswer
 
 
 class QuestionError(Exception):
@@ -26,15 +30,21 @@ class Engines:
     Args:
         python: the one that has vLLM.
         folder: takes what is asked and what was answered.
+        core: the one that the engines' processes run on.
     """
 
-    def __init__(self, python: Path, folder: Path) -> None:
+    def __init__(self, python: Path, folder: Path, core: int) -> None:
         self._python = python
         self._folder = folder
+        self._core = core
 
     def users(self, shape: RequestShape, endpoints: Endpoints, *, seed: int) -> Users:
         """Users of some pods, who have asked nothing yet."""
         return Users(deployments.MODEL, shape, endpoints, seed=seed)
+
+    def task_users(self, shape: RequestShape, endpoints: Endpoints, *, seed: int) -> TaskUsers:
+        """Users of some pods who ask for tasks, and have asked for none yet."""
+        return TaskUsers(deployments.MODEL, shape, endpoints, seed=seed)
 
     async def page(self, url: str) -> str:
         """The metrics page of an engine.
@@ -46,6 +56,10 @@ class Engines:
             answer.raise_for_status()
             return await answer.text()
 
+    def yardstick_ms(self) -> float:
+        """Time of a fixed loop on the engines' core (ms); blocks."""
+        return cores.yardstick_ms(self._core)
+
     def flags(self) -> Mapping[str, Any]:
         """The flags of vLLM's own parser; blocks.
 
@@ -56,6 +70,30 @@ class Engines:
         _run([self._python, deployments.ROOT / "tests/realvllm/flags.py", fresh])
         found: Mapping[str, Any] = json.loads(fresh.read_text())
         return found
+
+    async def task_answer(self, url: str, task: str, arm: Arm) -> TaskAnswer:
+        """The greedy answer of an idle engine to a task.
+
+        Raises:
+            aiohttp.ClientError: it cannot be asked, or refuses.
+        """
+        body = {
+            "model": deployments.MODEL,
+            "messages": [{"role": "user", "content": TASKS[task]}],
+            "max_tokens": TASK_TOKENS,
+            "temperature": 0,
+        }
+        before = read_counters(await self.page(url))
+        begun = time.perf_counter()
+        async with (
+            aiohttp.ClientSession(raise_for_status=True) as session,
+            session.post(f"{url}/v1/chat/completions", json=body) as response,
+        ):
+            answer = await response.json()
+        seconds = time.perf_counter() - begun
+        counted = between(before, read_counters(await self.page(url)))
+        text, tokens = answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]
+        return TaskAnswer(task, arm, text, tokens, counted.tokens_per_step, seconds)
 
     def answers(self, url: str) -> list[dict[str, Any]]:
         """The answers of an engine to the questions of the table; blocks.

@@ -15,6 +15,7 @@ from breakeven.load_driver.loads import send_offsets
 from breakeven.load_driver.sent_workload import ProsePrompts
 from breakeven.points.point import ImposedLoad, LoadMode
 from demo.traffic import Endpoints, RequestOutcome, RequestShape, Traffic
+from real.tasks import TASKS
 
 _TIMEOUT_S = 300.0
 _SUM = re.compile(
@@ -158,6 +159,22 @@ class Users(Traffic):
         return Offered(load, len(counted) / window_s if counted else 0.0, latency_s, len(counted), account)
 
 
+class TaskUsers(Users):
+    """Users who ask a language model for the tasks of a mix, in turn.
+
+    Attributes:
+        mix: names of tasks; it may be changed while they ask.
+    """
+
+    mix: Sequence[str] = tuple(TASKS)
+
+    def body(self) -> Mapping[str, Any]:
+        """The next task, in the form of a conversation's first turn."""
+        body = super().body()
+        task = TASKS[self.mix[self._asked % len(self.mix)]]
+        return {**body, "prompt": f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n"}
+
+
 def steady(outcomes: Sequence[RequestOutcome], load: SteadyLoad) -> list[RequestOutcome]:
     """The answered requests that met a busy engine all along: sent after the warm-up, and a latency before the sending ends.
 
@@ -187,6 +204,40 @@ def reconcile(outcomes: Sequence[RequestOutcome], before: EngineTotals, after: E
         engine_requests=ended,
         tokens_per_step=between(read_counters(before.page), read_counters(after.page)).tokens_per_step,
     )
+
+
+def together(blocks: Sequence[Offered]) -> Offered:
+    """Several blocks of one load on one arm as one.
+
+    Args:
+        blocks: at least one.
+    """
+    accounts = [one.account for one in blocks]
+    counted = sum(one.counted for one in blocks)
+    paces = [(one.engine_tokens, one.tokens_per_step) for one in accounts if one.tokens_per_step]
+    steps = sum(tokens / pace for tokens, pace in paces)
+    return Offered(
+        blocks[0].load,
+        sum(one.rps for one in blocks) / len(blocks),
+        _mean([(one.latency_s, one.counted) for one in blocks]),
+        counted,
+        Account(
+            asked=sum(one.asked for one in accounts),
+            answered=sum(one.answered for one in accounts),
+            client_latency_s=_mean([(one.client_latency_s, one.answered) for one in accounts]),
+            engine_latency_s=_mean([(one.engine_latency_s, one.engine_requests) for one in accounts]),
+            client_tokens=sum(one.client_tokens for one in accounts),
+            engine_tokens=sum(one.engine_tokens for one in accounts),
+            engine_requests=sum(one.engine_requests for one in accounts),
+            tokens_per_step=sum(tokens for tokens, _ in paces) / steps if steps else None,
+        ),
+    )
+
+
+def _mean(weighted: Sequence[tuple[float, float]]) -> float:
+    """Mean of values with weights; NaN if nothing weighs. A value without weight may be NaN."""
+    total = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted if weight) / total if total else float("nan")
 
 
 async def _totals(session: aiohttp.ClientSession, url: str) -> EngineTotals:

@@ -18,8 +18,10 @@ from rich.table import Table
 from breakeven.profile import Profile
 from demo.sight import Object
 from localcluster.progress import duration
-from real import deployments, findings
-from real.findings import BrokenStage, ObservedRoll, Probed, Row, RunFinding
+from real import alternation, deployments, findings, tasks
+from real.alternation import Probed
+from real.findings import BrokenStage, ObservedRoll, Row, RunFinding
+from real.tasks import MixSeen, TaskAnswer
 
 _FILES = ("progress.txt", "tables.txt", "tables.json", "findings.json", "profile.json", "points.json")
 _WIDTH = 160
@@ -36,6 +38,9 @@ class RunRecord:
         wanted: names of the arms that the measured laws ask for there.
         decided: name of the arm that the operator runs there, and its reason.
         rolls, probes: in the order in which they were seen.
+        yardsticks_ms: time of a fixed loop on the engine's core, about once per point of the calibration.
+        tasks: answers of a language model, task by task.
+        mixes: the operator's view of mixes of tasks, in their order.
         likeness: differences between the engines by what was compared.
         broken: stages that did not go to their end.
     """
@@ -48,6 +53,9 @@ class RunRecord:
     reason: str = ""
     rolls: list[ObservedRoll] = field(default_factory=list)
     probes: list[Probed] = field(default_factory=list)
+    yardsticks_ms: list[float] = field(default_factory=list)
+    tasks: list[TaskAnswer] = field(default_factory=list)
+    mixes: list[MixSeen] = field(default_factory=list)
     likeness: dict[str, list[str]] = field(default_factory=dict)
     broken: list[BrokenStage] = field(default_factory=list)
 
@@ -114,7 +122,10 @@ class RunResults:
         self._write(
             "findings.json",
             {
-                "findings": [{"what": o.what, "ok": o.ok, "detail": o.detail, "goal": o.goal} for o in found],
+                "findings": [
+                    {"what": o.what, "ok": o.ok, "detail": o.detail, "goal": o.goal is not None}
+                    for o in found
+                ],
                 "differences": self.record.likeness,
             },
         )
@@ -128,10 +139,11 @@ def findings_of(record: RunRecord) -> list[RunFinding]:
     found = [*findings.judge_stages(record.broken), *findings.judge_likeness(record.likeness)]
     if (record.run.get("status") or {}).get("armStatuses") or record.profile is not None:
         found += findings.judge_arms(record.run, deployments.LOOKUP)
+    found += findings.judge_answers(record.run)
     if record.profile is None:
         return found
-    predicted = [findings.predicted(record.profile, probed) for probed in record.probes]
-    found += findings.judge_fits(record.profile)
+    loads = alternation.predicted(record.profile, record.probes, record.yardsticks_ms)
+    found += findings.judge_fits(record.profile, findings.residuals(record.profile, record.yardsticks_ms))
     if record.decided:
         found.append(
             RunFinding(
@@ -140,10 +152,10 @@ def findings_of(record: RunRecord) -> list[RunFinding]:
                 f"{record.decided} runs ({record.reason}); asked for: {', '.join(sorted(record.wanted))}",
             )
         )
-    found += findings.judge_predictions(predicted)
-    found += findings.judge_speedups(findings.speedups(predicted))
-    if record.probes:
-        found += findings.judge_accounts(record.probes)
+    found += alternation.judge_predictions(loads)
+    found += alternation.judge_speedups(alternation.speedups(loads))
+    if loads:
+        found += alternation.judge_accounts(loads)
     return [*found, *findings.judge_rolls(record.rolls)]
 
 
@@ -152,18 +164,18 @@ def tables_of(record: RunRecord) -> list[tuple[str, Sequence[str], list[Row]]]:
     profile = record.profile
     if profile is None:
         return []
-    found = [findings.predicted(profile, probed) for probed in record.probes]
+    loads = alternation.predicted(profile, record.probes, record.yardsticks_ms)
+    goals = findings.residuals(profile, record.yardsticks_ms)
     loads_rps = (record.decision_rps, 2 * record.decision_rps) if record.decision_rps else ()
     tables: list[tuple[str, Sequence[str], list[Row]]] = [
-        ("What calibration found", findings.FIT_HEAD, findings.fit_rows(profile)),
+        ("What calibration found", findings.FIT_HEAD, findings.fit_rows(profile, goals)),
+        ("Answers beside those of no speculation", findings.ANSWERS_HEAD, findings.answers_rows(record.run)),
         ("Does it pay?", findings.PAYS_HEAD, findings.pays_rows(profile, loads_rps)),
-        ("Latency not fitted", findings.PREDICTION_HEAD, findings.prediction_rows(found)),
-        ("Speedup there", findings.SPEEDUP_HEAD, findings.speedup_rows(findings.speedups(found))),
-        (
-            "Users and engine on the same requests",
-            findings.ACCOUNT_HEAD,
-            findings.account_rows(record.probes),
-        ),
+        ("Latency not fitted", alternation.PREDICTION_HEAD, alternation.prediction_rows(loads)),
+        ("Speedup there", alternation.SPEEDUP_HEAD, alternation.speedup_rows(alternation.speedups(loads))),
+        ("Tokens per step by task", tasks.TASK_HEAD, tasks.task_rows(record.tasks)),
+        ("A mix of tasks that drifts", tasks.MIX_HEAD, tasks.mix_rows(record.mixes)),
+        ("Users and engine on the same requests", alternation.ACCOUNT_HEAD, alternation.account_rows(loads)),
         ("Rolls under load", findings.ROLL_HEAD, findings.roll_rows(record.rolls)),
     ]
     return [table for table in tables if table[2]]

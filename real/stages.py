@@ -7,9 +7,6 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -22,27 +19,23 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from demo.director import failed_runs
 from demo.installation import NAMESPACE, measure_again
 from demo.sight import Object, Sight
-from demo.traffic import Endpoints, RequestShape
+from demo.traffic import Endpoints
 from localcluster import LocalCluster, LocalClusterError
 from real import deployments, likeness
+from real.alternation import Probed
 from real.engines import Engines, QuestionError
-from real.findings import BrokenStage, ObservedRoll, Probed
+from real.findings import BrokenStage, ObservedRoll
 from real.greedy_users import SteadyLoad, Users
 from real.run_results import RunResults
+from real.served_model import ServedModel
+from real.tasks import MIXES, TASKS, MixSeen
+from real.tried_loads import RunError, best_at, decision_rps, most_promising, unfitted
 
 T = TypeVar("T")
-# Costs of a roll and future loads decide between arms that are as close as this.
-_TIE = 0.05
+U = TypeVar("U", bound=Users)
 _ATTEMPTS = 3
 # Many times the durations on a quiet machine: nothing is waited for any longer.
 _START_S, _CALIBRATION_S, _ROLL_S = 900.0, 3600.0, 1200.0
-# Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
-_DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
-_SHAPE = RequestShape(deployments.PROMPT_TOKENS, deployments.OUTPUT_TOKENS)
-
-
-class RunError(Exception):
-    """Something that must happen did not; the text says what and how long was waited."""
 
 
 # A stage that ends so is a row of the results; the stages that can do without it go on.
@@ -51,51 +44,31 @@ STAGE_FAILURES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Times of a run (s).
-
-    Attributes:
-        look_s: between two looks at the cluster.
-        probe_s, warmup_s: how long a probe sends, and how much of it is not in the mean.
-        stay_s: how long an arm that may stay is watched: several windows of the operator.
-        choice_s: how long a change of the arm is waited for.
-    """
-
-    look_s: float = 1.0
-    probe_s: float = 45.0
-    warmup_s: float = 5.0
-    stay_s: float = 90.0
-    choice_s: float = 300.0
-
-
 class RealRun:
     """One run, stage after stage; what it has seen is kept after each.
 
     Args:
         cluster: with everything stood up.
         sight: reads it.
-        models: folder with `target` and `drafter`.
+        served: the model, and the run's times.
         engines: asks the engines.
         results: takes a line per step, and what was seen.
-        pace: its times.
     """
 
     def __init__(
         self,
         cluster: LocalCluster,
         sight: Sight,
-        models: Path,
+        served: ServedModel,
         engines: Engines,
         results: RunResults,
-        pace: Pace = Pace(),
     ) -> None:
         self._cluster = cluster
         self._sight = sight
-        self._models = models
+        self._served = served
         self._engines = engines
         self._results = results
-        self._pace = pace
+        self._pace = served.pace
         self._record = results.record
         self._say = results.say
 
@@ -108,22 +81,25 @@ class RealRun:
         url = await self._stage("the engine starts", self._start())
         if url is None:
             return
-        await self._stage("the simulated engine is compared with vLLM", self._compare_engines(url))
+        if not self._served.speaks:
+            await self._stage("the simulated engine is compared with vLLM", self._compare_engines(url))
         if likeness_only:
             return
         profile = await self._stage("calibration", self._calibrate())
         if profile is None:
             return
-        probes = await self._stage("loads that were not fitted", self._unfitted(profile)) or ()
-        await self._probe_all(NO_SPECULATION, probes)
         name = await self._stage("decision and roll", self._decided(profile))
-        if name is None or name == NO_SPECULATION.name:
+        if name is None:
             return
         arm = await self._stage(f"probes of {name}", self._measured(profile, name))
         if arm is not None:
-            await self._probe_all(arm, probes)
-            await self._stage("metrics pages after drafts", self._compare_speculating(arm))
-        await self._stage("back to none", self._back())
+            await self._stage("blocks in alternation", self._alternate(profile, arm))
+            if not self._served.speaks:
+                await self._stage("metrics pages after drafts", self._compare_speculating(arm))
+        if self._served.speaks:
+            await self._stage("a mix of tasks that drifts", self._drift())
+        if name != NO_SPECULATION.name or self._served.speaks:
+            await self._stage("back to none", self._back())
 
     async def _stage(self, what: str, taken: Awaitable[T]) -> T | None:
         """Await a stage and keep what it has seen; None if it broke off, which is then in the record."""
@@ -141,12 +117,12 @@ class RealRun:
         deployments.apply(self._cluster, *map(dict, documents))
 
     async def _start(self) -> str:
-        """Start the real engine and its simulated twins; the address of the real one."""
-        target = self._models / "target"
-        self._apply(deployments.target(target))
-        self._apply(deployments.simulated("sim-none", target, "null"))
-        spec = {"method": "ngram", "num_speculative_tokens": deployments.DRAFT_LENGTH}
-        self._apply(deployments.simulated("sim-ngram", target, json.dumps(spec)))
+        """Start the real engine, and simulated twins of one without weights; the address of the real one."""
+        self._apply(deployments.target(self._served))
+        if not self._served.speaks:
+            self._apply(deployments.simulated("sim-none", self._served, "null"))
+            spec = {"method": "ngram", "num_speculative_tokens": deployments.DRAFT_LENGTH}
+            self._apply(deployments.simulated("sim-ngram", self._served, json.dumps(spec)))
         self._say("waiting for vLLM to start in its pod")
         return await self._one_pod(deployments.TARGET, _START_S)
 
@@ -167,10 +143,9 @@ class RealRun:
 
     async def _calibrate(self) -> Profile:
         """Put the service into the cluster and wait for its profile."""
-        self._apply(deployments.service(self._models / "drafter"))
-        self._say(
-            "the operator calibrates: none, n-gram, a draft model, and a schedule made of what they cost"
-        )
+        self._apply(deployments.service(self._served))
+        schedule = ", and a schedule made of what they cost" if len(self._served.draft_lengths) > 1 else ""
+        self._say(f"the operator calibrates: none, n-gram, a draft model{schedule}")
         profile = await self._calibrated()
         self._record.profile = profile
         return profile
@@ -209,6 +184,8 @@ class RealRun:
             if (line := _progress(runs)) != said:
                 said = line
                 self._say(line)
+                if _measuring(runs):
+                    self._record.yardsticks_ms.append(await asyncio.to_thread(self._engines.yardstick_ms))
                 # The points that are measured already.
                 self._record.run = _latest(runs)
                 self._results.keep()
@@ -240,23 +217,70 @@ class RealRun:
         patch = json.dumps({"spec": {"updatePolicy": change}})
         self._kubectl("patch", "specsvc", deployments.SERVICE, "--type=merge", f"--patch={patch}")
 
-    async def _probe_all(self, arm: Arm, probes: Sequence[tuple[str, SteadyLoad]]) -> None:
-        """Loads and lengths that no fit has seen, on the pod that serves; one that breaks off leaves the others."""
-        url = await self._stage(f"an idle engine on {arm}", self._quiet())
-        for seed, (what, load) in enumerate(probes if url else (), start=1):
-            await self._stage(f"{arm}: {what}", self._probe(arm, what, load, str(url), 1000 * seed))
+    async def _alternate(self, profile: Profile, arm: Arm) -> None:
+        """Serve no speculation beside the arm that runs (beside none: the arm that promises most), and measure both in turn."""
+        # Its node has no room for a roll meanwhile.
+        self._policy({"pinnedArm": arm.name})
+        other = NO_SPECULATION if arm != NO_SPECULATION else most_promising(profile)
+        async with self._beside(other) as url:
+            urls = {other: url, arm: await self._quiet(deployments.TARGET)}
+            drafting = other if arm == NO_SPECULATION else arm
+            turn = (NO_SPECULATION, drafting, drafting, NO_SPECULATION)
+            for number, (what, load) in enumerate(unfitted(profile, self._served), start=1):
+                blocks = [
+                    (one, cycle, urls[one], 1000 * number + cycle)
+                    for cycle in range(1, self._pace.cycles + 1)
+                    for one in turn
+                ]
+                await self._stage(what, self._blocks(what, load, blocks))
+            if self._served.speaks:
+                await self._stage("tasks", self._tasks(urls))
 
-    async def _probe(self, arm: Arm, what: str, load: SteadyLoad, url: str, seed: int) -> None:
-        self._say(f"{arm}: {what}, {load.rps:.2f} rps for {load.seconds:.0f} s")
-        users = self._engines.users(load.shape, Endpoints.fixed({"pod": url}), seed=seed)
-        offered = await users.offer(load)
-        self._record.probes.append(Probed(what, arm, offered))
-        self._say(
-            f"{arm}: {offered.latency_s:.3f} s, the mean of {offered.counted} requests at {offered.rps:.2f} rps"
-        )
+    async def _tasks(self, urls: Mapping[Arm, str]) -> None:
+        """Ask each engine each task, one after the other."""
+        for task in TASKS:
+            for arm, url in urls.items():
+                self._record.tasks.append(await self._engines.task_answer(url, task, arm))
+        self._say(f"{len(TASKS)} tasks were answered by {' and '.join(map(str, urls))}")
 
-    async def _unfitted(self, profile: Profile) -> list[tuple[str, SteadyLoad]]:
-        return unfitted(profile, self._pace)
+    @contextlib.asynccontextmanager
+    async def _beside(self, arm: Arm) -> AsyncIterator[str]:
+        """The address of an idle second engine, which is gone afterwards."""
+        config = _planned_config(self._record.run, arm)
+        self._apply(deployments.beside(self._served, config))
+        self._say(f"{arm} is started beside the engine that serves")
+        try:
+            yield await self._quiet(deployments.BESIDE)
+        finally:
+            self._kubectl(
+                "delete", "deployment", deployments.BESIDE, "--cascade=foreground", "--timeout=180s"
+            )
+
+    async def _blocks(self, what: str, load: SteadyLoad, blocks: Sequence[tuple[Arm, int, str, int]]) -> None:
+        """Blocks of one load, each from an idle engine to an idle engine.
+
+        Args:
+            what: how the load differs from what was fitted.
+            load: of each block.
+            blocks: arm, round, address and seed of each. The same seed gives the same arrivals and prompts.
+
+        Raises:
+            RunError: a block is too short for its latencies.
+        """
+        for arm, cycle, url, seed in blocks:
+            users = self._engines.users(load.shape, Endpoints.fixed({"pod": url}), seed=seed)
+            offered = await users.offer(load)
+            if not offered.counted:
+                raise RunError(
+                    f"{arm}: none of {offered.account.asked} requests in {load.seconds:.0f} s was sent after"
+                    f" {load.warmup_s:.0f} s and a latency before the end; the machine is too slow for such blocks"
+                )
+            yardstick_ms = await asyncio.to_thread(self._engines.yardstick_ms)
+            self._record.probes.append(Probed(what, cycle, arm, offered, yardstick_ms))
+            self._say(
+                f"{arm}: {what}, {offered.rps:.2f} rps: {offered.latency_s:.3f} s, the mean of {offered.counted} requests;"
+                f" yardstick {yardstick_ms:.2f} ms"
+            )
 
     async def _measured(self, profile: Profile, name: str) -> Arm:
         """The arm of a name.
@@ -272,13 +296,13 @@ class RealRun:
 
     async def _decided(self, profile: Profile) -> str:
         """Let the operator decide and roll under a load; the name of the arm that runs then."""
-        rps = _DECISION_LOAD * saturation_rps(profile)
+        rps = decision_rps(profile)
         best = best_at(profile, [fit.arm for fit in profile.arms if fit.believable], rps)
         self._record.decision_rps, self._record.wanted = rps, best
         self._say(
             f"{rps:.2f} rps: the measured laws ask for {' or '.join(sorted(best))}; the operator may roll"
         )
-        async with self._users(rps) as users:
+        async with self._users(rps, self._engines.users) as users:
             begun = time.monotonic()
             self._policy({"mode": "RollingUpdate"})
             if NO_SPECULATION.name in best:
@@ -290,6 +314,26 @@ class RealRun:
         if self._record.decided != NO_SPECULATION.name:
             self._note_roll(users, seconds, self._record.decided, self._record.reason)
         return self._record.decided
+
+    async def _drift(self) -> None:
+        """Let the users' tasks change under n-gram lookup, and keep what the operator sees and decides."""
+        arm = f"{deployments.LOOKUP}/{self._served.draft_lengths[0]}"
+        self._say(f"{arm} by a pin, then by the operator's choice, while the mix of tasks drifts")
+        async with self._users(self._record.decision_rps, self._engines.task_users) as users:
+            begun = time.monotonic()
+            self._policy({"pinnedArm": arm})
+            status = await self._settled({arm})
+            seconds, to, reason = time.monotonic() - begun, _running(status), _reason(status)
+            self._policy({"pinnedArm": None})
+            for name, tasks in MIXES.items():
+                users.mix = tasks
+                await asyncio.sleep(self._pace.stay_s)
+                status = await self._status()
+                decision = status.get("decision") or {}
+                live, message = str(decision.get("tokensPerStep", "")), str(decision.get("message", ""))
+                self._record.mixes.append(MixSeen(name, _running(status), live, _reason(status), message))
+                self._say(f"{name}: E {live or '-'}, {_running(status) or 'a roll'} ({_reason(status)})")
+        self._note_roll(users, seconds, to, reason)
 
     async def _compare_speculating(self, arm: Arm) -> None:
         """Both engines' metrics pages after drafts; a family has labels once something was counted."""
@@ -306,7 +350,7 @@ class RealRun:
     async def _back(self) -> None:
         """Back to no speculation by a pin, under the same load."""
         self._say("back to none by a pin, users asking all along")
-        async with self._users(self._record.decision_rps) as users:
+        async with self._users(self._record.decision_rps, self._engines.users) as users:
             begun = time.monotonic()
             self._policy({"pinnedArm": NO_SPECULATION.name})
             status = await self._settled({NO_SPECULATION.name})
@@ -343,10 +387,10 @@ class RealRun:
         return status
 
     @contextlib.asynccontextmanager
-    async def _users(self, rps: float) -> AsyncIterator[Users]:
+    async def _users(self, rps: float, made: Callable[..., U]) -> AsyncIterator[U]:
         """Users that follow the ready pods until the block ends and every request is answered or lost."""
         endpoints = Endpoints()
-        users = self._engines.users(_SHAPE, endpoints, seed=7)
+        users = made(self._served.shape, endpoints, seed=7)
 
         async def follow() -> None:
             while True:
@@ -366,9 +410,9 @@ class RealRun:
         finally:
             following.cancel()
 
-    async def _quiet(self) -> str:
-        """Return when one pod is left and it is idle; its address."""
-        url = await self._one_pod(deployments.TARGET, _ROLL_S)
+    async def _quiet(self, app: str) -> str:
+        """Return when one pod of a Deployment is left and it is idle; its address."""
+        url = await self._one_pod(app, _ROLL_S)
 
         async def idle() -> bool:
             page = await self._engines.page(url)
@@ -380,68 +424,6 @@ class RealRun:
 
         await self._until("an idle engine", idle, _START_S)
         return url
-
-
-def unfitted(profile: Profile, pace: Pace = Pace()) -> list[tuple[str, SteadyLoad]]:
-    """Loads between those that were fitted, and lengths that were not; the same for every arm."""
-    rates = sorted({row.rps for row in profile.arm(NO_SPECULATION).measurements if row.mode != "closed"})
-    between = [(a + b) / 2 for a, b in pairwise(rates)][:2]
-    found = [
-        (f"between the loads that were fitted, {number}", _load(rps, _SHAPE, pace))
-        for number, rps in enumerate(between, start=1)
-    ]
-    prompt, answer = _SHAPE.prompt_tokens, _SHAPE.output_tokens
-    for what, shape in (
-        ("prompts three times as long", RequestShape(3 * prompt, answer)),
-        ("answers twice as long", RequestShape(prompt, 2 * answer)),
-    ):
-        # The load with as many tokens per second as the intended share of saturation.
-        work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
-        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, pace)))
-    return found
-
-
-def saturation_rps(profile: Profile) -> float:
-    """The load at which no speculation saturates.
-
-    Raises:
-        RunError: no law was found for it.
-    """
-    found = profile.arm(NO_SPECULATION).saturation_rps
-    if not found:
-        raise RunError("no speculation: nothing fitted says at which load it saturates")
-    return found
-
-
-def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]:
-    """Names of the arms that may run at a load by the measured laws.
-
-    The fastest, those within `_TIE` of it, and no speculation if the fastest is not significantly faster.
-
-    Args:
-        profile: the measured laws.
-        arms: of which one is chosen, no speculation among them.
-        rps: a load that some of them can serve.
-
-    Raises:
-        RunError: none of them can.
-    """
-    latencies = {
-        arm: latency for arm in arms if (latency := profile.predict(arm, rps=rps).latency_s) is not None
-    }
-    if not latencies:
-        raise RunError(f"{rps:.2f} rps: every arm with a law is saturated")
-    fastest = min(latencies, key=latencies.__getitem__)
-    best = {arm.name for arm, latency in latencies.items() if latency <= latencies[fastest] * (1 + _TIE)}
-    if fastest != NO_SPECULATION:
-        low, _ = profile.compare(fastest, NO_SPECULATION, rps=rps).speedup_ci or (None, None)
-        if low is None or low <= 1.0:
-            best.add(NO_SPECULATION.name)
-    return frozenset(best)
-
-
-def _load(rps: float, shape: RequestShape, pace: Pace) -> SteadyLoad:
-    return SteadyLoad(rps, shape, pace.probe_s, pace.warmup_s)
 
 
 async def _given(value: T) -> T:
@@ -458,15 +440,26 @@ def _reason(status: Object) -> str:
     return str((status.get("decision") or {}).get("reason", ""))
 
 
+def _planned_config(run: Object, arm: Arm) -> str:
+    """The value of --speculative-config with which an arm was measured; its schedule, if it has one, is not in it."""
+    arms = ((run.get("status") or {}).get("plan") or {}).get("arms") or []
+    return next((str(one["speculativeConfig"]) for one in arms if one["arm"] == arm.name), "null")
+
+
 def _latest(runs: Sequence[Object]) -> Object:
     """The run that was begun last; nothing without any."""
     return max(runs, key=lambda run: str(run["metadata"]["creationTimestamp"]), default={})
 
 
+def _measuring(runs: Sequence[Object]) -> Object | None:
+    """The status of the run that is under way."""
+    statuses = (run.get("status") or {} for run in runs)
+    return next((one for one in statuses if one.get("phase") not in {None, "Succeeded", "Failed"}), None)
+
+
 def _progress(runs: Sequence[Object]) -> str:
-    for run in runs:
-        status = run.get("status") or {}
-        display = status.get("display") or {}
-        if status.get("phase") not in {None, "Succeeded", "Failed"}:
-            return f"calibrating {display.get('arm', '')}: {display.get('points', '-')} points"
-    return "calibration: nothing under way"
+    status = _measuring(runs)
+    if status is None:
+        return "calibration: nothing under way"
+    display = status.get("display") or {}
+    return f"calibrating {display.get('arm', '')}: {display.get('points', '-')} points"

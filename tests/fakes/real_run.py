@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import yaml
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
@@ -20,8 +21,9 @@ from demo.traffic import Endpoints, RequestOutcome, RequestShape
 from localcluster import LocalClusterError
 from real import deployments, likeness
 from real.engines import Engines
-from real.greedy_users import Account, Offered, SteadyLoad, Users
+from real.greedy_users import Account, Offered, SteadyLoad, TaskUsers, Users
 from real.run_results import RunResults
+from real.tasks import TASK_TOKENS, TaskAnswer
 
 _ROLL_S = 30.0
 _IDLE_PAGE = 'vllm:num_requests_running{engine="0"} 0.0\nvllm:num_requests_waiting{engine="0"} 0.0\n'
@@ -40,9 +42,11 @@ class RolledService:
         missing: Deployments that never get a pod.
         failed_runs: status of calibrations that failed; without a profile then.
         unreadable: what of an engine breaks off: "load" or "answers".
+        too_slow: whether every latency is longer than a block.
         refuses: whether the API server refuses a change of the policy.
         foreign_arm: an arm that the operator prefers without having measured it.
         rps: of the users now.
+        beside: name of the arm of the engine that is measured in turn with the target's; empty: none is up.
         policies: changes of the update policy, in order.
     """
 
@@ -52,9 +56,11 @@ class RolledService:
     missing: frozenset[str] = frozenset()
     failed_runs: Sequence[Mapping[str, Any]] = ()
     unreadable: frozenset[str] = frozenset()
+    too_slow: bool = False
     refuses: bool = False
     foreign_arm: str = ""
     rps: float = 0.0
+    beside: str = ""
     policies: list[dict[str, Any]] = field(default_factory=list)
     _arm: str = NO_SPECULATION.name
     _to: str = ""
@@ -62,12 +68,24 @@ class RolledService:
 
     # The methods of `LocalCluster`.
     def kubectl(self, *words: str, stdin: str | None = None) -> None:
-        """Take what is applied, and patches of the update policy."""
+        """Take patches of the update policy, and the engine beside the target's; it is found by its arguments."""
+        for document in yaml.safe_load_all(stdin or ""):
+            if document["metadata"]["name"] == deployments.BESIDE:
+                *_, config = document["spec"]["template"]["spec"]["containers"][0]["args"]
+                self.beside = json.loads(config.removeprefix("--speculative-config="))
+        if words[:3] == ("delete", "deployment", deployments.BESIDE):
+            self.beside = ""
         if words[0] != "patch":
             return
         if self.refuses:
             raise LocalClusterError("kubectl patch: the server is currently unable to handle the request")
         self.policies.append(json.loads(words[-2].removeprefix("--patch="))["spec"]["updatePolicy"])
+
+    def _planned(self) -> list[dict[str, str]]:
+        """The arms as they are measured; the configuration of each is as good as its name."""
+        return [
+            {"arm": fit.arm.name, "speculativeConfig": json.dumps(fit.arm.name)} for fit in self.profile.arms
+        ]
 
     # The methods of `Sight`.
     async def ready_pods(self, selector: Mapping[str, str], _port: int) -> dict[str, str]:
@@ -75,6 +93,8 @@ class RolledService:
         app = selector["app"]
         if app in self.missing:
             return {}
+        if app == deployments.BESIDE:
+            return {app: f"http://{self.beside}"} if self.beside else {}
         if app != deployments.TARGET:
             return {app: f"http://{app}"}
         self._operate()
@@ -102,7 +122,7 @@ class RolledService:
         return {
             "metadata": {"name": f"chat-{number}", "creationTimestamp": f"2026-01-01T00:00:0{number}Z"},
             "spec": {"serviceRef": {"name": deployments.SERVICE}},
-            "status": {"points": [], **status},
+            "status": {"points": [], "plan": {"arms": self._planned()}, **status},
         }
 
     def _pin(self) -> str:
@@ -161,11 +181,15 @@ class LawfulUsers(Users):
         arm = self.service.arm_at(url)
         await asyncio.sleep(load.seconds)
         latency_s = self.service.latency_s(arm, load.rps)
-        number = int(load.rps * load.seconds)
+        number = 0 if self.service.too_slow else int(load.rps * load.seconds)
         tokens = number * load.shape.output_tokens
         e = self.service.live_tokens_per_step.get(arm)
         account = Account(number, number, latency_s, latency_s, tokens, float(tokens), float(number), e)
         return Offered(load, load.rps, latency_s, number, account)
+
+
+class LawfulTaskUsers(LawfulUsers, TaskUsers):
+    """Such users with a mix of tasks."""
 
 
 class LawfulEngines(Engines):
@@ -184,9 +208,24 @@ class LawfulEngines(Engines):
         users.service = self._service
         return users
 
+    def task_users(self, shape: RequestShape, endpoints: Endpoints, *, seed: int) -> LawfulTaskUsers:
+        """Users of the service who ask for tasks."""
+        users = LawfulTaskUsers(deployments.MODEL, shape, endpoints, seed=seed)
+        users.service = self._service
+        return users
+
+    def yardstick_ms(self) -> float:
+        """Of a core that is always as fast."""
+        return 1.0
+
     async def page(self, url: str) -> str:
         """An idle engine's page."""
         return _IDLE_PAGE
+
+    async def task_answer(self, url: str, task: str, arm: Arm) -> TaskAnswer:
+        """The same text from every arm, of full length, with the tokens per step that the arm has."""
+        e = self._service.live_tokens_per_step.get(arm)
+        return TaskAnswer(task, arm, f"an answer to {task}", TASK_TOKENS, e, TASK_TOKENS / (e or 1.0))
 
     def flags(self) -> Mapping[str, Any]:
         """Those that are stored."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.cores import split
+from real.cores import split, yardstick_ms
 
 CORES = st.sets(st.integers(0, 255), min_size=1)
 
@@ -32,3 +35,13 @@ def test_one_core_is_shared_and_that_is_said():
 def test_no_core_at_all_is_refused():
     with pytest.raises(ValueError, match="no core"):
         split(())
+
+
+def test_the_yardstick_is_time_on_the_core_and_leaves_the_thread_where_it_was():
+    allowed = os.sched_getaffinity(0)
+    core = max(allowed)
+    begun_s = time.thread_time()
+    found_ms = yardstick_ms(core)
+    assert os.sched_getaffinity(0) == allowed
+    # The median of seven loops is less than all of them took.
+    assert 0 < found_ms < (time.thread_time() - begun_s) * 1e3 / 4

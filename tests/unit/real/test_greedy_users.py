@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.traffic import RequestOutcome, RequestShape
-from real.greedy_users import EngineTotals, SteadyLoad, reconcile, steady
+from demo.traffic import Endpoints, RequestOutcome, RequestShape
+from real.greedy_users import (
+    Account,
+    EngineTotals,
+    Offered,
+    SteadyLoad,
+    TaskUsers,
+    reconcile,
+    steady,
+    together,
+)
+from real.tasks import TASKS
 
 LOAD = SteadyLoad(rps=1.0, shape=RequestShape(48, 48), seconds=40.0, warmup_s=5.0)
 
@@ -85,3 +95,30 @@ def test_tokens_per_step_is_the_engines_own_count():
     )
     account = reconcile([outcome(0), outcome(1)], EngineTotals.read(before), EngineTotals.read(after))
     assert account.tokens_per_step == pytest.approx(94 / 47)
+
+
+def test_users_of_a_mix_ask_for_each_of_its_tasks_in_turn():
+    users = TaskUsers("chat", RequestShape(8, 48), Endpoints(), seed=1)
+    users.mix = ("repeat", "story")
+    bodies = [users.body() for _ in range(4)]
+    assert [TASKS["story"] in str(body["prompt"]) for body in bodies] == [True, False, True, False]
+    assert [TASKS["repeat"] in str(body["prompt"]) for body in bodies] == [False, True, False, True]
+    assert all(
+        (body["max_tokens"], body["temperature"], body["ignore_eos"]) == (48, 0, True) for body in bodies
+    )
+
+
+def test_blocks_of_a_load_together_weigh_by_their_requests():
+    def block(latency_s, counted, e):
+        account = Account(counted + 2, counted + 2, latency_s, latency_s, 480, 480.0, counted + 2.0, e)
+        return Offered(LOAD, 2.0, latency_s, counted, account)
+
+    silent = Offered(LOAD, 0.0, math.nan, 0, Account(2, 0, math.nan, math.nan, 0, 0.0, 0.0, None))
+    found = together([block(1.0, 10, 2.0), block(2.0, 30, 3.0), silent])
+    assert (found.counted, found.latency_s, found.rps) == (40, 1.75, pytest.approx(4 / 3))
+    account = found.account
+    assert (account.asked, account.answered, account.engine_tokens) == (46, 44, 960.0)
+    # 480 tokens in 240 steps and 480 in 160.
+    assert account.tokens_per_step == pytest.approx(2.4)
+    assert together([silent]).account.tokens_per_step is None
+    assert math.isnan(together([silent]).latency_s)

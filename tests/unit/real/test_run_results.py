@@ -14,9 +14,10 @@ from breakeven.profile import Profile
 from demo.traffic import RequestShape
 from fakes.lawful_profile import lawful_profile_json
 from localcluster import LocalClusterError
-from real.findings import ObservedRoll, Probed
+from real.alternation import Probed
+from real.findings import ObservedRoll
 from real.greedy_users import Account, Offered, SteadyLoad
-from real.run_results import RunResults
+from real.run_results import RunResults, tables_of
 
 LOOKUP = Arm("ngram", 3, "lookup")
 
@@ -43,7 +44,7 @@ def profile():
 def probed(arm, latency_s):
     load = SteadyLoad(2.0, RequestShape(48, 48), 45.0, 5.0)
     account = Account(30, 30, latency_s, latency_s, 1440, 1440.0, 30.0, None)
-    return Probed("between", arm, Offered(load, 2.0, latency_s, 25, account))
+    return Probed("between", 1, arm, Offered(load, 2.0, latency_s, 25, account), 2.0)
 
 
 def test_lines_are_in_a_file_as_soon_as_they_are_said(results, tmp_path, screen):
@@ -83,6 +84,23 @@ def test_a_decision_against_the_measured_laws_fails_the_run(results, profile):
     record.decided = "none"
     status, words = results.conclude([])
     assert (status, "the operator runs what the measured laws ask for" in words) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [("AnswersAgree", 0), ("AnswersUndecided", 0), ("AnswersDiffer", 1), ("AnswersBroken", 1)],
+)
+def test_the_calibrations_word_about_answers_is_a_row_and_a_check(word, status, results, profile):
+    answers = {"arm": "lookup/3", "word": word, "answers": 90, "tokens": 8640, "equal": 89, "compared": 90}
+    statuses = [{"arm": "none", "phase": "Done"}]
+    results.record.run = {"status": {"armStatuses": statuses, "answers": [{**answers, "message": "of 90"}]}}
+    results.record.profile = profile
+    results.keep()
+    (row,) = tables_of(results.record)[1][2]
+    assert row == ("lookup/3", word, "90", "8640", "0", "0", "0", "89 of 90", "-")
+    found, words = results.conclude([])
+    assert found == status
+    assert ("lookup/3 answers as no speculation does" in words) == bool(status)
 
 
 def test_files_of_an_earlier_run_are_not_taken_for_this_one(results, tmp_path, profile):

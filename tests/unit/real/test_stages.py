@@ -14,13 +14,16 @@ from breakeven.profile import Profile
 from fakes.lawful_profile import lawful_profile_json
 from fakes.real_run import LastResults, LawfulEngines, RolledService
 from fakes.virtual_time import in_virtual_time
-from real.stages import Pace, RealRun
+from real.served_model import Pace, language_model, random_words
+from real.stages import RealRun
+from real.tasks import MIXES, TASKS
 
 LOOKUP, LONG = Arm("ngram", 3, "lookup"), Arm("ngram", 8, "lookup")
 DRAFTER, SCHEDULE = Arm("draft_model", 3, "drafter"), Arm("ngram", 8, "lookup", scheduled=True)
 SLOW = Arm("draft_model", 1, "slow")
+FOUR = Arm("ngram", 4, "lookup")
 FAST = (LOOKUP, LONG, DRAFTER, SCHEDULE)
-LAWS = {NO_SPECULATION: (0.8, 0.08), SLOW: (1.6, 0.2), **dict.fromkeys(FAST, (0.4, 0.08))}
+LAWS = {NO_SPECULATION: (0.8, 0.08), SLOW: (1.6, 0.2), **dict.fromkeys((*FAST, FOUR), (0.4, 0.08))}
 CALIBRATED_E = {arm: 1.0 + 0.25 * arm.k for arm in LAWS}
 
 
@@ -42,7 +45,7 @@ def measured():
 def play(measured, tmp_path):
     """Play all stages with some arms beside none; the results, with what they wrote and how they ended."""
 
-    def play(*arms, **faults):
+    def play(*arms, model=random_words, **faults):
         found = tuple(fit for fit in measured.arms if fit.arm in {NO_SPECULATION, SLOW, *arms})
         # Live drafts are accepted more often than the calibrated ones were.
         live = {arm: 1.1 * CALIBRATED_E[arm] for arm in arms}
@@ -52,7 +55,8 @@ def play(measured, tmp_path):
         @in_virtual_time
         async def run():
             pace = Pace(look_s=20.0)
-            await RealRun(service, service, tmp_path, LawfulEngines(service), results, pace).run()
+            served = replace(model(tmp_path), pace=pace)
+            await RealRun(service, service, served, LawfulEngines(service), results).run()
 
         run()
         status, words = results.conclude([])
@@ -68,15 +72,17 @@ def test_whichever_arm_the_operator_chooses_is_probed_judged_and_left_again(arm,
     record, status, words, found, tables = play(arm)
     chosen = [] if arm == NO_SPECULATION else [arm]
     assert (record.broken, record.decided) == ([], arm.name)
-    assert [probed.arm for probed in record.probes] == [
-        one for one in (NO_SPECULATION, *chosen) for _ in range(4)
-    ]
+    # Where none is chosen, the most promising arm is measured beside it.
+    beside = chosen or [SLOW]
+    turn = [NO_SPECULATION, *beside, *beside, NO_SPECULATION]
+    assert [probed.arm for probed in record.probes] == turn * 2 * 4
     assert [roll.to for roll in record.rolls] == [name for one in chosen for name in (one.name, "none")]
     assert status == 0, words
     latencies = [row for row in tables["Latency not fitted"] if row[0] == arm.name]
     judged = [one for what, one in found.items() if what.startswith(f"{arm}: latency predicted")]
     assert (len(latencies), len(judged)) == (4, 4)
-    assert len(tables.get("Speedup there", ())) == (5 if chosen else 0)
+    # A head and a row for each load that neither arm is saturated at.
+    assert len(tables["Speedup there"]) == (5 if chosen else 4)
     # A schedule's acceptance is another one at every load: its rows say that the live one counts for nothing.
     unconverted = {one["detail"].partition(", ")[2][:17] for one in judged}
     assert unconverted == ({"at the calibrated"} if arm.scheduled else {""})
@@ -87,13 +93,14 @@ def test_whichever_arm_the_operator_chooses_is_probed_judged_and_left_again(arm,
     ("faults", "broken", "probes", "back"),
     [
         ({"missing": {"chat-vllm"}}, ["the engine starts"], 0, False),
-        ({"missing": {"sim-ngram"}}, ["metrics pages after drafts"], 8, True),
-        ({"unreadable": {"answers"}}, ["the simulated engine is compared with vLLM", "metrics pages after drafts"], 8, True),
-        ({"refuses": True}, ["decision and roll"], 4, False),
-        ({"stuck": True}, ["decision and roll"], 4, False),
-        ({"foreign_arm": "eagle/5"}, ["probes of eagle/5"], 4, True),
+        ({"missing": {"sim-ngram"}}, ["metrics pages after drafts"], 32, True),
+        ({"unreadable": {"answers"}}, ["the simulated engine is compared with vLLM", "metrics pages after drafts"], 32, True),
+        ({"missing": {"chat-vllm-beside"}}, ["blocks in alternation"], 0, True),
+        ({"refuses": True}, ["decision and roll"], 0, False),
+        ({"stuck": True}, ["decision and roll"], 0, False),
+        ({"foreign_arm": "eagle/5"}, ["probes of eagle/5"], 0, True),
     ],
-    ids=["no engine", "no twin", "no answers", "refused", "stuck roll", "an arm that was not measured"],
+    ids=["no engine", "no twin", "no answers", "no second engine", "refused", "stuck roll", "an arm that was not measured"],
 )  # fmt: skip
 def test_a_stage_that_breaks_off_is_a_failed_check_and_the_others_are_judged(
     faults, broken, probes, back, play
@@ -109,9 +116,15 @@ def test_a_stage_that_breaks_off_is_a_failed_check_and_the_others_are_judged(
 
 def test_probes_that_break_off_leave_the_decision_to_be_judged(play):
     record, _, _, found, _ = play(LOOKUP, unreadable={"load"})
-    assert len(record.broken) == 8
+    assert len(record.broken) == 4
     assert (record.decided, record.probes) == (LOOKUP.name, [])
     assert "the operator runs what the measured laws ask for at 3.74 rps" in found
+
+
+def test_a_block_without_a_request_that_counts_is_no_latency(play):
+    record, status, _, _, _ = play(LOOKUP, too_slow=True)
+    assert (status, record.probes) == (1, [])
+    assert "too slow for such blocks" in record.broken[0].why
 
 
 def test_what_a_failed_calibration_measured_is_judged(play, tmp_path):
@@ -129,3 +142,28 @@ def test_what_a_failed_calibration_measured_is_judged(play, tmp_path):
     assert [(one.what, one.why) for one in record.broken] == [("calibration", "EngineFailed: out of memory")]
     assert json.loads((tmp_path / "points.json").read_text()) == [{"arm": "none"}]
     assert (found["none was measured"]["ok"], found["lookup/3 was measured"]["ok"]) == (True, False)
+
+
+def test_the_operators_view_of_a_mix_of_tasks_that_drifts_is_kept(play):
+    # Lookup runs by a pin, and the operator leaves it once it may.
+    record, status, words, _, tables = play(DRAFTER, model=language_model)
+    assert (status, record.broken, record.decided) == (0, [], "drafter/3"), words
+    assert [(one.mix, one.arm) for one in record.mixes] == [(name, "drafter/3") for name in MIXES]
+    assert [(roll.to, roll.reason) for roll in record.rolls] == [
+        ("drafter/3", "Switch"),
+        ("lookup/4", "Pinned"),
+        ("none", "Pinned"),
+    ]
+    assert len(tables["A mix of tasks that drifts"]) == 1 + len(MIXES)
+
+
+def test_a_language_model_is_not_compared_with_the_simulated_engine_and_answers_tasks(play):
+    record, status, words, _, tables = play(FOUR, model=language_model)
+    assert (status, record.broken, record.likeness) == (0, [], {}), words
+    assert {one.arm for one in record.mixes} == {"lookup/4"}
+    assert [(one.task, one.arm) for one in record.tasks] == [
+        (task, arm) for task in TASKS for arm in (NO_SPECULATION, FOUR)
+    ]
+    rows = tables["Tokens per step by task"]
+    assert len(rows) == 1 + len(TASKS)
+    assert {(row[1], row[3], row[6]) for row in rows[1:]} == {("lookup/4", "2.2", "equal")}

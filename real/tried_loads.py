@@ -1,0 +1,111 @@
+"""Loads of a run, and the arms that the measured laws ask for there; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+from demo.traffic import RequestShape
+from real.greedy_users import SteadyLoad
+from real.served_model import Pace, ServedModel
+
+# Costs of a roll and future loads decide between arms that are as close as this.
+_TIE = 0.05
+# Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
+_DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
+_LEAST_LOAD = 0.15
+
+
+class RunError(Exception):
+    """Something that must happen did not; the text says what and how long was waited."""
+
+
+def unfitted(profile: Profile, served: ServedModel) -> list[tuple[str, SteadyLoad]]:
+    """Loads between those that were fitted, and lengths that were not; the same for every arm."""
+    rates = sorted({row.rps for row in profile.arm(NO_SPECULATION).measurements if row.mode != "closed"})
+    least_rps = _LEAST_LOAD * saturation_rps(profile)
+    # A block at a lower load has hardly a request that counts.
+    between = [rps for a, b in pairwise(rates) if (rps := (a + b) / 2) >= least_rps][:2]
+    found = [
+        (f"between the loads that were fitted, {number}", _load(rps, served.shape, served.pace))
+        for number, rps in enumerate(between, start=1)
+    ]
+    prompt, answer = served.shape.prompt_tokens, served.shape.output_tokens
+    for what, shape in (
+        ("prompts three times as long", RequestShape(3 * prompt, answer)),
+        ("answers twice as long", RequestShape(prompt, 2 * answer)),
+    ):
+        # The load with as many tokens per second as the intended share of saturation.
+        work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
+        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, served.pace)))
+    return found
+
+
+def saturation_rps(profile: Profile) -> float:
+    """The load at which no speculation saturates.
+
+    Raises:
+        RunError: no law was found for it.
+    """
+    found = profile.arm(NO_SPECULATION).saturation_rps
+    if not found:
+        raise RunError("no speculation: nothing fitted says at which load it saturates")
+    return found
+
+
+def decision_rps(profile: Profile) -> float:
+    """The load at which the operator is asked to decide."""
+    return _DECISION_LOAD * saturation_rps(profile)
+
+
+def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]:
+    """Names of the arms that may run at a load by the measured laws.
+
+    The fastest, those within `_TIE` of it, and no speculation if the fastest is not significantly faster.
+
+    Args:
+        profile: the measured laws.
+        arms: of which one is chosen, no speculation among them.
+        rps: a load that some of them can serve.
+
+    Raises:
+        RunError: none of them can.
+    """
+    latencies = {
+        arm: latency for arm in arms if (latency := profile.predict(arm, rps=rps).latency_s) is not None
+    }
+    if not latencies:
+        raise RunError(f"{rps:.2f} rps: every arm with a law is saturated")
+    fastest = min(latencies, key=latencies.__getitem__)
+    best = {arm.name for arm, latency in latencies.items() if latency <= latencies[fastest] * (1 + _TIE)}
+    if fastest != NO_SPECULATION:
+        low, _ = profile.compare(fastest, NO_SPECULATION, rps=rps).speedup_ci or (None, None)
+        if low is None or low <= 1.0:
+            best.add(NO_SPECULATION.name)
+    return frozenset(best)
+
+
+def most_promising(profile: Profile) -> Arm:
+    """The believable arm of one draft length whose law is fastest at the load of the decision.
+
+    Raises:
+        RunError: there is none.
+    """
+    rps = decision_rps(profile)
+    latencies = {
+        fit.arm: latency_s
+        for fit in profile.arms
+        if fit.believable
+        and fit.arm != NO_SPECULATION
+        and not fit.arm.scheduled
+        and (latency_s := profile.predict(fit.arm, rps=rps).latency_s) is not None
+    }
+    if not latencies:
+        raise RunError(f"{rps:.2f} rps: no arm beside none has a law and is not saturated")
+    return min(latencies, key=latencies.__getitem__)
+
+
+def _load(rps: float, shape: RequestShape, pace: Pace) -> SteadyLoad:
+    return SteadyLoad(rps, shape, pace.block_s, pace.warmup_s)

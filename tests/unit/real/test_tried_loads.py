@@ -1,0 +1,67 @@
+"""Loads of a run of the real engine, and the arms that its laws ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.profile import Profile
+from fakes.lawful_profile import lawful_profile_json
+from real.served_model import random_words
+from real.tried_loads import RunError, best_at, most_promising, unfitted
+
+LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
+LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08), DRAFTER: (1.6, 0.2)}
+
+
+@pytest.fixture(scope="module")
+def profile():
+    text = lawful_profile_json(
+        LAWS,
+        {NO_SPECULATION: 1.0, LOOKUP: 3.0, DRAFTER: 1.01},
+        prompt_tokens=48.0,
+        output_tokens=48.0,
+        gpu="core",
+    )
+    return Profile.from_json(text)
+
+
+def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(profile):
+    fitted = {round(row.rps, 6) for row in profile.arm(NO_SPECULATION).measurements}
+    probes = unfitted(profile, random_words(Path()))
+    assert len({what for what, _ in probes}) == len(probes) == 4
+    saturation_rps = profile.arm(NO_SPECULATION).saturation_rps
+    for _, load in probes:
+        assert round(load.rps, 6) not in fitted
+        assert 0.15 * saturation_rps < load.rps < 0.75 * saturation_rps
+    assert {(load.shape.prompt_tokens, load.shape.output_tokens) for _, load in probes} == {
+        (48, 48), (144, 48), (48, 96),
+    }  # fmt: skip
+
+
+def test_asked_for_is_the_fastest_arm_and_who_is_no_slower_than_the_operator_can_tell(profile):
+    arms = [fit.arm for fit in profile.arms]
+    assert best_at(profile, arms, 2.0) == {LOOKUP.name}
+    assert best_at(profile, [NO_SPECULATION, DRAFTER], 2.0) == {"none"}
+
+
+def test_a_load_that_no_arm_carries_is_one_line(profile):
+    with pytest.raises(RunError, match=r"50\.00 rps: every arm with a law is saturated"):
+        best_at(profile, [NO_SPECULATION, LOOKUP], 50.0)
+
+
+def test_no_speculation_may_stay_where_the_fastest_is_not_surely_faster(profile):
+    unsure = SimpleNamespace(
+        predict=profile.predict, compare=lambda *_, **__: SimpleNamespace(speedup_ci=(0.9, 3.0))
+    )
+    assert best_at(unsure, [fit.arm for fit in profile.arms], 2.0) == {LOOKUP.name, "none"}
+
+
+def test_the_most_promising_arm_is_the_fastest_that_drafts(profile):
+    assert most_promising(profile) == LOOKUP
+    lone = SimpleNamespace(arms=profile.arms[:1], arm=profile.arm)
+    with pytest.raises(RunError, match="no arm beside none"):
+        most_promising(lone)
