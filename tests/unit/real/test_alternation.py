@@ -7,27 +7,11 @@ import math
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import Profile
 from demo.traffic import RequestShape
-from fakes.lawful_profile import lawful_profile_json
+from fakes.core_profile import DRAFTER, LOOKUP
 from real import alternation
 from real.alternation import Probed
 from real.greedy_users import Account, Offered, SteadyLoad
-
-LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
-LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08), DRAFTER: (1.6, 0.2)}
-
-
-@pytest.fixture(scope="module")
-def profile():
-    text = lawful_profile_json(
-        LAWS,
-        {NO_SPECULATION: 1.0, LOOKUP: 3.0, DRAFTER: 1.01},
-        prompt_tokens=48.0,
-        output_tokens=48.0,
-        gpu="core",
-    )
-    return Profile.from_json(text)
 
 
 def block(arm, latency_s, *, rps=3.0, e=None, what="between", account=None, cycle=1, yardstick_ms=2.0):

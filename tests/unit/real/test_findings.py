@@ -7,26 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import Profile
-from fakes.lawful_profile import lawful_profile_json
+from fakes.core_profile import DRAFTER, LOOKUP
 from real import findings
 from real.findings import BrokenStage, ErrorGoal, ObservedRoll, RunFinding
-
-LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
-LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08), DRAFTER: (1.6, 0.2)}
-
-
-@pytest.fixture(scope="module")
-def profile():
-    text = lawful_profile_json(
-        LAWS,
-        {NO_SPECULATION: 1.0, LOOKUP: 3.0, DRAFTER: 1.01},
-        prompt_tokens=48.0,
-        output_tokens=48.0,
-        gpu="core",
-    )
-    return Profile.from_json(text)
 
 
 def test_what_the_measurement_says_is_printed_whatever_it_is(profile):

@@ -7,26 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import Profile
-from fakes.lawful_profile import lawful_profile_json
+from breakeven.arm import NO_SPECULATION
+from fakes.core_profile import DRAFTER, LOOKUP
 from real.served_model import random_words
 from real.tried_loads import RunError, best_at, most_promising, unfitted
-
-LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
-LAWS = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08), DRAFTER: (1.6, 0.2)}
-
-
-@pytest.fixture(scope="module")
-def profile():
-    text = lawful_profile_json(
-        LAWS,
-        {NO_SPECULATION: 1.0, LOOKUP: 3.0, DRAFTER: 1.01},
-        prompt_tokens=48.0,
-        output_tokens=48.0,
-        gpu="core",
-    )
-    return Profile.from_json(text)
 
 
 def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(profile):
