@@ -131,7 +131,7 @@ def test_a_group_that_does_not_come_is_undone(grouped, troubled, shows):
     grouped.apply(
         manifests.profile(grouped.stage.fingerprint),
         target,
-        # A group whose pod ends is made anew and counts no restart: only the deadline ends its roll.
+        # A group is made again when a pod of it exits, and counts no restart: only the deadline ends its roll.
         manifests.grouped_service(updatePolicy={"pinnedArm": "none", "rollDeadlineSeconds": 60}),
     )
     grouped.until_runs("none", GROUPS)

@@ -10,7 +10,7 @@ LOOKUP, DRAFTER = Arm("ngram", 3, "lookup"), Arm("draft_model", 3, "drafter")
 
 
 def core_profile() -> Profile:
-    """As a calibration of such an engine writes it."""
+    """The profile that a calibration of such an engine writes."""
     text = lawful_profile_json(
         {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08), DRAFTER: (1.6, 0.2)},
         {NO_SPECULATION: 1.0, LOOKUP: 3.0, DRAFTER: 1.01},

@@ -7,6 +7,6 @@ import pytest
 from fakes.core_profile import core_profile
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def profile():
     return core_profile()

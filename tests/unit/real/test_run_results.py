@@ -32,7 +32,7 @@ def results(tmp_path, screen):
     return RunResults(tmp_path, Console(file=screen, width=160))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def profile():
     laws = {NO_SPECULATION: (0.8, 0.08), LOOKUP: (0.4, 0.08)}
     text = lawful_profile_json(
