@@ -1,4 +1,4 @@
-"""Compare one profile of a real GPU with points that were kept apart: `python -m validation.h200_sweep`.
+"""Compare one profile of a real GPU with points that were kept apart: `.venv/bin/python -m validation.h200_sweep`.
 
 Points: vLLM 0.26.0 on one NVIDIA H200, 27 November 2026 (docs/validation.md says how); flagged ones are not judged.
 """

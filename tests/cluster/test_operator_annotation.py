@@ -144,7 +144,7 @@ def replace(place, manifest):
 
 
 def put(place, read, *options):
-    """Until the API server takes it: it refuses one where a roll's status comes between reading and writing."""
+    """Write it, and again if a roll's status comes between reading and writing: the API server refuses that."""
 
     def accepted():
         done = place.stage.cluster.kubectl(
