@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.deciding import Explained
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
-from breakeven_operator.reconcile.decide import Choice, choose
+from breakeven_operator.reconcile.decide import choose
 from breakeven_operator.reconcile.fleet_query import arrivals_query
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from breakeven_operator.resources import SpeculativeServiceSpec
@@ -82,14 +83,15 @@ def seen_by_scrapes(requests: list[Request]) -> Arrivals:
     return arrivals_of(read_roll(samples), "llm", {POD}, "chat", latency_s(requests))
 
 
-def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Choice:
+def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Explained:
     figures = Window(300.0, rps=rps, total_rps=rps, requests=1000, arrivals=arrivals)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    return choose(a_case(SPEC, profile, figures, now), profile)
+    explained, _ = choose(a_case(SPEC, profile, figures, now), profile)
+    return explained
 
 
-def against_none(choice: Choice) -> Comparison:
-    evaluation = choice.explained.of(EAGLE) if choice.explained is not None else None
+def against_none(explained: Explained) -> Comparison:
+    evaluation = explained.of(EAGLE)
     assert evaluation is not None
     assert evaluation.against_none is not None
     return evaluation.against_none

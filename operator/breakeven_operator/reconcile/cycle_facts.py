@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven_operator.reconcile.active_profile import Calibrated
-from breakeven_operator.reconcile.decide import Choice
-from breakeven_operator.reconcile.gpu_classes import GpuClass
+from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
-from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import Verdict
@@ -25,26 +23,41 @@ class CycleFacts:
     """Everything a cycle found out about one service.
 
     Attributes:
+        service: with the schedules that were measured for it.
+        workload: the target; None if it is not there.
+        calibrated: the profile in force.
+        step: state of a change of arm after this cycle.
+        verdict: of this cycle.
+        cannot_roll: why the target is not rolled, at any time; None: it may be.
+        now: time of the observation.
+        case: None if the target cannot be looked at.
         failures: writes for it that failed, and have not succeeded since.
-        classes: GPU classes of the target's pods, if there are several.
-        first_token_s: of a pair with figures: measured time (s) to the first token.
     """
 
     service: SpeculativeService
     workload: Workload | None
-    running: RunningArm | None
     calibrated: Calibrated
-    live: Live | None
     step: RolloutStep
-    choice: Choice
     verdict: Verdict
     cannot_roll: Refusal | None
     now: datetime
-    need: FleetNeed | None = None
-    objectives: Objectives | None = None
+    case: Case | None = None
     failures: tuple[RefusedWrite, ...] = ()
-    classes: tuple[GpuClass, ...] = ()
-    first_token_s: float | None = None
+
+    @property
+    def running(self) -> RunningArm | None:
+        """The arm that the target's template asks for."""
+        return self.case.running if self.case is not None else None
+
+    @property
+    def live(self) -> Live | None:
+        """Present figures, or why there are none."""
+        return self.case.live if self.case is not None else None
+
+    @property
+    def objectives(self) -> Objectives | None:
+        """Latencies that users see against the service's objectives; None without objectives."""
+        return self.case.objectives if self.case is not None else None
 
     @property
     def refused(self) -> RefusedWrite | None:

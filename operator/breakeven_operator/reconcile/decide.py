@@ -3,70 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.deciding import Decision, DecisionMemory, Decisions, Explained
-from breakeven.estimate import Estimate
-from breakeven.planning.evaluation import ArmEvaluation
+from breakeven.deciding import DecisionMemory, Decisions, Explained
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
-from breakeven.profile import Comparison, Profile
+from breakeven.profile import Profile
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
 from breakeven_operator.reconcile.verification import settled
-from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The library's answer; whether it may be acted upon is decided elsewhere.
-
-    Attributes:
-        explained: the decision beside every arm's figures; None if it was not asked (no profile, no usable figures).
-        memory: for the status.
-        basis: what the figures rest on.
-    """
-
-    explained: Explained | None
-    memory: MemoryStatus
-    basis: Basis = Basis.MEASURED
-
-    @property
-    def speedup(self) -> Estimate | None:
-        """Speedup of the running arm at the present load, as live latency has corrected it."""
-        return self.explained.speedup if self.explained is not None else None
-
-    @property
-    def decision(self) -> Decision | None:
-        """The library's decision; None if the library was not asked."""
-        return self.explained.decision if self.explained is not None else None
-
-    @property
-    def running(self) -> ArmEvaluation | None:
-        """The running arm at the present load."""
-        return self.explained.running if self.explained is not None else None
-
-    @property
-    def against_none(self) -> Comparison | None:
-        """The speculative arm in question against no speculation at this load."""
-        return self.explained.against_none if self.explained is not None else None
-
-
-def by_past(case: Case, profile: Profile) -> Choice:
-    """Ask the library by the laws of a past: for figures to show. Nothing of it is remembered.
-
-    Args: see choose.
-    """
-    said = choose(case, profile)
-    return replace(said, memory=forget_candidate(case.memory), basis=Basis.PAST)
-
-
-def choose(case: Case, profile: Profile) -> Choice:
-    """Ask the library.
+def choose(case: Case, profile: Profile) -> tuple[Explained, MemoryStatus]:
+    """Ask the library: its answer, which may not be acted upon yet, and the memory that it leaves.
 
     Args:
         case: with usable figures and a known arm.
@@ -90,7 +42,7 @@ def choose(case: Case, profile: Profile) -> Choice:
         case.live.past.rates if case.scaled else case.live.past.rates.on(replicas),
         case.need.fewest if case.need is not None and case.scaled else None,
     )
-    return Choice(explained, _kept(case, explained.decision.memory, running, replicas))
+    return explained, _kept(case, explained.decision.memory, running, replicas)
 
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:

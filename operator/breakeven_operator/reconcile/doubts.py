@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from breakeven.arm import Arm
+from breakeven.deciding import Explained
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import Doubt, ProfileEntry
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.conditions import ACCEPTANCE, LENGTHS, MODEL, Aspect
-from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
@@ -102,18 +102,18 @@ def findings_of(
     return AccountFindings(windows, lasting, said)
 
 
-def take_account(case: Case, choice: Choice, *, settled: bool) -> MemoryStatus:
+def take_account(case: Case, explained: Explained | None, *, settled: bool) -> MemoryStatus:
     """The memory with the present window in the account, and with a suspicion if the account gives rise to one.
 
     Args:
-        case: of the service.
-        choice: the library's answer of this cycle, with the memory that it leaves.
+        case: of the service, with the memory that the library's answer leaves.
+        explained: that answer; None: the library was not asked.
         settled: whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
     """
-    memory, rules, arm = choice.memory, rules_of(case.spec), case.measured_arm
+    memory, rules, arm = case.memory, rules_of(case.spec), case.measured_arm
     profile, profile_name = case.profile, case.calibrated.profile_name
     account = of_arm(memory.account, profile_name, arm) if settled else None
-    explained, figures = choice.explained, case.live.figures
+    figures = case.live.figures
     running = explained.of(arm) if explained is not None else None
     # Those who stayed to the end had shorter answers, or better luck, than those who gave up.
     speaks = figures is not None and not figures.given_up

@@ -51,9 +51,9 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
 
 def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
-    explained, comparison = cycle.choice.explained, cycle.choice.against_none
-    now, before = pays_now(cycle.choice), old.memory.pays if old.memory is not None else None
-    if cycle.choice.basis is not Basis.MEASURED:
+    explained, comparison = cycle.verdict.explained, cycle.verdict.against_none
+    now, before = pays_now(cycle.verdict), old.memory.pays if old.memory is not None else None
+    if cycle.verdict.basis is not Basis.MEASURED:
         return None
     if explained is None or comparison is None or now is None or before is None or now is before:
         return None

@@ -15,7 +15,6 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import refuse_answers, refuse_barred
 from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.leaving import LEAVING
 from breakeven_operator.reconcile.preconditions import (
     URGENT,
@@ -42,7 +41,6 @@ class DueRoll:
     Attributes:
         case: of the service.
         verdict: the change.
-        choice: the figures behind it.
         wanted: the arm that should run.
         cannot_roll: why this target is not rolled, at any time.
         may_roll: whether the fleet has a place for another roll.
@@ -51,7 +49,6 @@ class DueRoll:
 
     case: Case
     verdict: Verdict
-    choice: Choice
     wanted: Arm
     cannot_roll: Refusal | None
     may_roll: bool
@@ -84,7 +81,7 @@ def _paused(due: DueRoll) -> Refusal | None:
 
 
 def _suspect(due: DueRoll) -> Refusal | None:
-    return refuse_suspect(due.case.memory, due.profile_name, due.choice.decision, due.wanted)
+    return refuse_suspect(due.case.memory, due.profile_name, due.verdict.decision, due.wanted)
 
 
 def _barred(due: DueRoll) -> Refusal | None:
@@ -113,7 +110,7 @@ def _moment(due: DueRoll) -> Refusal | None:
 def _capacity(due: DueRoll) -> Refusal | None:
     running = due.case.running.arm
     arms = (due.wanted,) if running is None else (running, due.wanted)
-    explained = due.choice.explained
+    explained = due.verdict.explained
     return refuse_capacity(due.case, arms, explained.evaluations if explained is not None else None)
 
 
@@ -160,4 +157,4 @@ def held(due: DueRoll) -> Verdict | None:
     if refusal is None:
         return None
     message = f"{verdict.arm} should run ({verdict.reason}), but {refusal.message}"
-    return Verdict(HOLD, verdict.arm, refusal.reason, message)
+    return replace(verdict, action=HOLD, reason=refusal.reason, message=message)

@@ -6,61 +6,76 @@ then the figures.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.deciding import Action, sentence
+from breakeven.deciding import Action, Explained, sentence
 from breakeven.errors import BreakevenError
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.decide import Choice, by_past, choose, forget_candidate
+from breakeven_operator.reconcile.decide import choose, forget_candidate
 from breakeven_operator.reconcile.leaving import why_leave
 from breakeven_operator.reconcile.roll_failures import LaterReading
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.verdict import HOLD, STAY, SWITCH, Verdict
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.decisionstatus import Basis
+from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.workloads.running_arm import RunningArm
 
 
-def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> tuple[Verdict, Choice]:
-    """The verdict before anything that only forbids acting on it, and the figures behind it.
+def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> tuple[Verdict, MemoryStatus]:
+    """The verdict before anything that only forbids acting on it, and the memory that it leaves.
 
     Args:
         case: of the service.
         step: what is under way.
         later: requests on the arm since its roll; None: Prometheus was not asked.
     """
-    idle = Choice(explained=None, memory=forget_candidate(case.memory))
+    memory = forget_candidate(case.memory)
     running, policy = case.running, case.spec.update_policy
     arm = running.arm
     if arm is None:
         problem = running.problem or "the running arm cannot be told"
-        return Verdict(HOLD, None, ClusterReason.ENGINE_CONFIG_REFUSED, problem), idle
+        return Verdict(HOLD, None, ClusterReason.ENGINE_CONFIG_REFUSED, problem), memory
     if step.busy and step.reason is not None:
-        return Verdict(HOLD, _aim(case.service, step) or arm, step.reason, step.message), idle
+        return Verdict(HOLD, _aim(case.service, step) or arm, step.reason, step.message), memory
     leave = why_leave(case.context, running, later)
     if leave is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
-        return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), idle
-    choice, doubt = idle, None
+        return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
+    explained, basis, doubt = None, Basis.MEASURED, None
     if case.live.usable and case.live.figures is not None:
         try:
             if case.profile is not None:
-                choice = choose(case, case.profile)
+                explained, memory = choose(case, case.profile)
             elif case.first is not None and case.first.profile is not None:
-                choice = by_past(case, case.first.profile)
+                # Laws of a past give figures to show. Nothing of them is remembered.
+                (explained, _), basis = choose(case, case.first.profile), Basis.PAST
         except BreakevenError as error:
             doubt = str(error)
+    return replace(_said(case, arm, explained, doubt), explained=explained, basis=basis), memory
+
+
+def _said(case: Case, arm: Arm, explained: Explained | None, doubt: str | None) -> Verdict:
+    """The order of a person, else the reason why the library was not asked, else its answer."""
+    policy = case.spec.update_policy
     if policy.mode is Mode.DISABLED:
-        message = f"mode Disabled decides nothing; {_keeping(arm)}"
-        return Verdict(HOLD, arm, ClusterReason.DISABLED, message), choice
+        return Verdict(HOLD, arm, ClusterReason.DISABLED, f"mode Disabled decides nothing; {_keeping(arm)}")
     if policy.pinned_arm is not None:
-        return _pinned(case, policy.pinned_arm, arm), choice
-    return _unasked(case, arm, choice, doubt) or _asked(choice, running), choice
+        return _pinned(case, policy.pinned_arm, arm)
+    unasked = _unasked(case, arm, doubt)
+    if unasked is not None:
+        return unasked
+    if explained is None:
+        return Verdict(HOLD, arm, case.live.reason, f"{case.live.message}; {_keeping(arm)}")
+    return _answered(explained, case.running)
 
 
-def _unasked(case: Case, arm: Arm, choice: Choice, doubt: str | None) -> Verdict | None:
-    """The verdict if the library could not be asked, or had no law to answer from; None: it answered."""
+def _unasked(case: Case, arm: Arm, doubt: str | None) -> Verdict | None:
+    """The verdict if there is no law to answer from; None: there is one."""
     state, running = case.calibrated, case.running
     if state.profile is None:
         reason = ClusterReason.PAUSED if case.spec.paused else state.reason
@@ -71,15 +86,11 @@ def _unasked(case: Case, arm: Arm, choice: Choice, doubt: str | None) -> Verdict
         return Verdict(HOLD, arm, ClusterReason.SCHEDULE_NOT_MEASURED, f"{message}; {_keeping(arm)}")
     if doubt is not None:
         return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {_keeping(arm)}")
-    if choice.explained is None:
-        return Verdict(HOLD, arm, case.live.reason, f"{case.live.message}; {_keeping(arm)}")
     return None
 
 
-def _asked(choice: Choice, running: RunningArm) -> Verdict:
+def _answered(explained: Explained, running: RunningArm) -> Verdict:
     """The library's answer as a verdict."""
-    explained = choice.explained
-    assert explained is not None  # noqa: S101 - it answered
     decision = explained.decision
     action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]
     verdict = Verdict(action, decision.arm, decision.reason, sentence(explained))

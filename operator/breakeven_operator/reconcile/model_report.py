@@ -10,7 +10,6 @@ from breakeven.profile import Profile
 from breakeven.serving.causes import Finding, ModelSnapshot
 from breakeven.serving.diagnosis import diagnose
 from breakeven_operator.reconcile.active_profile import ProfileEntry
-from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.drift import survival
 from breakeven_operator.reconcile.live_metrics import Live
@@ -22,6 +21,7 @@ from breakeven_operator.reconcile.model_account import (
 )
 from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.reconcile.questions import seen_of
+from breakeven_operator.reconcile.verdict import Verdict
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -31,7 +31,7 @@ from breakeven_operator.resources.modelstatus import ModelFacts, ModelStatus, Po
 def model_status(
     spec: SpeculativeServiceSpec,
     entry: ProfileEntry | None,
-    choice: Choice,
+    verdict: Verdict,
     live: Live | None,
     memory: MemoryStatus,
     now: datetime,
@@ -41,7 +41,7 @@ def model_status(
     Args:
         spec: of the service.
         entry: the profile in force.
-        choice: the library's answer of this cycle.
+        verdict: of this cycle, with the library's answer.
         live: its figures.
         memory: after this cycle's window.
         now: time of the observation.
@@ -62,8 +62,8 @@ def model_status(
         ratio,
         predicted_bounds(windows),
         measured_speedup(windows, confidence),
-        choice.speedup,
-        _first_cause(entry.profile, arm, choice, live),
+        verdict.speedup,
+        _first_cause(entry.profile, arm, verdict, live),
         tuple(
             PositionSurvival(position=one.position, live_accept=one.live, calibrated_accept=one.calibrated)
             for one in positions
@@ -72,13 +72,13 @@ def model_status(
     return ModelStatus(**read_figures(ModelStatus, found))
 
 
-def _first_cause(profile: Profile, arm: Arm | None, choice: Choice, live: Live | None) -> Finding | None:
+def _first_cause(profile: Profile, arm: Arm | None, verdict: Verdict, live: Live | None) -> Finding | None:
     """First cause why the arm in place does not pay significantly; None if the arm pays, or no cause is known.
 
     The operator does not read the KV pool and inter-token latency, which `breakeven doctor` reads.
     """
     figures = live.figures if live is not None and live.usable else None
-    if arm is None or arm.k == 0 or figures is None or choice.explained is None or pays_now(choice):
+    if arm is None or arm.k == 0 or figures is None or verdict.explained is None or pays_now(verdict):
         return None
     snapshot = ModelSnapshot(
         figures.replicas, figures, speculating=True, waiting_min=1.0 if figures.saturated else 0.0

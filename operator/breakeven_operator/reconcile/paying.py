@@ -6,7 +6,7 @@ import math
 
 from breakeven.estimate import Estimate
 from breakeven.profile import Comparison
-from breakeven_operator.reconcile.decide import Choice
+from breakeven_operator.reconcile.verdict import Verdict
 
 
 def pays(comparison: Comparison | None) -> bool | None:
@@ -20,26 +20,26 @@ def pays(comparison: Comparison | None) -> bool | None:
     return True if one.above(1.0) else False if one.below(1.0) else None
 
 
-def pays_now(choice: Choice) -> bool | None:
+def pays_now(verdict: Verdict) -> bool | None:
     """Whether speculation pays at this load: by the profile, or by measured latency if the two differ significantly."""
-    by_profile, known = pays(choice.against_none), choice.speedup
-    if known is None or not _contradicted(choice):
+    by_profile, known = pays(verdict.against_none), verdict.speedup
+    if known is None or not _contradicted(verdict):
         return by_profile
     return True if known.above(1.0) else False if known.below(1.0) else by_profile
 
 
-def _contradicted(choice: Choice) -> bool:
+def _contradicted(verdict: Verdict) -> bool:
     """Whether what is known of the arm in place lies outside of the bounds that the profile alone has for its speedup."""
-    comparison, known = choice.against_none, choice.speedup
+    comparison, known = verdict.against_none, verdict.speedup
     if comparison is None or comparison.speedup_ci is None or known is None:
         return False
     lower, upper = comparison.speedup_ci
     return (upper is not None and known.above(upper)) or (lower is not None and known.below(lower))
 
 
-def with_measured(message: str, choice: Choice) -> str:
+def with_measured(message: str, verdict: Verdict) -> str:
     """The sentence, with the measured latency if the profile's figure does not hold."""
-    known = choice.speedup
-    if known is None or not _contradicted(choice):
+    known = verdict.speedup
+    if known is None or not _contradicted(verdict):
         return message
     return f"{message}; by measured latency it is {known.value:.2f}x ({known.lower:.2f} to {known.upper:.2f})"

@@ -10,7 +10,6 @@ from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of
 from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.case_reading import context_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.rollout import watch
 from breakeven_operator.reconcile.steps import RolloutStep, ended_roll
@@ -43,11 +42,8 @@ def refused(
     cycle = CycleFacts(
         service=service,
         workload=workload,
-        running=None,
         calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
-        live=None,
         step=step,
-        choice=Choice(explained=None, memory=step.memory),
         verdict=verdict,
         cannot_roll=refusal,
         now=now,

@@ -14,7 +14,6 @@ from breakeven_operator.reconcile.barred_arms import barred
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.case_reading import read_case
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import take_account
 from breakeven_operator.reconcile.first_wave import partition_of
 from breakeven_operator.reconcile.gates import DueRoll, held
@@ -64,14 +63,15 @@ def reconcile(
         step = step.held(waits)
     case = _with_need(case.after(step))
     cannot_roll = refuse_rolls(case.spec, workload, observation.claims)
-    verdict, choice = judge(case, step, observation.later)
-    window_s = case.spec.metrics_source.window_seconds
-    case = case.remembering(take_account(case, choice, settled=settled(case.context, window_s)))
+    verdict, memory = judge(case, step, observation.later)
+    calm = settled(case.context, case.spec.metrics_source.window_seconds)
+    case = case.remembering(memory)
+    case = case.remembering(take_account(case, verdict.explained, settled=calm))
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
-        begun = _begun(case, step, evidence, verdict, choice)
+        begun = _begun(case, step, evidence, verdict)
         waits = of_annotation(observation.failures, now, begun.write)
-        refused_by = held(DueRoll(case, verdict, choice, verdict.arm, cannot_roll, limits.may_roll, waits))
+        refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, limits.may_roll, waits))
         step, verdict = (begun, verdict) if refused_by is None else (step, refused_by)
     recalibrate = case.calibrated.recalibrate
     memory = step.memory.replace(recalibrate=recalibrate, target_uid=workload.ref.uid)
@@ -79,19 +79,13 @@ def reconcile(
     cycle = CycleFacts(
         service=case.service,
         workload=workload,
-        running=case.running,
         calibrated=case.calibrated,
-        live=case.live,
         step=replace(step, memory=memory),
-        choice=choice,
         verdict=verdict,
         cannot_roll=cannot_roll,
         now=now,
-        need=case.need,
-        objectives=case.objectives,
+        case=case,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
-        classes=case.classes,
-        first_token_s=case.first_token_s,
     )
     outcome = outcome_of(cycle, observation.written, limits)
     if step.write is None:
@@ -116,9 +110,7 @@ def _with_need(case: Case) -> Case:
     return replace(case, need=need)
 
 
-def _begun(
-    case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict, choice: Choice
-) -> RolloutStep:
+def _begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict) -> RolloutStep:
     """The step that begins a change of arm."""
     running, wanted, rollout = case.running.arm, verdict.arm, case.context.rollout
     assert running is not None and wanted is not None  # noqa: PT018, S101 - no change without both
@@ -129,7 +121,7 @@ def _begun(
         wanted,
         case.spec.candidates.speculative_config(wanted),
         str(verdict.reason),
-        _prediction(choice, case.live),
+        _prediction(verdict, case.live),
         case.service.metadata.uid,
         partition,
     )
@@ -140,9 +132,9 @@ def _begun(
     return replace(step.then(started), memory=memory, otherwise=step)
 
 
-def _prediction(choice: Choice, live: Live) -> ExpectedSpeedup:
+def _prediction(verdict: Verdict, live: Live) -> ExpectedSpeedup:
     figures, speedup = live.figures, Estimate()
-    comparison = choice.explained.against_running if choice.explained is not None else None
+    comparison = verdict.explained.against_running if verdict.explained is not None else None
     if comparison is not None and comparison.speedup is not None:
         speedup = Estimate.of(comparison.speedup, comparison.speedup_ci)
     if figures is None:

@@ -37,6 +37,7 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         gpu_price_per_hour: None: the status says no money.
     """
     service, old, step = cycle.service, cycle.service.status, cycle.step
+    need = cycle.case.need if cycle.case is not None else None
     current = _current(cycle)
     decision = _decision(cycle)
     memory = step.memory
@@ -44,8 +45,8 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
         memory = memory.replace(seen=())
-    paying = pays_now(cycle.choice)
-    if paying is not None and cycle.choice.basis is Basis.MEASURED:
+    paying = pays_now(cycle.verdict)
+    if paying is not None and cycle.verdict.basis is Basis.MEASURED:
         memory = memory.replace(pays=paying)
     status = SpeculativeServiceStatus(
         observed_generation=service.metadata.generation,
@@ -53,16 +54,16 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         current=current,
         decision=decision,
         rollout=step.rollout,
-        capacity=capacity_status(cycle.need) if cycle.need is not None else None,
+        capacity=capacity_status(need) if need is not None else None,
         model=model_status(
             service.spec,
             cycle.calibrated.entry,
-            cycle.choice,
+            cycle.verdict,
             cycle.live,
             memory,
             cycle.now,
         ),
-        objectives=with_predictions(cycle.objectives, cycle.choice.running),
+        objectives=with_predictions(cycle.objectives, cycle.verdict.running),
         calibration=cycle.calibrated.status,
         history=step.history(old.history),
         workings=ServiceWorkings(memory=memory, display=_display(cycle, current)),
@@ -151,33 +152,34 @@ def _current(cycle: CycleFacts) -> Current | None:
 
 
 def _decision(cycle: CycleFacts) -> DecisionStatus:
-    verdict, figures = cycle.verdict, cycle.live.figures if cycle.live is not None else None
-    explained, decision = cycle.choice.explained, cycle.choice.decision
-    running = cycle.running.arm if cycle.running is not None else None
-    past = len(cycle.live.past.rates.rps) if cycle.live is not None else 0
+    case, verdict = cycle.case, cycle.verdict
+    explained, decision = verdict.explained, verdict.decision
+    figures = case.live.figures if case is not None else None
+    running = case.running.arm if case is not None else None
+    past = len(case.live.past.rates.rps) if case is not None else 0
     return DecisionStatus(
         time=cycle.now,
         action=verdict.action,
         arm=verdict.arm.name if verdict.arm is not None else None,
         running_arm=running.name if running is not None else None,
         reason=str(verdict.reason),
-        message=with_measured(_with_overload(verdict.message, cycle.choice.running), cycle.choice)[:1024],
+        message=with_measured(_with_overload(verdict.message, verdict.running), verdict)[:1024],
         profile=cycle.calibrated.profile_name,
-        basis=cycle.choice.basis if explained is not None else None,
+        basis=verdict.basis if explained is not None else None,
         held_until=(
             datetime.fromtimestamp(decision.until_s, UTC)
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
             else None
         ),
-        classes=tuple(_standing(cycle, one) for one in cycle.classes[:8]),
-        first_token_seconds=cycle.first_token_s,
+        classes=tuple(_standing(cycle, one) for one in case.classes[:8]) if case is not None else (),
+        first_token_seconds=case.first_token_s if case is not None else None,
         **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, explained, past)),
     )
 
 
 def _standing(cycle: CycleFacts, one: GpuClass) -> ClassStanding:
     """A GPU class with its load, and the arm in question on it alone."""
-    decision, figures = cycle.choice.decision, one.figures
+    decision, figures = cycle.verdict.decision, one.figures
     subject = decision.subject if decision is not None else None
     standing = ClassStanding(
         gpu=one.product,
@@ -227,11 +229,11 @@ def _running_arm(cycle: CycleFacts, current: Current | None) -> str:
 
 def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     target, verdict = cycle.service.spec.target_ref, cycle.verdict
-    comparison = cycle.choice.against_none
+    comparison = cycle.verdict.against_none
     figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
     # A reader of this column alone must see that nothing is measured.
-    marked = PAST_MARK if comparison is not None and cycle.choice.basis is Basis.PAST else ""
+    marked = PAST_MARK if comparison is not None and cycle.verdict.basis is Basis.PAST else ""
     run = cycle.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
         progress = f"{run.status.display.points} points"
@@ -242,7 +244,7 @@ def _display(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     return ServiceDisplay(
         target=f"{target.kind}/{target.name}"[:128],
         arm=_running_arm(cycle, current),
-        pays={True: "Yes", False: "No", None: "?"}[pays_now(cycle.choice)] + marked,
+        pays={True: "Yes", False: "No", None: "?"}[pays_now(cycle.verdict)] + marked,
         speedup=speedup(comparison),
         break_even=break_even(comparison or _calibrated(cycle)),
         load=figure(figures.rps, "rps") if figures is not None else "-",

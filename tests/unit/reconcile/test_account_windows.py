@@ -17,7 +17,6 @@ from breakeven.planning.objective import Slo
 from breakeven.profile import Conditions, LoadPoint
 from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.decide import Choice
 from breakeven_operator.reconcile.doubts import present_drift, take_account
 from breakeven_operator.reconcile.drift import Drift
 from breakeven_operator.reconcile.live_metrics import Live
@@ -249,7 +248,7 @@ def taken(memory, *, now=NOW, settled=True, arm=EAGLE, **figures):
     """The memory after one more look."""
     explained = SimpleNamespace(of=EVALUATIONS.of, evaluations=EVALUATIONS)
     case = a_case(SPEC, PROFILE, replace(FIGURES, **figures), now, running=arm)
-    return take_account(case, Choice(explained, memory), settled=settled)
+    return take_account(case.remembering(memory), explained, settled=settled)
 
 
 def test_windows_count_for_the_arm_in_place_and_while_nothing_is_rolled():

@@ -26,9 +26,10 @@ STEPS = 864
 
 
 def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW):
+    """The decision, and the memory for the status."""
     figures = Window(300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000)
     profile = Profile.from_json(profile_json())
-    return choose(
+    explained, kept = choose(
         a_case(
             SPEC,
             profile,
@@ -41,6 +42,7 @@ def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW
         ),
         profile,
     )
+    return explained.decision, kept
 
 
 def days(rps, replicas):
@@ -54,26 +56,28 @@ def days(rps, replicas):
 )
 def test_tomorrow_s_load_follows_from_the_replicas_of_then(replicas, scaled, each_rps):
     """Eight replicas at 3 rps were one load of 24; an autoscaler makes eight of four again when it comes back."""
-    found = chosen(8.0, replicas, past=days(3.0, 8), scaled=scaled)
-    assert found.decision.ahead.largest_rps == pytest.approx(each_rps)
-    assert {round(rps, 6) for _, rps in found.decision.ahead.seen} == {each_rps}
+    decision, _ = chosen(8.0, replicas, past=days(3.0, 8), scaled=scaled)
+    assert decision.ahead.largest_rps == pytest.approx(each_rps)
+    assert {round(rps, 6) for _, rps in decision.ahead.seen} == {each_rps}
 
 
 def test_the_largest_load_is_remembered_as_the_fleet_s():
-    eight = chosen(8.0, 8, past=days(3.0, 8)).memory
+    _, eight = chosen(8.0, 8, past=days(3.0, 8))
     assert (eight.largest_rps, eight.largest_replicas, eight.largest_time) == (24.0, 8, NOW)
-    four = chosen(8.0, 4, eight)
-    assert four.decision.memory.largest.rps == pytest.approx(6.0)
-    assert (four.memory.largest_rps, four.memory.largest_replicas) == (24.0, 8)
-    assert chosen(8.0, 4, eight, scaled=True).decision.memory.largest.rps == pytest.approx(3.0)
+    decision, kept = chosen(8.0, 4, eight)
+    assert decision.memory.largest.rps == pytest.approx(6.0)
+    assert (kept.largest_rps, kept.largest_replicas) == (24.0, 8)
+    scaled, _ = chosen(8.0, 4, eight, scaled=True)
+    assert scaled.memory.largest.rps == pytest.approx(3.0)
 
 
 def test_what_was_saved_is_the_fleet_s():
     stored = MemoryStatus(
         saved_request_seconds=8e5, largest_rps=24.0, largest_replicas=8, largest_time=NOW - timedelta(days=1)
     )
-    assert chosen(8.0, 4, stored).decision.memory.saved == pytest.approx(2e5, rel=1e-3)
-    assert chosen(8.0, 4, stored).memory.saved_request_seconds == pytest.approx(8e5, rel=1e-3)
+    decision, kept = chosen(8.0, 4, stored)
+    assert decision.memory.saved == pytest.approx(2e5, rel=1e-3)
+    assert kept.saved_request_seconds == pytest.approx(8e5, rel=1e-3)
 
 
 def test_the_status_of_an_older_operator_is_read_per_replica():
@@ -83,21 +87,19 @@ def test_the_status_of_an_older_operator_is_read_per_replica():
         decided_time=NOW - timedelta(minutes=1),
         running_arm="none",
     )
-    found = chosen(8.0, 4, older)
-    assert found.decision.memory.largest.rps == pytest.approx(9.0)
-    assert found.decision.memory.saved == pytest.approx(1e5, rel=1e-3)
-    assert (found.memory.largest_rps, found.memory.largest_replicas) == (36.0, 4)
-    assert found.memory.saved_request_seconds == pytest.approx(4e5, rel=1e-3)
+    decision, kept = chosen(8.0, 4, older)
+    assert decision.memory.largest.rps == pytest.approx(9.0)
+    assert decision.memory.saved == pytest.approx(1e5, rel=1e-3)
+    assert (kept.largest_rps, kept.largest_replicas) == (36.0, 4)
+    assert kept.saved_request_seconds == pytest.approx(4e5, rel=1e-3)
 
 
 def test_requests_that_wait_are_remembered_as_the_fleet_s():
     # 25 rps on each replica, where 19.7 are the saturation of none by its law.
-    growing = chosen(100.0, 4).memory
+    _, growing = chosen(100.0, 4)
     assert growing.queued_requests == pytest.approx(4 * 5.3 * 300.0, rel=0.05)
     assert growing.queued_time == NOW
     assert EAGLE.name not in {one.arm for one in growing.evidence}
     later = MemoryStatus.model_validate_json(growing.model_dump_json())
-    assert (
-        chosen(100.0, 4, later, now=NOW + timedelta(minutes=5)).decision.memory.backlog.here
-        > growing.queued_requests / 4
-    )
+    decision, _ = chosen(100.0, 4, later, now=NOW + timedelta(minutes=5))
+    assert decision.memory.backlog.here > growing.queued_requests / 4
