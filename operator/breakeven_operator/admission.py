@@ -86,19 +86,8 @@ def run_views(
     undecided = {NamespacedName.of(manifest) for manifest in world.manifests.values()} - owners.keys()
     # Taken for gone, a target that cannot be read for a while would end its calibration.
     undecided |= {name for name, item in owners.items() if item.observation.target_problem is not None}
-    unfinished = [run for run in world.runs if phase_of(run) not in FINAL_PHASES]
-    holders = [
-        run
-        for run in unfinished
-        if _holds_a_place(world, run, owners.keys() | undecided) and not _is_overdue(run, now)
-    ]
-    held = Counter(str(run["metadata"]["namespace"]) for run in holders)
-    # A younger run that already holds a GPU is not the duplicate of an older one that waits. Of those that wait, the namespaces
-    # come first that hold the fewest places.
-    unfinished.sort(
-        key=lambda run: (phase_of(run) in _WAITING, held[run["metadata"]["namespace"]], _age(run))
-    )
-    places -= len(holders)
+    unfinished, taken = _in_turn(world, owners.keys() | undecided, now)
+    places -= taken
     first: dict[NamespacedName, Manifest] = {}
     views = []
     for run in unfinished:
@@ -122,6 +111,25 @@ def run_views(
             places -= 1
         views.append(view)
     return views
+
+
+def _in_turn(
+    world: Snapshot, services: Collection[NamespacedName], now: datetime | None
+) -> tuple[list[Manifest], int]:
+    """Unfinished runs in the order in which they get places, and the number of places that are taken.
+
+    A younger run that already holds a GPU is not the duplicate of an older one that waits. Of those that wait, the namespaces
+    come first that hold the fewest places.
+    """
+    unfinished = [run for run in world.runs if phase_of(run) not in FINAL_PHASES]
+    holders = [
+        run for run in unfinished if _holds_a_place(world, run, services) and not _is_overdue(run, now)
+    ]
+    held = Counter(str(run["metadata"]["namespace"]) for run in holders)
+    unfinished.sort(
+        key=lambda run: (phase_of(run) in _WAITING, held[run["metadata"]["namespace"]], _age(run))
+    )
+    return unfinished, len(holders)
 
 
 def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[NamespacedName]) -> bool:

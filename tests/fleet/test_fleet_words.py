@@ -11,7 +11,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, RUNS, SERVICES
-from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
+from breakeven_operator.reconcile.rollout import ArmChange, begin
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
@@ -222,21 +222,24 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
     ("prediction", "said"),
     [
         (
-            ExpectedSpeedup(Estimate(1.5, 1.4, 1.6), 3.0),
+            {"speedup": Estimate(1.5, 1.4, 1.6), "load_rps": 3.0},
             ": predicted 1.50x (1.40 to 1.60) at 3 rps per replica",
         ),
-        (ExpectedSpeedup(Estimate(20.9, 1.5), 16.0), ": predicted 1.50x or more at 16 rps per replica"),
         (
-            ExpectedSpeedup(Estimate(math.inf), 18.0),
+            {"speedup": Estimate(20.9, 1.5), "load_rps": 16.0},
+            ": predicted 1.50x or more at 16 rps per replica",
+        ),
+        (
+            {"speedup": Estimate(math.inf), "load_rps": 18.0},
             ": eagle/3 is saturated by its law at 18 rps per replica",
         ),
-        (ExpectedSpeedup(Estimate(1.5)), ": predicted 1.50x (without bounds)"),
-        (ExpectedSpeedup(), ""),
+        ({"speedup": Estimate(1.5)}, ": predicted 1.50x (without bounds)"),
+        ({}, ""),
     ],
 )
 def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):
     target = FleetWorld().target
     context = RolloutContext(UpdatePolicy(), target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
-    step = begin(context, EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", prediction, "uid")
+    step = begin(context, ArmChange(EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", **prediction), "uid")
     assert step.message == f"eagle/3 -> none (BeyondBreakEven){said}"
     step.rollout.to_json_object()

@@ -230,19 +230,14 @@ class Observer:
             await self._ask_nothing()
             return replace(_nothing(), annotated=(await self._targets(self._interest((), ()))).annotated)
         interest = self._interest(own, services)
-        (
-            (targets, makers, unread, annotated),
-            pods,
-            (jobs, crons, runs),
-            nodes,
-            profiles,
-        ) = await asyncio.gather(
+        read = await asyncio.gather(
             self._targets(interest),
             self._objects.read(PODS, interest),
             asyncio.gather(*(self._objects.read(kind) for kind in (JOBS, CRONJOBS, RUNS))),
             self._nodes(),
             self._objects.profiles(),
         )
+        (targets, makers, unread, annotated), pods, (jobs, crons, runs), nodes, profiles = read
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
@@ -253,12 +248,7 @@ class Observer:
         awaited = (pod for pod in living if owner_uid(pod) in ours)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._heard(services, _by_namespace(living), soon=soon),
-            asyncio.gather(
-                self._selectors(busy),
-                self._network_policies(busy),
-                self._events(busy),
-                self._volume_claims({*busy, *mounting(readable)}),
-            ),
+            self._around(busy, mounting(readable)),
             self._warnings.read(awaited, lacking_pods(readable, makers)),
         )
         return Snapshot(
@@ -291,6 +281,20 @@ class Observer:
             warnings=warnings,
             volume_claims=volume_claims,
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
+        )
+
+    async def _around(
+        self, namespaces: Sequence[str], mounted: Collection[str]
+    ) -> tuple[dict[str, list[Manifest]], ...]:
+        """Services, network policies, events and volume claims of the namespaces of calibrations, by namespace.
+
+        Claims are read where a target mounts any, too.
+        """
+        return await asyncio.gather(
+            self._selectors(namespaces),
+            self._network_policies(namespaces),
+            self._events(namespaces),
+            self._volume_claims({*namespaces, *mounted}),
         )
 
     def _without_profile(self, world: Snapshot) -> dict[str, WorkloadPast | None]:

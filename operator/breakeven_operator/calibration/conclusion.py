@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -64,10 +64,21 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     profile = with_words(profile, answers)
     findings = [ArmFinding(profile, fit, answers.get(fit.arm.name)) for fit in profile.arms]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
-    good = [finding for finding in findings if finding.fit.believable]
-    if dense is None or not dense.fit.believable or len(good) < 2:
+    if dense is None or not dense.fit.believable or sum(one.fit.believable for one in findings) < 2:
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
-    best = _best(findings)
+    return _succeeded(transition, plan, profile, findings, outcome.profile_json)
+
+
+def _succeeded(
+    transition: Transition,
+    plan: CalibrationPlan,
+    profile: Profile,
+    findings: Sequence[ArmFinding],
+    fitted_json: str,
+) -> tuple[Action, ...]:
+    """Actions that write the profile, its status and the end of the run."""
+    run, best = transition.run, _best(findings)
+    good = [finding for finding in findings if finding.fit.believable]
     doubts = [finding for finding in findings if not finding.fit.believable]
     missing = _missing(run, plan, findings)
     skipped = {arm.arm for arm in run.status.arm_statuses if arm.phase is ArmPhase.SKIPPED}
@@ -85,7 +96,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         Create(
             PROFILES,
             _profile_object(
-                transition, plan, readable, profile.to_json() if answers else outcome.profile_json
+                transition, plan, readable, profile.to_json() if run.status.answers else fitted_json
             ),
         ),
         WriteStatus(

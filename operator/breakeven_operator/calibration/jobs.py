@@ -176,23 +176,27 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
             "ownerReferences": [owner_reference(RUNS, meta["name"], meta["uid"])],
         },
         "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": limits.active_s,
-            # Answers go with the arm's Job, so it stays until they are judged.
-            "ttlSecondsAfterFinished": max(
-                settings.ttl_seconds_after_finished,
-                plan.budget.max_duration_seconds if plan.answers_seconds else 0,
-            ),
-            "podFailurePolicy": {
-                "rules": [
-                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-                ]
-            },
+            **_life(plan, limits, settings),
             "template": {
                 "metadata": {"labels": labels, "annotations": podcopy.pod_annotations(template)},
                 "spec": _pod_spec(view, trial, engine, address),
             },
         },
+    }
+
+
+def _life(plan: CalibrationPlan, limits: TrialLimits, settings: TrialSettings) -> dict[str, Any]:
+    """How often the Job tries, how long it runs, and how long it stays."""
+    evicted = {"type": "DisruptionTarget", "status": "True"}
+    return {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": limits.active_s,
+        # Answers go with the arm's Job, so it stays until they are judged.
+        "ttlSecondsAfterFinished": max(
+            settings.ttl_seconds_after_finished,
+            plan.budget.max_duration_seconds if plan.answers_seconds else 0,
+        ),
+        "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [evicted]}]},
     }
 
 

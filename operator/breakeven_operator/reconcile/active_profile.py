@@ -173,20 +173,28 @@ def calibrated(
         due = _Due(said=f"; {run.metadata.name} is {_phase_words(run)}", reason=word)
     elif again is not None:
         due = _Due(_once_more(service, again), again.spec.trigger).announced(refused)
+    elif trigger is not None and (held := _held_back(service, status, trigger, identity, entry, now)):
+        due = _Due(said=f"; {held}", reason=_failure(status))
+    elif trigger is Trigger.INITIAL and (spared := _spared(first)) is not None:
+        due = spared
     elif trigger is not None:
-        held = _held_back(service, status, trigger, identity, entry, now)
-        if held is None and trigger is Trigger.INITIAL and (spared := _spared(first)) is not None:
-            due = spared
-        elif held is None:
-            known = frozenset(one.uid for one in profiles)
-            create = replace(_create(service, trigger, identity, asked, status), known_profiles=known)
-            due = _Due(create, trigger).announced(refused)
-        else:
-            due = _Due(said=f"; {held}", reason=_failure(status))
+        known = frozenset(one.uid for one in profiles)
+        create = replace(_create(service, trigger, identity, asked, status), known_profiles=known)
+        due = _Due(create, trigger).announced(refused)
     reason = found.reason if entry is not None else due.reason or found.reason
     message = f"{found.message}{_failure_words(status)}{due.said}"
-    doubted = due.trigger in _DOUBTS
-    status = status.replace(
+    status = _with_findings(status, found, run, due)
+    # A run that is under way answers the request.
+    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
+    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
+
+
+def _with_findings(
+    status: CalibrationStatus, found: InForce, run: CalibrationRun | None, due: _Due
+) -> CalibrationStatus:
+    """The status with the profile in force and the run that is under way or due."""
+    entry, doubted = found.entry, due.trigger in _DOUBTS
+    return status.replace(
         run=run.metadata.name if run else due.name or status.run,
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
@@ -195,9 +203,6 @@ def calibrated(
         doubts=0 if found.dispelled else status.doubts + doubted,
         **_progress(run),
     )
-    # A run that is under way answers the request.
-    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
-    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
 
 
 def _words_about_answers(entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:

@@ -10,7 +10,7 @@ from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import awaiting, with_measured_schedules
+from breakeven_operator.reconcile.active_profile import ProfileEntry, awaiting, with_measured_schedules
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.barred_arms import still_barred
 from breakeven_operator.reconcile.case import Case
@@ -67,15 +67,9 @@ def read_case(
     live = _live(service, observation, workload, watched, can, now)
     context = context_of(service, workload, state.status.startup_seconds, now)
     context = replace(context, memory=still_barred(context.memory, state.profile_name))
-    evidence = RollEvidence(
-        observation.roll.latencies if observation.roll is not None else None,
-        workload,
-        model_name,
-        # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
-        state.entry,
-        conditions_of(live),
-        spec.metrics_source.window_seconds,
-        observation.roll.failures if observation.roll is not None else None,
+    # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
+    evidence = _evidence(
+        observation, watched, workload, state.entry, live, spec.metrics_source.window_seconds
     )
     objectives = _objectives(service, observation, watched, live, now)
 
@@ -84,12 +78,8 @@ def read_case(
         return read_service(observation.fleet, pods, spec.metrics_source, can, now)
 
     state, classes = with_loads(state, classes, running.arm, live, seen)
-    if observation.prefill is None:
-        whole = WholeRequests(live)
-    else:
-        whole = whole_requests(live, _live_of(observation.prefill, service, observation, now))
-        state = whole.profile_of(state)
-    first = observation.first if state.entry is None else None
+    whole = _whole(live, service, observation, now)
+    state = whole.profile_of(state)
     case = Case(
         service,
         context,
@@ -98,11 +88,26 @@ def read_case(
         whole.live,
         can,
         objectives,
-        first=first,
+        first=observation.first if state.entry is None else None,
         classes=classes,
         first_token_s=whole.first_token_s,
     )
     return case, evidence
+
+
+def _evidence(
+    observation: ServiceObservation,
+    watched: WatchedPods,
+    workload: Workload,
+    entry: ProfileEntry | None,
+    live: Live,
+    window_s: float,
+) -> RollEvidence:
+    """Evidence about the roll under way; empty if Prometheus was not asked about it."""
+    latencies, failures = observation.roll if observation.roll is not None else (None, None)
+    return RollEvidence(
+        latencies, workload, watched.model_name, entry, conditions_of(live), window_s, failures
+    )
 
 
 def context_of(
@@ -145,6 +150,15 @@ def _live(
         # speaks for would be entered by every restart.
         return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
     return replace(live, past=past)
+
+
+def _whole(
+    live: Live, service: SpeculativeService, observation: ServiceObservation, now: datetime
+) -> WholeRequests:
+    """Present figures of whole requests: of a pair, with the time in its prefill half."""
+    if observation.prefill is None:
+        return WholeRequests(live)
+    return whole_requests(live, _live_of(observation.prefill, service, observation, now))
 
 
 def _live_of(

@@ -34,80 +34,99 @@ _MAX_BACKOFF_FACTOR = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedSpeedup:
-    """Figures a change of arm was decided on.
+class ArmChange:
+    """A change of arm that is to begin, with the figures that it was decided on.
 
     Attributes:
+        from_arm: the arm that runs.
+        to_arm: the arm that is to run.
+        value: the annotation's new value.
+        reason: reason word of the decision.
+        partition: below it pods stay on the old arm at first; 0: on none.
         speedup: latency of the old arm over that of the new one; infinite if only the old arm is saturated.
         load_rps: load per replica. latency_s: measured mean latency of the old arm.
     """
 
+    from_arm: Arm
+    to_arm: Arm
+    value: str
+    reason: str
+    partition: int = 0
     speedup: Estimate = field(default_factory=Estimate)
     load_rps: float | None = None
     latency_s: float | None = None
 
+    def __str__(self) -> str:
+        """`none -> eagle/3 (GainAboveThreshold): predicted 1.50x (1.40 to 1.60) at 3 rps per replica`."""
+        return f"{self.from_arm} -> {self.to_arm} ({self.reason}){self._predicted()}"
 
-def begin(
-    context: RolloutContext,
-    from_arm: Arm,
-    to_arm: Arm,
-    value: str,
-    reason: str,
-    prediction: ExpectedSpeedup,
-    uid: str,
-    partition: int = 0,
-) -> RolloutStep:
+    def _predicted(self) -> str:
+        value, lower, upper = self.speedup.value, self.speedup.lower, self.speedup.upper
+        if value is None:
+            return ""
+        if math.isinf(value):
+            text = f": {self.from_arm} is saturated by its law"
+        elif lower is not None and upper is not None and math.isfinite(upper):
+            text = f": predicted {value:.2f}x ({lower:.2f} to {upper:.2f})"
+        elif lower is not None:
+            # Next to the old arm's saturation the estimate is any large number; only its lower end says something.
+            text = f": predicted {lower:.2f}x or more"
+        else:
+            text = f": predicted {value:.2f}x (without bounds)"
+        return text if self.load_rps is None else f"{text} at {self.load_rps:.3g} rps per replica"
+
+
+def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
     """Start a change of arm.
 
     Args:
         context: with nothing under way but, at most, the confirmation of an earlier change.
-        from_arm: what runs.
-        to_arm: what shall run.
-        value: the annotation's new value.
-        reason: reason word of the decision.
-        prediction: what the decision expects.
+        change: the change.
         uid: of the service; makes the change's id its own.
-        partition: below it pods stay on the old arm at first; 0: on none.
     """
-    now, workload = context.now, context.workload
-    seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{value}"
+    now, workload, partition = context.now, context.workload, change.partition
+    seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{change.value}"
     rollout = Rollout(
         id=hashlib.sha256(seed.encode()).hexdigest()[:8],
-        from_arm=from_arm.name,
-        to_arm=to_arm.name,
-        reason=reason,
+        from_arm=change.from_arm.name,
+        to_arm=change.to_arm.name,
+        reason=change.reason,
         phase=RolloutPhase.INTENDED,
-        value=value,
+        value=change.value,
         previous_value=workload.value,
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(context, workload.desired - partition)),
         wave_partition=partition or None,
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
-        **bounded("predicted_speedup", prediction.speedup),
-        load_rps=prediction.load_rps,
+        **bounded("predicted_speedup", change.speedup),
+        load_rps=change.load_rps,
         from_replica_set=workload.newest_revision,
         gpu_product=next(iter(workload.gpu_products), None),
-        latency_before_seconds=prediction.latency_s,
+        latency_before_seconds=change.latency_s,
     )
     earlier = (
         (ended(context, HistoryResult.UNMEASURED, "another change began first"),) if context.rollout else ()
     )
-    message = f"{from_arm} -> {to_arm} ({reason})" + _predicted(from_arm, prediction)
+    message = str(change)
     if partition:
         message += f"; {workload.desired - partition} of {workload.desired} pods come first"
     return RolloutStep(
         rollout=rollout,
         memory=context.memory.replace(
-            written_value=value,
+            written_value=change.value,
             last_switch_time=now,
             restores=0,
-            running_arm=to_arm.name,
+            running_arm=change.to_arm.name,
             # Requests on the arm that replaces one are compared with them once more.
-            requests_before=context.memory.requests_before if to_arm.k == 0 else None,
+            requests_before=context.memory.requests_before if change.to_arm.k == 0 else None,
         ),
         ended=earlier,
         write=WriteAnnotation(
-            workload.ref, value, workload.generation, force=context.memory.force_next, partition=partition
+            workload.ref,
+            change.value,
+            workload.generation,
+            force=context.memory.force_next,
+            partition=partition,
         ),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
@@ -445,21 +464,3 @@ def _untouched(value: str | None, previous: str | None) -> bool:
 
 def _past(deadline: datetime | None, now: datetime) -> bool:
     return deadline is not None and now > deadline
-
-
-def _predicted(from_arm: Arm, prediction: ExpectedSpeedup) -> str:
-    value, lower, upper = prediction.speedup.value, prediction.speedup.lower, prediction.speedup.upper
-    if value is None:
-        return ""
-    if math.isinf(value):
-        text = f": {from_arm} is saturated by its law"
-    elif lower is not None and upper is not None and math.isfinite(upper):
-        text = f": predicted {value:.2f}x ({lower:.2f} to {upper:.2f})"
-    elif lower is not None:
-        # Next to the old arm's saturation the estimate is any large number; only its lower end says something.
-        text = f": predicted {lower:.2f}x or more"
-    else:
-        text = f": predicted {value:.2f}x (without bounds)"
-    if prediction.load_rps is not None:
-        text += f" at {prediction.load_rps:.3g} rps per replica"
-    return text

@@ -19,12 +19,11 @@ from breakeven_operator.reconcile.first_wave import partition_of
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
 from breakeven_operator.reconcile.leaving import LEAVING
-from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.pairs import refuse_pair
 from breakeven_operator.reconcile.preconditions import URGENT
 from breakeven_operator.reconcile.refused_target import refused
-from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin
+from breakeven_operator.reconcile.rollout import ArmChange, begin
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.status_report import report
 from breakeven_operator.reconcile.steps import RolloutStep
@@ -114,17 +113,19 @@ def _begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdi
     """The step that begins a change of arm."""
     running, wanted, rollout = case.running.arm, verdict.arm, case.context.rollout
     assert running is not None and wanted is not None  # noqa: PT018, S101 - no change without both
-    partition = partition_of(case.spec.update_policy, case.workload, wanted, verdict.reason, _NOT_HELD)
-    started = begin(
-        replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence)),
+    figures = case.live.figures
+    change = ArmChange(
         running,
         wanted,
         case.spec.candidates.speculative_config(wanted),
         str(verdict.reason),
-        _prediction(verdict, case.live),
-        case.service.metadata.uid,
-        partition,
+        partition_of(case.spec.update_policy, case.workload, wanted, verdict.reason, _NOT_HELD),
+        _promised(verdict),
+        figures.rps if figures is not None else None,
+        figures.latency_s if figures is not None else None,
     )
+    context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
+    started = begin(context, change, case.service.metadata.uid)
     memory = started.memory
     if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:
         name = case.calibrated.profile_name
@@ -132,11 +133,9 @@ def _begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdi
     return replace(step.then(started), memory=memory, otherwise=step)
 
 
-def _prediction(verdict: Verdict, live: Live) -> ExpectedSpeedup:
-    figures, speedup = live.figures, Estimate()
+def _promised(verdict: Verdict) -> Estimate:
+    """Speedup over the running arm at this load; an empty one if it is not known."""
     comparison = verdict.explained.against_running if verdict.explained is not None else None
-    if comparison is not None and comparison.speedup is not None:
-        speedup = Estimate.of(comparison.speedup, comparison.speedup_ci)
-    if figures is None:
-        return ExpectedSpeedup(speedup)
-    return ExpectedSpeedup(speedup, figures.rps, figures.latency_s)
+    if comparison is None or comparison.speedup is None:
+        return Estimate()
+    return Estimate.of(comparison.speedup, comparison.speedup_ci)

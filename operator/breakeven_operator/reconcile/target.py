@@ -99,64 +99,91 @@ def refuse_rolls(
         workload: the target.
         claims: PersistentVolumeClaims of its namespace, as far as they may be read.
     """
-    engine = workload.engine
-    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or engine is None:
+    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or workload.engine is None:
         return None
+    refusals = (
+        _kind_refuses(workload),
+        _owner_refuses(workload),
+        _controller_refuses(spec, workload),
+        _halves_differ(spec, workload, workload.engine),
+        *(_not_opted_in(workload, one) for one in workload.engines),
+        _nobody_shares(workload, workload.engine, claims),
+        _cuts_off(spec, workload.engine),
+    )
+    return next(filter(None, refusals), None)
+
+
+def _kind_refuses(workload: Workload) -> Refusal | None:
+    """Why no object of this kind, or not this one, is written; None if it is."""
     if not workload.kind.rolled:
         return Refusal(
             ClusterReason.KIND_NOT_ROLLED,
             f"{workload.title} is of a kind that the operator does not change: use mode Recommend, and set the arm there",
         )
     borrowed = workload.kind.borrows(workload.manifest)
-    if borrowed is not None:
-        return Refusal(
-            ClusterReason.KIND_NOT_ROLLED,
-            f"{workload.title} takes its pod template from {borrowed} (workloadRef), which the operator does not write: use mode "
-            "Recommend, and set the arm there",
-        )
-    if workload.owner is not None:
-        return Refusal(
-            ClusterReason.TARGET_OWNED,
-            f"{workload.title} is made by {workload.owner}, which would revert the change: "
-            + (
-                f"make another service with targetRef: {{{named}}}"
-                if (named := owner_words(owner_of(workload.manifest)))
-                else "use mode Recommend and set the arm there"
-            ),
-        )
-    if (controlled := _controller_refuses(spec, workload)) is not None:
-        return controlled
+    if borrowed is None:
+        return None
+    return Refusal(
+        ClusterReason.KIND_NOT_ROLLED,
+        f"{workload.title} takes its pod template from {borrowed} (workloadRef), which the operator does not write: use mode "
+        "Recommend, and set the arm there",
+    )
+
+
+def _owner_refuses(workload: Workload) -> Refusal | None:
+    """Another object makes the target, and would revert the change."""
+    if workload.owner is None:
+        return None
+    named = owner_words(owner_of(workload.manifest))
+    remedy = (
+        f"make another service with targetRef: {{{named}}}"
+        if named
+        else "use mode Recommend and set the arm there"
+    )
+    return Refusal(
+        ClusterReason.TARGET_OWNED,
+        f"{workload.title} is made by {workload.owner}, which would revert the change: {remedy}",
+    )
+
+
+def _halves_differ(spec: SpeculativeServiceSpec, workload: Workload, engine: ServedEngine) -> Refusal | None:
+    """A roll would leave the halves of a pair with two drafters; None if there is no pair, or no drafter."""
     drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
     halves = workload.kind.halves(workload.manifest)
-    if drafters and (halves or hands_caches_on(engine.words)):
-        remedy = (
-            "the two halves are two objects, and no order of two rolls is known that keeps a matching pair serving; use mode Recommend, or"
-            if spec.pair is not None
-            else "a roll changes one of them alone;"
-        )
-        return Refusal(
-            ClusterReason.KV_TRANSFER_PAIR,
-            f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and "
-            f"{remedy} keep to ngram or suffix (candidates: {', '.join(drafters)})",
-        )
-    unchosen = next(filter(None, (_not_opted_in(workload, one) for one in workload.engines)), None)
-    if unchosen is not None:
-        return unchosen
+    if not drafters or not (halves or hands_caches_on(engine.words)):
+        return None
+    remedy = (
+        "the two halves are two objects, and no order of two rolls is known that keeps a matching pair serving; use mode Recommend, or"
+        if spec.pair is not None
+        else "a roll changes one of them alone;"
+    )
+    return Refusal(
+        ClusterReason.KV_TRANSFER_PAIR,
+        f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and "
+        f"{remedy} keep to ngram or suffix (candidates: {', '.join(drafters)})",
+    )
+
+
+def _nobody_shares(workload: Workload, engine: ServedEngine, claims: Iterable[Manifest]) -> Refusal | None:
+    """A new pod needs a volume that the old one holds; None if it does not."""
     # Without surge a pod is gone before the next one comes, and leaves it what only one may have.
     alone = unshareable(engine.pod_spec, claims) if workload.max_surge > 0 else None
-    if alone is not None:
-        return Refusal(
-            ClusterReason.VOLUME_NOT_SHAREABLE,
-            f"a new pod would wait for it in vain: {alone}, or roll without surge (maxSurge 0)",
-        )
-    if spec.update_policy.drain is DrainRequirement.REQUIRED and not engine.drain.ok:
-        return Refusal(
-            ClusterReason.DRAIN_NOT_CONFIGURED,
-            "a roll would cut off requests: "
-            + "; ".join(engine.drain.problems)
-            + "; or accept that with updatePolicy.drain AcceptLoss",
-        )
-    return None
+    if alone is None:
+        return None
+    return Refusal(
+        ClusterReason.VOLUME_NOT_SHAREABLE,
+        f"a new pod would wait for it in vain: {alone}, or roll without surge (maxSurge 0)",
+    )
+
+
+def _cuts_off(spec: SpeculativeServiceSpec, engine: ServedEngine) -> Refusal | None:
+    """Pods that end would cut off requests, and the policy does not accept that."""
+    if spec.update_policy.drain is not DrainRequirement.REQUIRED or engine.drain.ok:
+        return None
+    return Refusal(
+        ClusterReason.DRAIN_NOT_CONFIGURED,
+        f"a roll would cut off requests: {'; '.join(engine.drain.problems)}; or accept that with updatePolicy.drain AcceptLoss",
+    )
 
 
 def _controller_refuses(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:

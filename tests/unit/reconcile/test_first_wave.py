@@ -18,7 +18,7 @@ from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.first_wave import give_up, partition_of, stands
 from breakeven_operator.reconcile.roll_outcome import wave_outcome
-from breakeven_operator.reconcile.rollout import ExpectedSpeedup, begin, deadline_s, watch
+from breakeven_operator.reconcile.rollout import ArmChange, begin, deadline_s, watch
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
@@ -113,7 +113,7 @@ def test_what_is_held(wave, workload, arm, reason, partition):
 def test_annotation_and_partition_are_one_write_and_the_deadline_is_that_of_the_wave_s_pods():
     settled = replace(WAVE, updated=4, own_partition=0, value=None)
     before = context(settled, None)
-    step = begin(before, NO_SPECULATION, EAGLE, VALUE, "GainAboveThreshold", ExpectedSpeedup(), "u", 3)
+    step = begin(before, ArmChange(NO_SPECULATION, EAGLE, VALUE, "GainAboveThreshold", partition=3), "u")
     assert step.write == WriteAnnotation(settled.ref, VALUE, settled.generation, partition=3)
     assert step.rollout.wave_partition == 3
     assert step.rollout.deadline_time == NOW + timedelta(seconds=deadline_s(before, 1))
