@@ -9,52 +9,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping, watching
-from breakeven_operator.actions import (
-    Action,
-    ActionPlan,
-    Create,
-    DoneFit,
-    EmitEvent,
-    Fit,
-    WriteAnnotation,
-    WriteStatus,
-)
+from breakeven_operator.actions import ActionPlan, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.observer import Observer
-from breakeven_operator.adapters.run_files import read_run_files
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided, run_views
 from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
-from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import JOBS, RUNS, SERVICES, NamespacedName, Ref
-from breakeven_operator.labels import FINISHED_LABEL, RESUME_ANNOTATION, service_of
+from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.kinds import RUNS, SERVICES, NamespacedName, Ref
+from breakeven_operator.labels import FINISHED_LABEL, RESUME_ANNOTATION
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, TrialSettings
 from breakeven_operator.reconcile.action_plan import conflicted, reference
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.reconcile.failed import Failed, failed
-from breakeven_operator.reconcile.live_metrics import FleetReading
-from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
-from breakeven_operator.reconcile.pairs import PrefillHalf
+from breakeven_operator.reconcile.observation import CycleLimits
 from breakeven_operator.reconcile.service import reconcile
-from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritten
 from breakeven_operator.refused_writes import RefusedWrite, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
 from breakeven_operator.resources.sharing import sharing
+from breakeven_operator.run_turns import RunTurns
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
-from breakeven_operator.workloads.known import kind_of, target_of
-from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
+from breakeven_operator.surroundings import ServiceSurroundings
 from breakeven_operator.writer import Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
@@ -62,10 +48,6 @@ _CYCLE_LOG = logging.getLogger(CYCLE)
 _WRITERS = 8
 # A roll that is past its deadline is undone in the next cycle, which sets a new one.
 _LATE = timedelta(seconds=60)
-# A fit is awaited, for two minutes at most: with more of them a cycle would be late, and the process restarted.
-_FITS_PER_CYCLE = 1
-# With them one run reads its files, however large; the next run waits for the next cycle.
-_FILES_PER_CYCLE = 4 << 20
 _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.UNDOING})
 
 
@@ -91,20 +73,6 @@ class CycleSettings:
     def limits(self, *, may_roll: bool = True) -> CycleLimits:
         """The settings that decisions use."""
         return CycleLimits(self.status_refresh_s, may_roll, self.gpu_price_per_hour)
-
-
-@dataclass(slots=True)
-class CycleReport:
-    """Outcome of a cycle, for the health probe, the log and the tests.
-
-    Attributes:
-        services: seen. errors: plans that were not carried out to their end.
-        left: services that should have been decided about, and were not for lack of time.
-    """
-
-    services: int = 0
-    left: int = 0
-    errors: list[str] = field(default_factory=list)
 
 
 class Reconciler:
@@ -136,10 +104,11 @@ class Reconciler:
         self._telemetry = telemetry
         self._settings = settings
         self._agenda = Agenda()
-        # Services that the last cycle left to the next one, and fits and bytes of files that this one has room for.
+        self._surroundings = ServiceSurroundings(
+            observer, writer.failures, settings.trial.gpu_label, self._warn_once
+        )
+        # Services that the last cycle left to the next one.
         self._left = 0
-        self._fits_left = 0
-        self._bytes_left = 0
         # By uid of the service: the service as /metrics shows it; whether that status was written; lessons of decisions
         # without a write; the verdict that was last logged.
         self._shown: dict[str, SpeculativeService] = {}
@@ -187,12 +156,19 @@ class Reconciler:
         if self._settings.watching is not None:
             await self._serve_annotated(world, self._settings.watching, report)
         passed(CycleStage.REPORTING)
-        self._fits_left = _FITS_PER_CYCLE
-        self._bytes_left = _FILES_PER_CYCLE
+        turns = RunTurns(
+            self._cluster,
+            self._clock,
+            self._writer,
+            self._telemetry,
+            self._settings.trial_cluster_role,
+            self._note,
+            self._warn_once,
+        )
         for view in run_views(
             world, outcomes, self._settings.max_parallel_calibrations, self._settings.trial, now
         ):
-            await self._run(view, now, report)
+            await turns.turn(view, now, report)
         passed(CycleStage.CALIBRATING)
         self._publish(outcomes, failures, now)
         self._show(world, tuple(self._shown.values()))
@@ -292,7 +268,7 @@ class Reconciler:
             self._hurry(service, now)
             limits = self._settings.limits(may_roll=moving < self._settings.max_parallel_rolls)
             try:
-                observation = self._observation(world, service, now)
+                observation = self._surroundings.of(world, service, now)
                 outcome = reconcile(service, observation, limits, now)
                 outcome = replace(outcome, status=sharing(stored.status, outcome.status))
             except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
@@ -362,64 +338,6 @@ class Reconciler:
         if self._warned.get(uid) != text:
             self._warned[uid] = text
             _LOG.warning("%s", text)
-
-    def _observation(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
-        namespace, name = service.metadata.namespace, service.metadata.name
-        runs = []
-        for manifest in world.runs:
-            if manifest["metadata"]["namespace"] == namespace and service_of(manifest) == name:
-                try:
-                    runs.append(read_run(manifest))
-                except InputError as error:
-                    self._warn_once(manifest["metadata"]["uid"], str(error))
-        lookback = self._observer.lookback_of(service)
-        watch = self._observer.watch_of(service)
-        return ServiceObservation(
-            workload=self._workload(world, service, now),
-            managed_by=_managed_by(world, service),
-            fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
-            roll=world.rolls.get(watch),
-            later=world.later.get(watch),
-            arrivals=world.arrivals.get(watch),
-            first=world.firsts.get(service.metadata.uid),
-            past=world.pasts.get(lookback) if lookback is not None else None,
-            latencies=world.latencies.get(self._observer.watch_of(service)),
-            known_pods=world.pod_names.get(namespace, frozenset()),
-            profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
-            runs=tuple(sorted(runs, key=_age)),
-            claims=tuple(world.volume_claims.get(namespace, ())),
-            written=world.manifests[service.metadata.uid].get("status") or {},
-            failures=self._writer.failures.about(service.metadata.uid, self._clock.now()),
-            target_problem=world.unreadable_targets.get(target_of(service)),
-            prefill=self._prefill(world, service, now),
-        )
-
-    def _prefill(self, world: Snapshot, service: SpeculativeService, now: datetime) -> PrefillHalf | None:
-        half = service.prefill_half
-        if half is None:
-            return None
-        named = f"{half.spec.target_ref.kind} {half.spec.target_ref.name}"
-        problem = world.unreadable_targets.get(target_of(half))
-        return PrefillHalf(named, self._workload(world, half, now), problem)
-
-    def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
-        manifest = world.target_of(service)
-        if manifest is None:
-            return None
-        return observe(
-            kind_of(service.spec.target_ref),
-            manifest,
-            NearbyObjects(
-                world.makers_of(service),
-                world.target_pods(service),
-                world.node_labels,
-                world.lost_nodes,
-                world.warnings,
-            ),
-            container_name=service.spec.target_ref.container_name,
-            gpu_label=self._settings.trial.gpu_label,
-            now=now,
-        )
 
     async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:
         """Carry out what was decided about a service; the last decision, if a write was refused."""
@@ -524,84 +442,6 @@ class Reconciler:
         old = housekeeping.retire(service, legible, observation.profiles, in_force)
         self._note(await self._writer.carry_out(ActionPlan(reference(service), old)), report)
 
-    async def _run(self, view: RunView, now: datetime, report: CycleReport) -> None:
-        """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""
-        meta = view.run["metadata"]
-        try:
-            await self._advance(view, now, report)
-        except InputError as error:
-            self._warn_once(meta["uid"], str(error))
-        except ClusterError as error:
-            report.errors.append(str(error))
-        except Exception:  # noqa: BLE001 - as for services
-            _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
-            self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
-
-    async def _advance(
-        self, view: RunView, now: datetime, report: CycleReport, fitted: DoneFit | None = None
-    ) -> None:
-        """Do what a run's state asks for; a fit's outcome is used at once, so that it never has to be stored."""
-        ref = _ref_of(view)
-        if any(now < one.until for one in self._writer.failures.about(ref.uid, now)):
-            # Fitted or started again, it would come to the write that waits.
-            return
-        actions = await self._next_of(view, now, fitted)
-        if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
-            actions = (*housekeeping.access(view.service, self._settings.trial_cluster_role), *actions)
-        if not actions:
-            return
-        # A fit that follows another of the same run belongs to it: put off, both would be made again in each cycle.
-        if fitted is None and any(isinstance(action, Fit) for action in actions):
-            if self._fits_left == 0:
-                # The next cycle finds the run as it is.
-                return
-            self._fits_left -= 1
-        result = await self._writer.carry_out(ActionPlan(ref, actions))
-        self._note(result, report)
-        if result.failed is not None and result.failed.refused:
-            await self._say_refused(view, result.failed, now, report)
-        for done in result.fits:
-            # The run is read again, because the end of its last arm was written before the fit.
-            run = await self._cluster.get(RUNS, ref.namespace, ref.name)
-            if run is None or run["metadata"].get("uid") != ref.uid:
-                return
-            written = replace(view, run=run)
-            if done.fit.settles:
-                await self._advance(written, self._clock.now(), report, done)
-            else:
-                await self._conclude(written, done, report)
-
-    async def _next_of(self, view: RunView, now: datetime, fitted: DoneFit | None) -> tuple[Action, ...]:
-        """The actions that a run's state asks for; its files are read for them, and dropped at once."""
-        files = calibration.files_read(view)
-        if not files:
-            return calibration.advance(view, now, fitted)
-        if self._bytes_left <= 0:
-            return ()
-        read = await read_run_files(self._cluster, view.run["metadata"]["namespace"], files)
-        self._bytes_left -= read.size
-        view = replace(view, config_maps=read.config_maps, files_problem=read.problem)
-        # Megabytes of results take seconds; the Lease is renewed meanwhile.
-        return await asyncio.to_thread(calibration.advance, view, now, fitted)
-
-    async def _say_refused(
-        self, view: RunView, refused: RefusedWrite, now: datetime, report: CycleReport
-    ) -> None:
-        """A run whose writes are refused says so and stays where it was, until the next attempt or its deadline."""
-        said = calibration.refused(view, refused, now)
-        self._note(await self._writer.carry_out(ActionPlan(_ref_of(view), said)), report)
-
-    async def _conclude(self, view: RunView, done: DoneFit, report: CycleReport) -> None:
-        try:
-            actions = calibration.conclude(view, done.outcome, self._clock.now())
-        except InputError as error:
-            report.errors.append(str(error))
-            return
-        result = await self._writer.carry_out(ActionPlan(done.fit.run, actions))
-        self._note(result, report)
-        if result.failed is not None and result.failed.refused:
-            await self._say_refused(view, result.failed, self._clock.now(), report)
-
     async def _say_invalid(
         self, manifest: Manifest, problem: str, now: datetime, report: CycleReport
     ) -> None:
@@ -656,15 +496,6 @@ class Reconciler:
         self._telemetry.fleet.publish(self._shown.values(), now)
 
 
-def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
-    return older_claim(world.claims.get(target_of(service), ()), Claim.of(service))
-
-
-def _ref_of(view: RunView) -> Ref:
-    meta = view.run["metadata"]
-    return Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
-
-
 def _is_moving(service: SpeculativeService, now: datetime) -> bool:
     """Whether a change of the service's arm takes one of the fleet's places: no longer than until its deadline.
 
@@ -674,7 +505,3 @@ def _is_moving(service: SpeculativeService, now: datetime) -> bool:
     if rollout is None or rollout.phase not in _MOVING:
         return False
     return rollout.deadline_time is None or now <= rollout.deadline_time + _LATE
-
-
-def _age(run: CalibrationRun) -> tuple[str, str]:
-    return str(run.metadata.creation_timestamp or ""), run.metadata.name

@@ -8,7 +8,7 @@ import logging
 from typing import Protocol
 
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.cycle import CycleReport
+from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.ports import Clock, ClusterError
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry

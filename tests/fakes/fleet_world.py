@@ -21,7 +21,8 @@ from breakeven_operator.adapters.profile_entries import FiledProfile, file_profi
 from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.cycle import CycleReport, CycleSettings, Reconciler
+from breakeven_operator.cycle import CycleSettings, Reconciler
+from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.kinds import (
     CLAIMS,
     DEPLOYMENTS,

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.lease import Lease
-from breakeven_operator.cycle import CycleReport
+from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.kinds import LEASES
 from breakeven_operator.loop import Loop
 from breakeven_operator.ports import ClusterError

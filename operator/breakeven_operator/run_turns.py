@@ -1,0 +1,145 @@
+"""Calibrations in a cycle: each unfinished run has its turn, and so much time and memory as one cycle has for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from breakeven.errors import InputError
+from breakeven_operator import calibration, housekeeping
+from breakeven_operator.actions import Action, ActionPlan, Create, DoneFit, Fit
+from breakeven_operator.adapters.run_files import read_run_files
+from breakeven_operator.calibration.run_view import RunView
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.kinds import JOBS, RUNS, Ref
+from breakeven_operator.ports import Clock, Cluster, ClusterError
+from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.writer import Writer, WriteResult
+
+_LOG = logging.getLogger(__name__)
+# A fit is awaited, for two minutes at most: with more of them a cycle would be late, and the process restarted.
+_FITS_PER_CYCLE = 1
+# With them one run reads its files, however large; the next run waits for the next cycle.
+_FILES_PER_CYCLE = 4 << 20
+
+
+class RunTurns:
+    """The turns of runs in one cycle.
+
+    Args:
+        cluster, clock: ports.
+        writer: carries plans out.
+        telemetry: counts surprises.
+        trial_cluster_role: of the trials' pods.
+        note: is given what came of each plan.
+        warn: is given the uid of a run that cannot be read, and a sentence why.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        writer: Writer,
+        telemetry: Telemetry,
+        trial_cluster_role: str,
+        note: Callable[[WriteResult, CycleReport], None],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._writer = writer
+        self._telemetry = telemetry
+        self._trial_cluster_role = trial_cluster_role
+        self._note = note
+        self._warn = warn
+        # Fits and bytes of files that this cycle has room for.
+        self._fits_left = _FITS_PER_CYCLE
+        self._bytes_left = _FILES_PER_CYCLE
+
+    async def turn(self, view: RunView, now: datetime, report: CycleReport) -> None:
+        """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""
+        meta = view.run["metadata"]
+        try:
+            await self._advance(view, now, report)
+        except InputError as error:
+            self._warn(meta["uid"], str(error))
+        except ClusterError as error:
+            report.errors.append(str(error))
+        except Exception:  # noqa: BLE001 - as for services
+            _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
+            self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+
+    async def _advance(
+        self, view: RunView, now: datetime, report: CycleReport, fitted: DoneFit | None = None
+    ) -> None:
+        """Do what a run's state asks for; a fit's outcome is used at once, so that it never has to be stored."""
+        ref = _ref_of(view)
+        if any(now < one.until for one in self._writer.failures.about(ref.uid, now)):
+            # Fitted or started again, it would come to the write that waits.
+            return
+        actions = await self._next_of(view, now, fitted)
+        if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
+            actions = (*housekeeping.access(view.service, self._trial_cluster_role), *actions)
+        if not actions:
+            return
+        # A fit that follows another of the same run belongs to it: put off, both would be made again in each cycle.
+        if fitted is None and any(isinstance(action, Fit) for action in actions):
+            if self._fits_left == 0:
+                # The next cycle finds the run as it is.
+                return
+            self._fits_left -= 1
+        result = await self._writer.carry_out(ActionPlan(ref, actions))
+        self._note(result, report)
+        if result.failed is not None and result.failed.refused:
+            await self._say_refused(view, result.failed, now, report)
+        for done in result.fits:
+            # The run is read again, because the end of its last arm was written before the fit.
+            run = await self._cluster.get(RUNS, ref.namespace, ref.name)
+            if run is None or run["metadata"].get("uid") != ref.uid:
+                return
+            written = replace(view, run=run)
+            if done.fit.settles:
+                await self._advance(written, self._clock.now(), report, done)
+            else:
+                await self._conclude(written, done, report)
+
+    async def _next_of(self, view: RunView, now: datetime, fitted: DoneFit | None) -> tuple[Action, ...]:
+        """The actions that a run's state asks for; its files are read for them, and dropped at once."""
+        files = calibration.files_read(view)
+        if not files:
+            return calibration.advance(view, now, fitted)
+        if self._bytes_left <= 0:
+            return ()
+        read = await read_run_files(self._cluster, view.run["metadata"]["namespace"], files)
+        self._bytes_left -= read.size
+        view = replace(view, config_maps=read.config_maps, files_problem=read.problem)
+        # Megabytes of results take seconds; the Lease is renewed meanwhile.
+        return await asyncio.to_thread(calibration.advance, view, now, fitted)
+
+    async def _say_refused(
+        self, view: RunView, refused: RefusedWrite, now: datetime, report: CycleReport
+    ) -> None:
+        """A run whose writes are refused says so and stays where it was, until the next attempt or its deadline."""
+        said = calibration.refused(view, refused, now)
+        self._note(await self._writer.carry_out(ActionPlan(_ref_of(view), said)), report)
+
+    async def _conclude(self, view: RunView, done: DoneFit, report: CycleReport) -> None:
+        try:
+            actions = calibration.conclude(view, done.outcome, self._clock.now())
+        except InputError as error:
+            report.errors.append(str(error))
+            return
+        result = await self._writer.carry_out(ActionPlan(done.fit.run, actions))
+        self._note(result, report)
+        if result.failed is not None and result.failed.refused:
+            await self._say_refused(view, result.failed, self._clock.now(), report)
+
+
+def _ref_of(view: RunView) -> Ref:
+    meta = view.run["metadata"]
+    return Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
