@@ -21,8 +21,9 @@ from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.observer import Observer, QueryLimits
+from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
 from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.shards import Shards
 from breakeven_operator.adapters.unreadable import UnreadableObjects
@@ -129,17 +130,16 @@ async def _parts(
     )
     shards = _shards(settings, cluster, clock, once=once)
     fitter = ChildFitter()
-    observer = Observer(
-        cluster,
+    answers = PrometheusReader(
         metrics,
         clock,
-        objects,
         default_source=own,
         fitter=None if once else fitter,
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
         limits=QueryLimits(settle_s),
-        scope=Scope(settings.allowed_drafters, settings.watch_annotated == "true", shards),
     )
+    scope = Scope(settings.allowed_drafters, settings.watch_annotated == "true", shards)
+    observer = Observer(cluster, clock, objects, answers, scope)
     identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
     lease = _lease(settings, cluster, clock, identity, shards)
     writer = Writer(

@@ -16,8 +16,9 @@ from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.made_targets import joined_targets
-from breakeven_operator.adapters.observer import Observer, QueryLimits
+from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
+from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
 from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
@@ -235,15 +236,14 @@ class FleetWorld:
         objects: ClusterObjects = FleetObjects(self.cluster)
         if self.watched:
             objects = WatchedObjects(self.cluster, self.clock, namespaces=(), relist_s=3600.0)
-        self.observer = Observer(
-            self.cluster,
+        answers = PrometheusReader(
             self.prometheus,
             self.clock,
-            objects,
             default_source=PrometheusAccess("http://prometheus:9090"),
             limits=QueryLimits(pods_per_query=self.pods_per_query),
-            scope=Scope(annotated=self.watching is not None),
         )
+        scope = Scope(annotated=self.watching is not None)
+        self.observer = Observer(self.cluster, self.clock, objects, answers, scope)
         writer = Writer(
             self.cluster,
             self.fits,
