@@ -69,7 +69,7 @@ def engine_arguments(served: ServedModel) -> list[str]:
         "--dtype=float32",
         "--enforce-eager",
         f"--max-model-len={served.max_length}",
-        "--max-num-seqs=32",
+        f"--max-num-seqs={served.max_batch}",
         # Every prompt is another one; what a repeated one would save is not what is measured.
         "--no-enable-prefix-caching",
         "--shutdown-timeout=60",

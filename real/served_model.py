@@ -40,6 +40,7 @@ class ServedModel:
         speaks: whether it has weights and answers in a language; one of random weights is compared with the simulated engine.
         shape: of the requests of calibration and users.
         max_length: tokens of a request and its answer at most.
+        max_batch: requests in a step at most; a calibration measures an arm with so many in flight.
         draft_lengths: of n-gram lookup; with several, a schedule is made of them.
         calibration: `spec.calibration` of the service.
         window_s: over which the operator looks at the load.
@@ -53,6 +54,7 @@ class ServedModel:
     draft_lengths: tuple[int, ...]
     calibration: Mapping[str, Any]
     window_s: int
+    max_batch: int = 32
     pace: Pace = Pace()
 
     @property
@@ -96,6 +98,8 @@ def language_model(folder: Path) -> ServedModel:
             "answers": {"check": "Warn", "outputTokens": 96, "maxSecondsPerArm": 120},
         },
         window_s=60,
+        # With 32 in flight the point of a drafter takes six minutes, and the engine has long been saturated.
+        max_batch=8,
         pace=Pace(block_s=30.0, warmup_s=8.0, cycles=1, stay_s=120.0, choice_s=420.0),
     )
 
