@@ -16,6 +16,8 @@ _TIE = 0.05
 # Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
 _DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
 _LEAST_LOAD = 0.15
+# A request counts if it was sent after the warm-up and a latency before the end of its block.
+_LATENCIES_IN_A_BLOCK = 2.5
 
 
 class RunError(Exception):
@@ -29,7 +31,7 @@ def unfitted(profile: Profile, served: ServedModel) -> list[tuple[str, SteadyLoa
     # A block at a lower load has hardly a request that counts.
     between = [rps for a, b in pairwise(rates) if (rps := (a + b) / 2) >= least_rps][:2]
     found = [
-        (f"between the loads that were fitted, {number}", _load(rps, served.shape, served.pace))
+        (f"between the loads that were fitted, {number}", _load(profile, rps, served.shape, served.pace))
         for number, rps in enumerate(between, start=1)
     ]
     prompt, answer = served.shape.prompt_tokens, served.shape.output_tokens
@@ -39,7 +41,8 @@ def unfitted(profile: Profile, served: ServedModel) -> list[tuple[str, SteadyLoa
     ):
         # The load with as many tokens per second as the intended share of saturation.
         work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
-        found.append((what, _load(_LENGTHS_LOAD * saturation_rps(profile) / work, shape, served.pace)))
+        rps = _LENGTHS_LOAD * saturation_rps(profile) / work
+        found.append((what, _load(profile, rps, shape, served.pace)))
     return found
 
 
@@ -107,5 +110,10 @@ def most_promising(profile: Profile) -> Arm:
     return min(latencies, key=latencies.__getitem__)
 
 
-def _load(rps: float, shape: RequestShape, pace: Pace) -> SteadyLoad:
-    return SteadyLoad(rps, shape, pace.block_s, pace.warmup_s)
+def _load(profile: Profile, rps: float, shape: RequestShape, pace: Pace) -> SteadyLoad:
+    """A load in blocks that are long enough for the latency that no speculation is predicted to have there."""
+    predicted = profile.predict(
+        NO_SPECULATION, rps=rps, prompt_tokens=shape.prompt_tokens, output_tokens=shape.output_tokens
+    )
+    least_s = pace.warmup_s + _LATENCIES_IN_A_BLOCK * (predicted.latency_s or 0.0)
+    return SteadyLoad(rps, shape, max(pace.block_s, least_s), pace.warmup_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,18 @@ def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(prof
     assert {(load.shape.prompt_tokens, load.shape.output_tokens) for _, load in probes} == {
         (48, 48), (144, 48), (48, 96),
     }  # fmt: skip
+
+
+def test_a_block_is_long_enough_for_the_latency_that_is_predicted(profile):
+    served = random_words(Path())
+    short = replace(served, pace=replace(served.pace, block_s=1.0))
+    for _, load in unfitted(profile, short):
+        shape = load.shape
+        latency_s = profile.predict(
+            NO_SPECULATION, rps=load.rps, prompt_tokens=shape.prompt_tokens, output_tokens=shape.output_tokens
+        ).latency_s
+        assert load.seconds == pytest.approx(load.warmup_s + 2.5 * latency_s)
+    assert {load.seconds for _, load in unfitted(profile, served)} == {served.pace.block_s}
 
 
 def test_asked_for_is_the_fastest_arm_and_who_is_no_slower_than_the_operator_can_tell(profile):
