@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv, gammaln, xlogy
 
 from breakeven.answering.answer import AnswerSet, Flaw
 from breakeven.answering.judgement import JudgedSet, JudgedTokens, by_prompt
@@ -201,6 +200,8 @@ def counted_more_often(worse: int, better: int) -> float:
         worse: requests with a fault of the arm alone.
         better: requests with a fault of the floor alone.
     """
+    from scipy.special import gammaln, xlogy  # noqa: PLC0415  each trial imports this module, and few judge
+
     if worse <= better:
         return 1.0
     counts = np.arange(max(_MOST_COUNTED, 2 * worse) + 1.0)
@@ -312,6 +313,8 @@ def _flaw_excess(arm: AnswerSet, base: AnswerSet) -> FloatArray:
 
 def _share_upper(worse: int, requests: int) -> float:
     """Upper bound (Clopper and Pearson) of the share of requests that are answered with a fault which the floor has not."""
+    from scipy.special import betaincinv  # noqa: PLC0415  see above
+
     return 1.0 if worse >= requests else float(betaincinv(worse + 1, requests - worse, _BOUND_CONFIDENCE))
 
 
