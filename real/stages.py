@@ -319,6 +319,7 @@ class RealRun:
         """Let the users' tasks change under n-gram lookup, and keep what the operator sees and decides."""
         arm = f"{deployments.LOOKUP}/{self._served.draft_lengths[0]}"
         self._say(f"{arm} by a pin, then by the operator's choice, while the mix of tasks drifts")
+        before = _running(await self._status())
         async with self._users(self._record.decision_rps, self._engines.task_users) as users:
             begun = time.monotonic()
             self._policy({"pinnedArm": arm})
@@ -333,7 +334,7 @@ class RealRun:
                 live, message = str(decision.get("tokensPerStep", "")), str(decision.get("message", ""))
                 self._record.mixes.append(MixSeen(name, _running(status), live, _reason(status), message))
                 self._say(f"{name}: E {live or '-'}, {_running(status) or 'a roll'} ({_reason(status)})")
-        self._note_roll(users, seconds, to, reason)
+        self._note_roll(users, seconds, to if to != before else f"{to}, which ran before", reason)
 
     async def _compare_speculating(self, arm: Arm) -> None:
         """Both engines' metrics pages after drafts; a family has labels once something was counted."""

@@ -157,6 +157,12 @@ def test_the_operators_view_of_a_mix_of_tasks_that_drifts_is_kept(play):
     assert len(tables["A mix of tasks that drifts"]) == 1 + len(MIXES)
 
 
+def test_an_arm_that_runs_before_its_pin_is_not_called_a_roll(play):
+    record, status, words, *_ = play(FOUR, model=language_model)
+    assert status == 0, words
+    assert [roll.to for roll in record.rolls] == ["lookup/4", "lookup/4, which ran before", "none"]
+
+
 def test_a_language_model_is_not_compared_with_the_simulated_engine_and_answers_tasks(play):
     record, status, words, _, tables = play(FOUR, model=language_model)
     assert (status, record.broken, record.likeness) == (0, [], {}), words
