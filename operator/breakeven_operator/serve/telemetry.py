@@ -287,17 +287,17 @@ class Telemetry:
             buckets=(0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
             registry=registry,
         )
+        self.observation_age = Gauge(
+            "breakeven_observation_age_seconds",
+            "How long ago the API server was last heard of, about the kind of object that it is longest ago for.",
+            registry=registry,
+        )
         self.last_cycle = Gauge(
             "breakeven_last_cycle_timestamp_seconds", "Time at which the last pass ended.", registry=registry
         )
         self.errors = Counter("breakeven_errors", "Errors by reason word.", ["reason"], registry=registry)
 
     def _of_reading(self, registry: CollectorRegistry) -> None:
-        self.observation_age = Gauge(
-            "breakeven_observation_age_seconds",
-            "How long ago the API server was last heard of, about the kind of object that it is longest ago for.",
-            registry=registry,
-        )
         self.unreadable_objects = Counter(
             "breakeven_unreadable_objects",
             "Objects of the API server that could not be read, each version once; the log names them.",
