@@ -349,7 +349,10 @@ class RealRun:
         self._record.likeness["metrics with speculation"] = likeness.page_differences(*pages)
 
     async def _back(self) -> None:
-        """Back to no speculation by a pin, under the same load."""
+        """Back to no speculation by a pin, under the same load; nothing is rolled if the operator went there by itself."""
+        if _running(await self._status()) == NO_SPECULATION.name:
+            self._policy({"pinnedArm": NO_SPECULATION.name})
+            return
         self._say("back to none by a pin, users asking all along")
         async with self._users(self._record.decision_rps, self._engines.users) as users:
             begun = time.monotonic()

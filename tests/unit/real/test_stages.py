@@ -163,6 +163,13 @@ def test_an_arm_that_runs_before_its_pin_is_not_called_a_roll(play):
     assert [roll.to for roll in record.rolls] == ["lookup/4", "lookup/4, which ran before", "none"]
 
 
+def test_nothing_is_rolled_back_where_the_operator_went_back_by_itself(play):
+    # No arm beside none is as fast as it: the operator leaves lookup's pin as soon as it may.
+    record, status, words, *_ = play(model=language_model)
+    assert (status, record.decided) == (0, "none"), words
+    assert [roll.to for roll in record.rolls] == ["lookup/4"]
+
+
 def test_a_language_model_is_not_compared_with_the_simulated_engine_and_answers_tasks(play):
     record, status, words, _, tables = play(FOUR, model=language_model)
     assert (status, record.broken, record.likeness) == (0, [], {}), words
