@@ -88,12 +88,13 @@ def language_model(folder: Path) -> ServedModel:
     return ServedModel(
         folder,
         speaks=True,
-        shape=RequestShape(48, 48),
+        # A point lasts at least four latencies, and one of the drafter takes half a second per token of the answer.
+        shape=RequestShape(48, 32),
         max_length=2048,
         draft_lengths=(4,),
         calibration={
             "loads": 4,
-            "pointSeconds": 25,
+            "pointSeconds": 20,
             "warmupSeconds": 5,
             "answers": {"check": "Warn", "outputTokens": 96, "maxSecondsPerArm": 120},
         },
