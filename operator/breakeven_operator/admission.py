@@ -14,7 +14,7 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import RUN_LABEL, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reconcile.action_plan import ServiceOutcome
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES

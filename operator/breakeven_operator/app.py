@@ -188,8 +188,7 @@ def _lease(
     return Lease(
         cluster,
         clock,
-        settings.namespace,
-        settings.lease_name,
+        NamespacedName(settings.namespace, settings.lease_name),
         identity.text,
         lease_s=settings.lease_s,
         annotations=shards.annotations,

@@ -23,7 +23,7 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.labels import FINISHED_LABEL, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 
 _HASH = "breakeven.dev/desired"

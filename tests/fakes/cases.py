@@ -11,7 +11,7 @@ from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.active_profile import Calibrated, ProfileEntry
+from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.past_metrics import PastLoads

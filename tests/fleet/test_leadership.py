@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.cycle_report import CycleReport
-from breakeven_operator.kinds import LEASES
+from breakeven_operator.kinds import LEASES, NamespacedName
 from breakeven_operator.loop import Loop
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.serve.health import Health
@@ -25,7 +25,7 @@ from fakes.virtual_time import in_virtual_time
 
 
 def replica(cluster, clock, name):
-    return Lease(cluster, clock, "breakeven", "breakeven-operator", name, lease_s=30.0, margin_s=5.0)
+    return Lease(cluster, clock, NamespacedName("breakeven", "breakeven-operator"), name, lease_s=30.0)
 
 
 async def test_one_holds_and_the_other_waits():

@@ -14,8 +14,9 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from breakeven_operator.adapters.trimming import LABELS
 from breakeven_operator.kinds import Resource
 from breakeven_operator.ports import Clock, ClusterError, EventKind, Manifest, WatchedCluster, WatchEvent
 
@@ -33,6 +34,13 @@ class _ContradictionError(Exception):
     """A watch contradicts the API's contract: its order is lost, so that missing events are unknown too."""
 
 
+class WatchScope(NamedTuple):
+    """Objects of one kind in one namespace; None: in all."""
+
+    resource: Resource
+    namespace: str | None
+
+
 class Informer(Generic[Kept]):
     """Objects of one kind, kept up to date by one connection.
 
@@ -41,7 +49,7 @@ class Informer(Generic[Kept]):
 
     Args:
         cluster, clock: ports.
-        resource: the kind. namespace: where; None: everywhere. labels: a label selector.
+        scope: which objects.
         trim: returns the part of an object to keep; None: the object concerns nobody.
         changed: is called with the part that was kept and the part that is kept now, None if nothing; not for the first
             objects.
@@ -52,19 +60,15 @@ class Informer(Generic[Kept]):
         self,
         cluster: WatchedCluster,
         clock: Clock,
-        resource: Resource,
-        namespace: str | None,
+        scope: WatchScope,
         *,
-        labels: str = "",
         trim: Callable[[Manifest], Kept | None],
         changed: Callable[[Kept | None, Kept | None], None] = lambda _before, _after: None,
         relist_s: float,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._resource = resource
-        self._namespace = namespace
-        self._labels = labels
+        self._scope = scope
         self._trim = trim
         self._changed = changed
         self._relist_s = relist_s
@@ -158,14 +162,14 @@ class Informer(Generic[Kept]):
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     def __str__(self) -> str:
-        return f"{self._resource.kind}s of {self._namespace or 'all namespaces'}"
+        return f"{self._scope.resource.kind}s of {self._scope.namespace or 'all namespaces'}"
 
     async def _follow(self, began_s: float) -> None:
         if self._version and began_s - self._listed_at_s > self._relist_s:
             self._version = ""
         if not self._version:
             self._listed, self._listed_at_s = {}, began_s
-        events = self._cluster.watch(self._resource, self._namespace, self._labels, self._version)
+        events = self._cluster.watch(*self._scope, LABELS.get(self._scope.resource, ""), self._version)
         async with aclosing(events) as stream:
             async for event in stream:
                 self._take(event, began_s)

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from breakeven_operator.kinds import LEASES
+from breakeven_operator.kinds import LEASES, NamespacedName
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
 
 _LOG = logging.getLogger(__name__)
 
 
+# A holder stops so long before the others may begin, s.
+_MARGIN_S = 5.0
 LONGEST_LEASE_S = 600.0
 """The longest duration that an operator accepts: a record with more is no operator's."""
 
@@ -37,10 +39,9 @@ class Lease:
     Args:
         cluster: where the Lease lives.
         clock: monotonic time.
-        namespace, name: of the Lease.
+        place: of the Lease.
         identity: of this replica; no other living process has it (`LeaseIdentity`).
         lease_s: how long a silent holder keeps it.
-        margin_s: a holder stops this long before the others may begin.
         annotations: that its record has.
     """
 
@@ -48,21 +49,17 @@ class Lease:
         self,
         cluster: Cluster,
         clock: Clock,
-        namespace: str,
-        name: str,
+        place: NamespacedName,
         identity: str,
         *,
         lease_s: float = 30.0,
-        margin_s: float = 5.0,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._namespace = namespace
-        self._name = name
+        self._place = place
         self._identity = identity
         self._lease_s = lease_s
-        self._margin_s = margin_s
         self._annotations = dict(annotations or {})
         self._held_until = float("-inf")
         self._seen: _SeenLease | None = None
@@ -89,9 +86,9 @@ class Lease:
         try:
             await self._try()
         except ClusterError as error:
-            _LOG.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            _LOG.warning("lease %s/%s: %s", *self._place, error)
         if self.held != before:
-            _LOG.info("lease %s/%s %s", self._namespace, self._name, "taken" if self.held else "lost")
+            _LOG.info("lease %s/%s %s", *self._place, "taken" if self.held else "lost")
             self.changed.set()
         return self.held
 
@@ -101,26 +98,26 @@ class Lease:
             return
         self._held_until = float("-inf")
         try:
-            lease = await self._cluster.get(LEASES, self._namespace, self._name)
+            lease = await self._cluster.get(LEASES, *self._place)
             if lease is not None and _holder(lease) == self._identity:
                 await self._cluster.replace(LEASES, self._body(lease, "", released=True))
         except ClusterError as error:
-            _LOG.info("lease %s/%s not released: %s", self._namespace, self._name, error)
+            _LOG.info("lease %s/%s not released: %s", *self._place, error)
 
     async def _try(self) -> None:
         began = self._clock.monotonic()
-        lease = await self._cluster.get(LEASES, self._namespace, self._name)
+        lease = await self._cluster.get(LEASES, *self._place)
         if lease is None:
-            fresh = {"metadata": {"namespace": self._namespace, "name": self._name}}
+            fresh = {"metadata": self._place._asdict()}
             await self._cluster.create(LEASES, self._body(fresh, self._identity))
-            self._held_until = began + self._lease_s - self._margin_s
+            self._held_until = began + self._lease_s - _MARGIN_S
             return
         if not self._may_take(lease, began):
             self._held_until = float("-inf")
             return
         # The resourceVersion in the body makes two takers collide: one of them gets a conflict.
         await self._cluster.replace(LEASES, self._body(lease, self._identity))
-        self._held_until = began + self._lease_s - self._margin_s
+        self._held_until = began + self._lease_s - _MARGIN_S
 
     def _may_take(self, lease: Manifest, now: float) -> bool:
         holder = _holder(lease)

@@ -38,7 +38,7 @@ from breakeven_operator.kinds import (
     Resource,
 )
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import (

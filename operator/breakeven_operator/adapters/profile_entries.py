@@ -10,7 +10,7 @@ from breakeven.fitting import with_law
 from breakeven.profile import Profile
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.active_profile import FailedArm, ProfileEntry
+from breakeven_operator.reconcile.calibration_state import FailedArm, ProfileEntry
 from breakeven_operator.resources import SpeculationProfile
 from breakeven_operator.workloads.object_facts import parse_time
 

@@ -10,7 +10,7 @@ from breakeven_operator.adapters.past_loads import Lookback
 from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.kinds import NamespacedName, Ref
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading

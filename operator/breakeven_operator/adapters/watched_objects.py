@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from breakeven_operator.adapters.cluster_objects import Interest
-from breakeven_operator.adapters.informer import Informer
+from breakeven_operator.adapters.informer import Informer, WatchScope
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
-from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
+from breakeven_operator.adapters.trimming import is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, RUNS, SERVICES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
 from breakeven_operator.workloads.known import KINDS, kind_at
@@ -26,12 +25,6 @@ _FIRST_READING_S = 60.0
 _ABREAST = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    resource: Resource
-    namespace: str | None
-
-
 class _Followed:
     """One informer and its task, and what it keeps."""
 
@@ -39,7 +32,7 @@ class _Followed:
         self,
         cluster: WatchedCluster,
         clock: Clock,
-        scope: _Scope,
+        scope: WatchScope,
         interest: Interest | None,
         relist_s: float,
         wake: Callable[[], None],
@@ -52,9 +45,7 @@ class _Followed:
         self.informer: Informer[Any] = Informer(
             cluster,
             clock,
-            scope.resource,
-            scope.namespace,
-            labels=LABELS.get(scope.resource, ""),
+            scope,
             trim=self._kept_of,
             changed=self._compare,
             relist_s=relist_s,
@@ -124,7 +115,7 @@ class WatchedObjects:
         self._relist_s = relist_s
         self._oldest_s = oldest_s
         self._wake = wake
-        self._followed: dict[_Scope, _Followed] = {}
+        self._followed: dict[WatchScope, _Followed] = {}
         # The services were in too many namespaces for one watch each, at least once.
         self._everywhere = False
 
@@ -141,13 +132,13 @@ class WatchedObjects:
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
         """See `ClusterObjects.adopt`."""
         namespace = manifest["metadata"].get("namespace")
-        for scope in (_Scope(resource, None), _Scope(resource, namespace)):
+        for scope in (WatchScope(resource, None), WatchScope(resource, namespace)):
             if scope in self._followed:
                 self._followed[scope].informer.adopt((manifest,))
 
     def forget(self, ref: Ref) -> None:
         """See `ClusterObjects.forget`."""
-        for scope in (_Scope(ref.resource, None), _Scope(ref.resource, ref.namespace)):
+        for scope in (WatchScope(ref.resource, None), WatchScope(ref.resource, ref.namespace)):
             if scope in self._followed and ref.uid:
                 self._followed[scope].informer.forget(ref.uid)
 
@@ -161,7 +152,7 @@ class WatchedObjects:
         await self._end(set(self._followed))
 
     async def _read(self, resource: Resource, interest: Interest | None) -> list[Any]:
-        scopes = {_Scope(resource, namespace) for namespace in self._namespaces_of(resource, interest)}
+        scopes = {WatchScope(resource, namespace) for namespace in self._namespaces_of(resource, interest)}
         for scope in scopes:
             wanted = interest.within(scope.namespace) if interest and scope.namespace else interest
             if scope in self._followed:
@@ -228,7 +219,7 @@ class WatchedObjects:
             asked = [members(name) for name in sorted(now.namespaces - before.namespaces)]
         return [manifest for answer in await asyncio.gather(*asked) for manifest in answer]
 
-    async def _check(self, scope: _Scope) -> None:
+    async def _check(self, scope: WatchScope) -> None:
         """Refuse objects that are old, or that no informer keeps up to date.
 
         Raises:
@@ -248,7 +239,7 @@ class WatchedObjects:
                 problem.status if problem else 0,
             )
 
-    async def _end(self, scopes: set[_Scope]) -> None:
+    async def _end(self, scopes: set[WatchScope]) -> None:
         tasks = [self._followed.pop(scope).task for scope in scopes]
         for task in tasks:
             task.cancel()

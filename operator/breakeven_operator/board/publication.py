@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.resources import SpeculativeService
 

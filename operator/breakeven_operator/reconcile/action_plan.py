@@ -11,8 +11,8 @@ from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, Wr
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import Calibrated
 from breakeven_operator.reconcile.annotation_owner import taken_over
+from breakeven_operator.reconcile.calibration_state import Calibrated
 from breakeven_operator.reconcile.case_reading import context_of, lengths_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.events import events, facts

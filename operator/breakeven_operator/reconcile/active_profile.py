@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from breakeven.arm import ADAPTIVE
-from breakeven.profile import Profile
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import Create
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, RECALIBRATE_ANNOTATION, SERVICE_LABEL, owner_reference
+from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, ProfileEntry
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
-from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.reconcile.observation import ServiceObservation
+from breakeven_operator.refused_writes import RefusedWrite, of_creation
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
@@ -57,103 +58,27 @@ _DOUBTS = frozenset(
 _ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
 
-class FailedArm(NamedTuple):
-    """An arm that a profile could not measure, and the word why."""
-
-    arm: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileEntry:
-    """A SpeculationProfile, parsed once.
-
-    Attributes:
-        arms: names of the arms that were measured, or tried in vain.
-        failed: (name, reason word) of those that were tried in vain.
-        profile: None if it cannot be read; `problem` says why.
-    """
-
-    name: str
-    uid: str
-    service: str
-    fingerprint: str
-    gpu_product: str
-    created: datetime
-    arms: frozenset[str]
-    profile: Profile | None
-    problem: str | None = None
-    in_force: bool | None = None
-    failed: tuple[FailedArm, ...] = ()
-
-
-class Doubt(NamedTuple):
-    """Reason to measure a profile again, by live traffic; `dispelled`: the profile was tested, and there is no such reason."""
-
-    trigger: Trigger | None = None
-    dispelled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Calibrated:
-    """Where a service stands with its profile.
-
-    Attributes:
-        entry: the profile in force; None without one that may be used.
-        reason, message: of the condition Calibrated.
-        run: the unfinished run, None if none is.
-        create: a run to create.
-        trigger: why.
-        status: for the service's status.
-        ended: runs that ended since the last cycle and are accounted for in `status`.
-    """
-
-    entry: ProfileEntry | None
-    reason: ClusterReason
-    message: str
-    run: CalibrationRun | None
-    create: Create | None
-    trigger: Trigger | None
-    status: CalibrationStatus
-    recalibrate: str | None
-    ended: tuple[CalibrationRun, ...] = ()
-
-    @property
-    def profile(self) -> Profile | None:
-        """The profile in force, as it was read."""
-        return self.entry.profile if self.entry is not None else None
-
-    @property
-    def profile_name(self) -> str | None:
-        """Its name."""
-        return self.entry.name if self.entry is not None else None
-
-
 def calibrated(
     service: SpeculativeService,
+    observation: ServiceObservation,
     identity: Identity | None,
-    profiles: Sequence[ProfileEntry],
-    runs: Sequence[CalibrationRun],
     startup_s: float | None,
     now: datetime,
     doubt: Callable[[ProfileEntry], Doubt] | None = None,
-    refused: RefusedWrite | None = None,
-    first: FirstAnswer | None = None,
 ) -> Calibrated:
     """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
 
     Args:
         service: whose it is.
+        observation: its profiles, its runs, and attempts to create one that were refused.
         identity: of the target with serving pods; None while that is unknown (then nothing is in force). Of a target on several
             GPU classes that of one class: profiles and runs of the others do not count.
-        profiles: of this service.
-        runs: of this service, unfinished or not yet accounted for.
         startup_s: longest start of the target's own pods.
         now: time of the observation.
         doubt: gives the reason of live traffic to measure a profile again.
-        refused: the last attempt to create a run; None: it may be tried.
-        first: what its past says, if it is asked.
     """
+    profiles, runs = observation.profiles, observation.runs
+    refused = of_creation(observation.failures, RUNS, now)
     status, ended = _account(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
         status = status.replace(startup_seconds=startup_s)
@@ -175,7 +100,7 @@ def calibrated(
         due = _Due(_once_more(service, again), again.spec.trigger).announced(refused)
     elif trigger is not None and (held := _held_back(service, status, trigger, identity, entry, now)):
         due = _Due(said=f"; {held}", reason=_failure(status))
-    elif trigger is Trigger.INITIAL and (spared := _spared(first)) is not None:
+    elif trigger is Trigger.INITIAL and (spared := _spared(observation.first, identity)) is not None:
         due = spared
     elif trigger is not None:
         known = frozenset(one.uid for one in profiles)
@@ -212,8 +137,13 @@ def _words_about_answers(entry: ProfileEntry | None) -> tuple[AnswersInForce, ..
     )
 
 
-def _spared(first: FirstAnswer | None) -> _Due | None:
-    """A first calibration that waits for the past, or that the past and others' measurements speak against; None: it may begin."""
+def _spared(first: FirstAnswer | None, identity: Identity | None) -> _Due | None:
+    """A first calibration that waits for the past, or that the past and others' measurements speak against; None: it may begin.
+
+    A past says nothing of one GPU class among several.
+    """
+    if identity is not None and identity.one_of_several:
+        return None
     if first == AWAITED:
         return _Due(said="; no run starts before its past is read", reason=ClusterReason.READING_PAST)
     if first is not None and first.pays_nothing:

@@ -10,7 +10,7 @@ from breakeven.errors import BreakevenError
 from breakeven.profile import Conditions
 from breakeven.profile.credit import credited
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.active_profile import Calibrated
+from breakeven_operator.reconcile.calibration_state import Calibrated
 from breakeven_operator.reconcile.live_metrics import Live
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from breakeven.arm import Arm
 from breakeven.profile import Profile
 from breakeven.serving.plausibility import EngineLimits
-from breakeven_operator.reconcile.active_profile import Calibrated
+from breakeven_operator.reconcile.calibration_state import Calibrated
 from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.live_metrics import Live

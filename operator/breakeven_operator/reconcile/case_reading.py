@@ -8,11 +8,11 @@ from datetime import datetime
 from breakeven.profile import Conditions
 from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import RUNS
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import ProfileEntry, awaiting, with_measured_schedules
+from breakeven_operator.reconcile.active_profile import awaiting, with_measured_schedules
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.barred_arms import still_barred
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
 from breakeven_operator.reconcile.fleet_query import workload_of
@@ -25,7 +25,6 @@ from breakeven_operator.reconcile.pairs import PrefillHalf, WholeRequests, whole
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.verification import RollEvidence
-from breakeven_operator.refused_writes import of_creation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import Mode
@@ -39,13 +38,10 @@ def read_case(
     """The case, and what its rolls are measured by."""
     state, classes = calibrated_by_class(
         service,
+        observation,
         workload,
-        observation.profiles,
-        observation.runs,
         now,
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
-        of_creation(observation.failures, RUNS, now),
-        observation.first,
     )
     state = awaiting(state, workload)
     if not classes:

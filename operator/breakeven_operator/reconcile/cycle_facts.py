@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven_operator.reconcile.active_profile import Calibrated
+from breakeven_operator.reconcile.calibration_state import Calibrated
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives

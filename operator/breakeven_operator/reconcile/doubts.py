@@ -15,7 +15,7 @@ from breakeven.arm import Arm
 from breakeven.deciding import Explained
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.active_profile import Doubt, ProfileEntry
+from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.conditions import ACCEPTANCE, LENGTHS, MODEL, Aspect
 from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
@@ -35,7 +35,7 @@ from breakeven_operator.reconcile.suspicion import suspected, suspicion_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.memorystatus import MemoryStatus, Suspicion
-from breakeven_operator.resources.modelstatus import AccountWindow, typical
+from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount, typical
 
 STILL_ALLOWED = (
     "until another profile is in force no arm is entered on its word: no speculation, and arms whose own latency was "
@@ -114,21 +114,18 @@ def take_account(case: Case, explained: Explained | None, *, settled: bool) -> M
     profile, profile_name = case.profile, case.calibrated.profile_name
     account = of_arm(memory.account, profile_name, arm) if settled else None
     figures = case.live.figures
-    running = explained.of(arm) if explained is not None else None
     # Those who stayed to the end had shorter answers, or better luck, than those who gave up.
     speaks = figures is not None and not figures.given_up
-    if settled and profile is not None and profile_name and explained and running and figures and speaks:
+    if settled and profile is not None and profile_name and explained and arm and figures and speaks:
         account = with_window(
-            account,
-            profile_name,
-            running,
-            explained.evaluations.none,
+            account or ModelAccount(arm=arm.name, profile=profile_name),
+            explained.evaluations,
             figures,
             lambda: _words(present_drift(memory, case.spec, profile, arm, case.live)),
             rules,
             case.now,
         )
-    kept: dict[str, object] = {"account": account}
+    kept: dict[str, object] = {"account": account if account is not None and account.windows else None}
     if profile_name is not None and suspicion_of(memory, profile_name) is None:
         kept["suspicion"] = None
     memory = memory.replace(**kept)

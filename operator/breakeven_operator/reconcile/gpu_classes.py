@@ -14,13 +14,13 @@ from breakeven.planning.objective import Slo
 from breakeven.profile import Comparison
 from breakeven.profile.composition import ProfilePart, composed
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.active_profile import Calibrated, Doubt, ProfileEntry, calibrated
+from breakeven_operator.reconcile.active_profile import calibrated
+from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, ProfileEntry
 from breakeven_operator.reconcile.carried import with_carried
-from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.questions import load_of, seen_of
-from breakeven_operator.refused_writes import RefusedWrite
-from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.workloads.workload import Workload
 
@@ -68,13 +68,10 @@ class GpuClass:
 
 def calibrated_by_class(
     service: SpeculativeService,
+    observation: ServiceObservation,
     workload: Workload,
-    profiles: Sequence[ProfileEntry],
-    runs: Sequence[CalibrationRun],
     now: datetime,
     doubt: Callable[[ProfileEntry], Doubt],
-    refused: RefusedWrite | None,
-    first: FirstAnswer | None,
 ) -> tuple[Calibrated, tuple[GpuClass, ...]]:
     """The state of the profile in force, and the GPU classes with the profile of each; no class if all pods share one.
 
@@ -82,15 +79,13 @@ def calibrated_by_class(
     measures one class. A profile is in force for the target if there is one of each class.
     """
 
-    def of(one: Workload, doubt: Callable[[ProfileEntry], Doubt] | None, named: bool) -> Calibrated:
-        past = None if named else first
-        identity = one.proven_identity
-        return calibrated(service, identity, profiles, runs, workload.startup_s, now, doubt, refused, past)
+    def of(one: Workload, doubt: Callable[[ProfileEntry], Doubt] | None) -> Calibrated:
+        return calibrated(service, observation, one.proven_identity, workload.startup_s, now, doubt)
 
     parts = workload.by_class
     if len(parts) < 2:
-        return of(workload, doubt, named=False), ()
-    states = [of(one, None, named=True) for one in parts]
+        return of(workload, doubt), ()
+    states = [of(one, None) for one in parts]
     classes = tuple(
         GpuClass(str(one.gpu_class), len(one.serving), state.entry)
         for one, state in zip(parts, states, strict=True)
@@ -106,7 +101,7 @@ def calibrated_by_class(
     oldest = min(range(len(parts)), key=lambda at: entries[at].created)
     if asking.create is None:
         doubted = doubt(joint)
-        asking = of(parts[oldest], lambda _: doubted, named=True)
+        asking = of(parts[oldest], lambda _: doubted)
     message = "; ".join(
         f"{one.product} ({one.pods} of {len(workload.serving)} pods): {state.message}"
         for one, state in zip(classes, states, strict=True)

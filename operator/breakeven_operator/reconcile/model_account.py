@@ -20,7 +20,7 @@ from statistics import NormalDist, median
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.latency import mean_latency_error
-from breakeven.planning.evaluation import ArmEvaluation
+from breakeven.planning.evaluation import Evaluations
 from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.profile import Prediction
 from breakeven.profile.student_t import t_quantile
@@ -84,22 +84,18 @@ class AccountRules:
 
 
 def with_window(
-    account: ModelAccount | None,
-    profile: str,
-    running: ArmEvaluation,
-    none: ArmEvaluation | None,
+    account: ModelAccount,
+    evaluations: Evaluations,
     figures: Window,
     drifted: Callable[[], Iterable[str]],
     rules: AccountRules,
     now: datetime,
-) -> ModelAccount | None:
+) -> ModelAccount:
     """The account with the present window in it, if that neither overlaps the last one nor says what others have said.
 
     Args:
-        account: of this arm and profile; None: there is none yet.
-        profile: that predicts.
-        running: the arm in place at the present load.
-        none: no speculation at the present load; None if it has no law.
+        account: of the arm in place and its profile; a new one has no window.
+        evaluations: of the arms at the present load.
         figures: of the window; settled and usable.
         drifted: says what lies outside of what was calibrated; asked only if a window may be added.
         rules: how the account is kept.
@@ -109,10 +105,10 @@ def with_window(
     since_s = (now - kept[-1].time).total_seconds() if kept else math.inf
     if since_s < rules.spacing_s:
         return account
-    window = _window(running, none, figures, tuple(drifted()), rules, now)
+    window = _window(account.arm, evaluations, figures, tuple(drifted()), rules, now)
     if window is None or (since_s < rules.wait_s(kept, now) and not rules.deviates(window, kept)):
         return account
-    return ModelAccount(arm=running.arm.name, profile=profile, windows=(*kept, window)[-MOST_WINDOWS:])
+    return account.replace(windows=(*kept, window)[-MOST_WINDOWS:])
 
 
 def recent(account: ModelAccount | None, now: datetime) -> tuple[AccountWindow, ...]:
@@ -190,15 +186,18 @@ def _median(
 
 
 def _window(
-    running: ArmEvaluation,
-    none: ArmEvaluation | None,
+    arm: str,
+    evaluations: Evaluations,
     figures: Window,
     drifted: tuple[str, ...],
     rules: AccountRules,
     now: datetime,
 ) -> AccountWindow | None:
     """The window that the present figures add; None if the profile has no figure for this load, or nothing was measured."""
-    predicted, observed_s = running.prediction, figures.latency_s
+    running = next((one for one in evaluations.arms if one.arm.name == arm), None)
+    if running is None:
+        return None
+    predicted, observed_s, none = running.prediction, figures.latency_s, evaluations.none
     if not predicted.latency_s or not observed_s or not 0.0 < figures.requests < _MOST**2:
         return None
     ratio = _within(observed_s / predicted.latency_s)

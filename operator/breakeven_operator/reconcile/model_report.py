@@ -9,7 +9,7 @@ from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven.serving.causes import Finding, ModelSnapshot
 from breakeven.serving.diagnosis import diagnose
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.drift import survival
 from breakeven_operator.reconcile.live_metrics import Live

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.active_profile import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading

@@ -16,7 +16,7 @@ from breakeven.methods import LOOKUP_METHODS
 from breakeven.profile.composition import ProfilePart, composed
 from breakeven.serving.hindrances import hands_caches_on
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.active_profile import Calibrated
+from breakeven_operator.reconcile.calibration_state import Calibrated
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.candidates import Candidates

@@ -36,7 +36,7 @@ def refused(
     the new run waits until the target is back.
     """
     assert refusal is not None  # noqa: S101 - without a refusal there is a workload with a container
-    state = calibrated(service, None, observation.profiles, observation.runs, None, now)
+    state = calibrated(service, observation, None, None, now)
     verdict = Verdict(HOLD, None, refusal.reason, refusal.message)
     step = _while_refused(service, observation, workload, now)
     cycle = CycleFacts(

@@ -29,8 +29,8 @@ from breakeven.planning.roll_experiment import (
 from breakeven.profile import Conditions, Curve, speedups_at_rps
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.active_profile import ProfileEntry
 from breakeven_operator.reconcile.barred_arms import acquitted, barred
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.first_wave import is_held, is_late, release
 from breakeven_operator.reconcile.leaving import LEAVING, crashing, fails_without
 from breakeven_operator.reconcile.roll_answers import AnswerShift, find_answers

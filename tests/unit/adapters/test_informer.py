@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.informer import Informer
+from breakeven_operator.adapters.informer import Informer, WatchScope
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import ClusterError, EventKind
 from fakes.virtual_time import in_virtual_time
@@ -27,7 +27,7 @@ def whole(manifest):
 
 @contextlib.asynccontextmanager
 async def following(server: WatchedServer, trim=whole, relist_s: float = RELIST_S) -> AsyncIterator[Informer]:
-    informer = Informer(server, SystemClock(), PODS, None, trim=trim, relist_s=relist_s)
+    informer = Informer(server, SystemClock(), WatchScope(PODS, None), trim=trim, relist_s=relist_s)
     task = asyncio.create_task(informer.run())
     await informer.settled(10.0)
     try:

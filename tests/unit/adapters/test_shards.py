@@ -31,7 +31,11 @@ class Installation:
         chosen = LabelSelector.read(selector, "selector")
         self.shards = Shards(cluster, clock, NamespacedName("breakeven", name), chosen, SETTLE_S)
         self.lease = Lease(
-            cluster, clock, "breakeven", name, f"{name}-pod", annotations=self.shards.annotations
+            cluster,
+            clock,
+            NamespacedName("breakeven", name),
+            f"{name}-pod",
+            annotations=self.shards.annotations,
         )
 
     async def own(self):

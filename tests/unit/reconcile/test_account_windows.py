@@ -65,10 +65,8 @@ SPEC = SpeculativeServiceSpec.model_validate(SERVICE["spec"])
 def added(account=None, *, arm=EAGLE, rules=RULES, now=NOW, drifted=(), **figures):
     """An account after one more look."""
     return with_window(
-        account,
-        "chat-p1",
-        EVALUATIONS.of(arm),
-        EVALUATIONS.none,
+        account or ModelAccount(arm=arm.name, profile="chat-p1"),
+        EVALUATIONS,
         replace(FIGURES, **figures),
         lambda: drifted,
         rules,
@@ -117,7 +115,7 @@ def test_a_window_is_no_longer_than_it_was_watched_nor_than_windows_are(watched_
 def test_a_window_in_which_nothing_was_measured_is_none(figures):
     before = added(now=NOW - timedelta(seconds=400.0))
     assert added(before, **figures) is before
-    assert added(**figures) is None
+    assert not added(**figures).windows
 
 
 def looked_at_all_the_time(rules, until_s, account=None, *, from_s=0, **figures):

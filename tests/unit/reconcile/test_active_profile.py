@@ -8,7 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.profile import Profile
-from breakeven_operator.reconcile.active_profile import ProfileEntry, calibrated
+from breakeven_operator.reconcile.active_profile import calibrated
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
+from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.workloads.fingerprint import Identity
 from fakes.fleet_world import GPU, SERVICE, profile_json
@@ -55,7 +58,8 @@ def run(name="r1", phase=None, finished=None, reason=None, message=None, **spec)
 
 
 def state(profiles=(), runs=(), of=None, identity=IDENTITY, now=NOW):
-    return calibrated(of or service(), identity, profiles, runs, 20.0, now)
+    around = ServiceObservation(None, None, FleetReading({}, frozenset()), frozenset(), profiles, runs)
+    return calibrated(of or service(), around, identity, 20.0, now)
 
 
 def trigger(**arguments):

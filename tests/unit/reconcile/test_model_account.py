@@ -18,7 +18,7 @@ from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.active_profile import Doubt
+from breakeven_operator.reconcile.calibration_state import Doubt
 from breakeven_operator.reconcile.doubts import aspects, doubt_of, findings_of
 from breakeven_operator.reconcile.drift import Drift, drift, survival
 from breakeven_operator.reconcile.model_account import AccountRules, latency_ratio, measured_speedup

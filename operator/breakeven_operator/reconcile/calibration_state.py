@@ -1,0 +1,86 @@
+"""The profiles of a service as values: one that was read, a doubt about it, and where the service stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from breakeven.profile import Profile
+from breakeven_operator.actions import Create
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources import CalibrationRun
+from breakeven_operator.resources.calibrationrun import Trigger
+from breakeven_operator.resources.servicestatus import CalibrationStatus
+
+
+class FailedArm(NamedTuple):
+    """An arm that a profile could not measure, and the word why."""
+
+    arm: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEntry:
+    """A SpeculationProfile, parsed once.
+
+    Attributes:
+        arms: names of the arms that were measured, or tried in vain.
+        failed: (name, reason word) of those that were tried in vain.
+        profile: None if it cannot be read; `problem` says why.
+    """
+
+    name: str
+    uid: str
+    service: str
+    fingerprint: str
+    gpu_product: str
+    created: datetime
+    arms: frozenset[str]
+    profile: Profile | None
+    problem: str | None = None
+    in_force: bool | None = None
+    failed: tuple[FailedArm, ...] = ()
+
+
+class Doubt(NamedTuple):
+    """Reason to measure a profile again, by live traffic; `dispelled`: the profile was tested, and there is no such reason."""
+
+    trigger: Trigger | None = None
+    dispelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Where a service stands with its profile.
+
+    Attributes:
+        entry: the profile in force; None without one that may be used.
+        reason, message: of the condition Calibrated.
+        run: the unfinished run, None if none is.
+        create: a run to create.
+        trigger: why.
+        status: for the service's status.
+        ended: runs that ended since the last cycle and are accounted for in `status`.
+    """
+
+    entry: ProfileEntry | None
+    reason: ClusterReason
+    message: str
+    run: CalibrationRun | None
+    create: Create | None
+    trigger: Trigger | None
+    status: CalibrationStatus
+    recalibrate: str | None
+    ended: tuple[CalibrationRun, ...] = ()
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile in force, as it was read."""
+        return self.entry.profile if self.entry is not None else None
+
+    @property
+    def profile_name(self) -> str | None:
+        """Its name."""
+        return self.entry.name if self.entry is not None else None
