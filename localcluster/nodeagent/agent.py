@@ -18,6 +18,7 @@ from localcluster.nodeagent.event_recorder import Recorder
 from localcluster.nodeagent.isolation import Isolation
 from localcluster.nodeagent.node import Node, Shared
 from localcluster.nodeagent.nodeobjects import NodeSpec
+from localcluster.nodeagent.preloading import ForkServers
 from localcluster.nodeagent.sandbox import Machine
 from localcluster.nodeagent.volumes import REFRESH_S
 
@@ -65,6 +66,8 @@ async def run(settings: AgentSettings) -> None:
             "no user namespaces here (%s): mount paths are rewritten in command lines instead", found.reason
         )
 
+    fork_servers = ForkServers()
+
     def machine(spec: NodeSpec) -> Machine:
         return Machine(
             images=table,
@@ -73,6 +76,7 @@ async def run(settings: AgentSettings) -> None:
             api_host=connection.host,
             api_port=connection.port,
             gpu_product=spec.gpu_product,
+            fork_servers=fork_servers,
         )
 
     async with contextlib.AsyncExitStack() as stack:
@@ -92,6 +96,7 @@ async def run(settings: AgentSettings) -> None:
             state_dir=settings.state_dir,
             version=await _version(api),
         )
+        stack.callback(fork_servers.close)
         nodes = [Node(spec, shared) for spec in settings.nodes]
         if settings.tls_certificate and settings.tls_key:
             tls = kubeletapi.server_tls(settings.tls_certificate, settings.tls_key, settings.client_authority)

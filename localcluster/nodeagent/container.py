@@ -128,7 +128,7 @@ class Container:
             log_file.parent.mkdir(parents=True, exist_ok=True)
             output = os.open(log_file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
-                process = await Process.start(launch, output)
+                process = await Process.start(launch, output, around.machine.fork_servers)
             finally:
                 os.close(output)
         except (UnknownImageError, ConfigError, *FAILURES) as error:
@@ -192,7 +192,7 @@ class Container:
         if self._launch is None or self._process is None:
             raise RuntimeError("the container was never started")
         join = self._process.pid if self._launch.root else None
-        return replace(self._launch, argv=argv, root=None, join=join)
+        return replace(self._launch, argv=argv, root=None, join=join, preload=None)
 
     # -- what the probes tell (probing.Listener) -----------------------------------------------------------------------
 

@@ -15,11 +15,37 @@ from typing import Any
 import yaml
 
 BUILT_IN = Path(__file__).with_name("images.yaml")
-_FIELDS = {"images", "entrypoint", "aliases", "defaults", "env", "user", "root"}
+_FIELDS = {"images", "entrypoint", "aliases", "defaults", "env", "user", "root", "preload"}
 
 
 class ImageTableError(ValueError):
     """An image table that cannot be read; the message names the file and the entry."""
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Imports that are done once for many containers.
+
+    Attributes:
+        command: the words that a command line must begin with.
+        modules: to import.
+        env: with which Python must run; variables that it does not look at are the container's own.
+    """
+
+    command: tuple[str, ...]
+    modules: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+
+    def serves(self, argv: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Whether a fork with these imports is the program that the command line would start."""
+        return (*argv[: len(self.command)],) == (*_filled(self.command, ""),) and _looked_at(env) == (
+            _looked_at(dict(self.env))
+        )
+
+
+def _looked_at(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which an interpreter or a loader starts otherwise."""
+    return {name: value for name, value in env.items() if name.startswith(("PYTHON", "LD_", "LC_", "LANG"))}
 
 
 @dataclass(frozen=True)
@@ -33,6 +59,7 @@ class ImageProgram:
     env: Mapping[str, str] = field(default_factory=dict)
     user: int = 0
     root: Path | None = None
+    preload: Preload | None = None
 
     def command_line(self, command: Sequence[str], args: Sequence[str], pod_ip: str) -> list[str]:
         """The words to execute for a container's command and args (already expanded); empty if there is nothing to run.
@@ -153,12 +180,27 @@ def _program(entry: Any, where: str) -> ImageProgram:
     for name in ("images", "entrypoint"):
         if not isinstance(entry[name], list) or not all(isinstance(item, str) for item in entry[name]):
             raise ImageTableError(f"{where}: {name} is not a list of strings")
+    env = {str(name): str(value) for name, value in entry.get("env", {}).items()}
     return ImageProgram(
         images=tuple(entry["images"]),
         entrypoint=tuple(entry["entrypoint"]),
         aliases=tuple(tuple(alias) for alias in entry.get("aliases", [])),
         defaults={str(option): str(value) for option, value in entry.get("defaults", {}).items()},
-        env={str(name): str(value) for name, value in entry.get("env", {}).items()},
+        env=env,
         user=int(entry.get("user", 0)),
         root=_root(entry["root"], where) if "root" in entry else None,
+        preload=_preload(entry["preload"], env, where) if "preload" in entry else None,
     )
+
+
+def _preload(fields: Any, env: Mapping[str, str], where: str) -> Preload:
+    lists = (
+        list(fields.values())
+        if isinstance(fields, dict) and fields.keys() == {"command", "modules"}
+        else [None]
+    )
+    if not all(
+        isinstance(words, list) and words and all(isinstance(word, str) for word in words) for words in lists
+    ):
+        raise ImageTableError(f"{where}: preload is no command and modules, lists of strings: {fields}")
+    return Preload(tuple(fields["command"]), tuple(fields["modules"]), tuple(env.items()))

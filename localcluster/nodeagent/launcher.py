@@ -41,30 +41,44 @@ class _MountAttr(ctypes.Structure):
 
 def main() -> None:
     """Becomes the container or exits with 126 or 127 and a line on the error descriptor."""
+    execute(enter())
+
+
+def enter() -> "dict[str, Any]":
+    """Makes this process the container's, but for its command; returns the document, or exits as `main` does."""
     with os.fdopen(SPEC_FD, "rb") as file:
-        spec = json.load(file)
+        spec: dict[str, Any] = json.load(file)
     os.set_inheritable(ERROR_FD, False)
     try:
         if "join" in spec:
             _join(spec["join"])
         elif "root" in spec:
             _isolate(spec["root"])
-        _die_with(spec["parent"])
+        die_with(spec["parent"])
         os.umask(0o022)
         os.chdir(spec["cwd"])
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # Python ignores these two for itself; a container starts with the defaults.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - the pod's own command line
-    except FileNotFoundError as error:
-        what = error.filename if error.filename == spec["cwd"] else spec["argv"][0]
-        _fail(NOT_FOUND, f'"{what}": no such file or directory')
     except OSError as error:
-        _fail(126, str(error))
+        _fail(spec, error)
+    return spec
 
 
-def _fail(code: int, message: str) -> None:
+def execute(spec: "dict[str, Any]") -> None:
+    """Executes the document's command, or exits as `main` does."""
+    try:
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - the pod's own command line
+    except OSError as error:
+        _fail(spec, error)
+
+
+def _fail(spec: "dict[str, Any]", error: OSError) -> None:
+    code, message = 126, str(error)
+    if isinstance(error, FileNotFoundError):
+        what = error.filename if error.filename == spec["cwd"] else spec["argv"][0]
+        code, message = NOT_FOUND, f'"{what}": no such file or directory'
     os.write(ERROR_FD, message.encode())
     os._exit(code)
 
@@ -75,7 +89,8 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
+    """Ends this process with its parent."""
     # After the namespaces, not before: gaining a namespace's capabilities clears this setting (prctl(2)).
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:

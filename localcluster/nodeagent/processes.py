@@ -9,12 +9,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.nodeagent import launcher, mounts
+from localcluster.nodeagent.images import Preload
 from localcluster.nodeagent.mounts import Bind, Make
+from localcluster.nodeagent.preloading import ForkServerError, ForkServers
 
 _LAUNCHER = launcher.__file__
 
@@ -40,18 +42,23 @@ class Root:
 
 @dataclass(frozen=True)
 class Launch:
-    """A command to execute: in a root of its own, in the namespaces of a running process, or just here (both None)."""
+    """A command to execute: in a root of its own, in the namespaces of a running process, or just here (both None).
+
+    Attributes:
+        preload: imports with which a fork is the same as the command's start.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
     root: Root | None = None
     join: int | None = None
+    preload: Preload | None = None
 
-    def document(self) -> bytes:
-        """The JSON document that `launcher` reads."""
+    def document(self, parent: int) -> bytes:
+        """The JSON document that `launcher` reads; `parent` is the process that its own ends with."""
         spec: dict[str, object] = {
-            "argv": list(self.argv), "env": dict(self.env), "cwd": self.cwd, "parent": os.getpid()
+            "argv": list(self.argv), "env": dict(self.env), "cwd": self.cwd, "parent": parent
         }  # fmt: skip
         if self.join is not None:
             spec["join"] = self.join
@@ -72,17 +79,23 @@ class Launch:
 class Process:
     """One running command, leader of a session of its own; whatever it leaves behind is killed as it ends."""
 
-    def __init__(self, pid: int, pidfd: int) -> None:
+    def __init__(self, pid: int, collect: Callable[[int], int]) -> None:
         self.pid = pid
-        self._pidfd = pidfd
+        self._collect = collect
+        self._pidfd = os.pidfd_open(pid)
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # Held open: the kernel gives a namespace's number to the next one as soon as nobody has it.
         self._namespace: int | None = None
-        asyncio.get_running_loop().add_reader(pidfd, self._reap)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     @classmethod
-    async def start(cls, launch: Launch, output: int) -> Process:
+    async def start(cls, launch: Launch, output: int, servers: ForkServers | None = None) -> Process:
         """Executes the command with standard output and error at the descriptor `output`; returns once it runs.
+
+        Args:
+            launch: the command.
+            output: a descriptor.
+            servers: fork a command that has a server among these.
 
         Raises:
             StartError: the namespaces, the root or the command could not be had.
@@ -90,9 +103,10 @@ class Process:
         errors, errors_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         with contextlib.ExitStack() as closing:
             closing.callback(os.close, errors)
-            with _document(launch.document()) as document:
-                pid = _spawn(document, errors_end, output)
-            process = cls(pid, os.pidfd_open(pid))
+            try:
+                process = _begun(launch, servers, errors_end, output)
+            finally:
+                os.close(errors_end)
             try:
                 message = await _read_all(errors)
             except asyncio.CancelledError:
@@ -104,9 +118,13 @@ class Process:
             raise StartError(message)
         if launch.root is not None and process.running:
             # Not for a command that joined a container: killing its namespace would kill the container.
-            with contextlib.suppress(OSError):
-                process._namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            process.hold_namespace()
         return process
+
+    def hold_namespace(self) -> None:
+        """Lets whatever is in the command's mount namespace end with it."""
+        with contextlib.suppress(OSError):
+            self._namespace = os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def running(self) -> bool:
@@ -137,10 +155,19 @@ class Process:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             os.close(self._namespace)
-        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(self._collect(self.pid))
         os.close(self._pidfd)
-        code = os.waitstatus_to_exitcode(status)
         self._exit.set_result(code if code >= 0 else 128 - code)
+
+
+def _begun(launch: Launch, servers: ForkServers | None, errors_end: int, output: int) -> Process:
+    """The launcher's process, by a fork if a server is ready for it."""
+    server = servers.ready_for(launch.preload) if servers is not None and launch.preload is not None else None
+    if server is not None:
+        with contextlib.suppress(ForkServerError), _document(launch.document(server.pid)) as document:
+            return Process(server.fork(document, errors_end, output), server.collect)
+    with _document(launch.document(os.getpid())) as document:
+        return Process(_spawn(document, errors_end, output), lambda pid: os.waitpid(pid, 0)[1])
 
 
 @contextlib.contextmanager
@@ -153,7 +180,7 @@ def _document(content: bytes) -> Iterator[int]:
 
 
 def _spawn(document: int, errors_end: int, output: int) -> int:
-    """Starts the launcher with its descriptors in place; takes over `errors_end`."""
+    """Starts the launcher with its descriptors in place."""
     # Copies above the numbers the launcher uses: otherwise moving one into place could overwrite another.
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (document, errors_end, output)]
     actions = [
@@ -168,7 +195,7 @@ def _spawn(document: int, errors_end: int, output: int) -> int:
             sys.executable, [sys.executable, "-I", "-S", _LAUNCHER], {}, file_actions=actions, setsid=True
         )
     finally:
-        for fd in (*sources, errors_end):
+        for fd in sources:
             os.close(fd)
 
 

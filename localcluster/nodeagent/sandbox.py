@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from localcluster.nodeagent import environment, gpus, images, mounts, rewriting, rootfiles, variables
 from localcluster.nodeagent.environment import ConfigError, Lookup
 from localcluster.nodeagent.fieldrefs import Placement
-from localcluster.nodeagent.images import ImageProgram
+from localcluster.nodeagent.images import ImageProgram, Preload
 from localcluster.nodeagent.isolation import Isolation, container_root
 from localcluster.nodeagent.mounts import Bind, VolumeFolder
 from localcluster.nodeagent.podspec import ContainerSpec, PodSpec
+from localcluster.nodeagent.preloading import ForkServers
 from localcluster.nodeagent.processes import Launch
 
 SERVICE_ACCOUNT = (
@@ -37,6 +38,7 @@ class Machine:
     api_host: str
     api_port: int
     gpu_product: str
+    fork_servers: ForkServers
 
     def services(self) -> dict[str, str]:
         """The variables a kubelet adds for the API server. Other Services have no reachable address here, so none."""
@@ -129,7 +131,8 @@ async def prepare(
             raise ConfigError(
                 f"image {container.image} has a root file system of its own, which needs user namespaces"
             )
-        return _rewritten(pod, machine, argv, env, cwd, binds, rooms)
+        launch = _rewritten(pod, machine, argv, env, cwd, binds, rooms)
+        return replace(launch, preload=_preload(program, launch))
     binds += rootfiles.runtime_binds(pod, container, where, room, cwd, binds, program.root)
     root = container_root(
         machine.root_folder,
@@ -140,7 +143,14 @@ async def prepare(
         gid=group,
         hostname=rootfiles.hostname(pod),
     )
-    return Launch(argv, env, cwd, root=root)
+    launch = Launch(argv, env, cwd, root=root)
+    return replace(launch, preload=_preload(program, launch))
+
+
+def _preload(program: ImageProgram, launch: Launch) -> Preload | None:
+    """The imports with which a fork is the same as the command; None: it must be executed."""
+    preload = program.preload
+    return preload if preload is not None and preload.serves(launch.argv, launch.env) else None
 
 
 def _image_env(pod: PodSpec, program: ImageProgram, where: Placement) -> dict[str, str]:

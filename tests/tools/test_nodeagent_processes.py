@@ -1,6 +1,7 @@
 """Containers' processes: what they see, how they end, and that nothing of them stays."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -18,8 +19,10 @@ from localcluster.nodeagent import (
     isolation,
     probing,
 )
+from localcluster.nodeagent.images import Preload
 from localcluster.nodeagent.mounts import Bind
 from localcluster.nodeagent.podspec import ExecAction, HttpAction, SleepAction, TcpAction
+from localcluster.nodeagent.preloading import ForkServers
 from localcluster.nodeagent.processes import Launch, Process, StartError
 
 ENV = {"PATH": os.defpath}
@@ -412,3 +415,89 @@ async def test_without_probes_a_container_is_started_and_ready_at_once(tmp_path,
     listener, task = await watching(probed(tmp_path), session)
     await task
     assert listener.heard == [("started",), ("ready", True)]
+
+
+PROGRAM = r"""
+import json, os, signal, sys
+json.load  # imported once, by the server
+print(json.dumps({
+    "argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd(), "uid": os.getuid(), "host": os.uname().nodename,
+    "imported": "colorsys" in sys.modules, "cmdline": open("/proc/self/cmdline").read().split("\0"),
+    "leader": os.getsid(0) == os.getpid(), "fds": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    "sigpipe": signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN, "stdin": os.readlink("/proc/self/fd/0"),
+}))
+sys.exit(int(os.environ.get("CODE", "0")))
+"""
+
+
+class Forked:
+    """Starts a program as forks of a server that has imported."""
+
+    def __init__(self, program, servers):
+        self.program = program
+        self.preload = Preload((str(program),), ("json", "colorsys"))
+        self.servers = servers
+
+    @property
+    def server(self):
+        return self.servers.ready_for(self.preload)
+
+    async def __call__(self, *words, out=None, **more):
+        fields = {"env": ENV, "cwd": "/", "preload": self.preload} | more
+        with output(out) as file:
+            launch = Launch([str(self.program), *words], **fields)
+            return await Process.start(launch, file.fileno(), self.servers)
+
+
+@pytest.fixture
+async def forked(tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"#!{sys.executable}\n{PROGRAM}")
+    program.chmod(0o755)
+    found = Forked(program, ForkServers())
+    async with asyncio.timeout(PATIENCE_S):
+        while found.server is None:  # noqa: ASYNC110 - it says so on a socket of its own
+            await asyncio.sleep(0.01)
+    yield found
+    found.servers.close()
+
+
+async def test_a_fork_is_what_a_start_would_be(tmp_path, isolated, forked):
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    root = isolated(Bind(str(volume), "/models", read_only=True, is_dir=True), uid=1234)
+    env = {**ENV, "CODE": "7", "NAME": "chat"}
+    found = {}
+    for kind, preload in (("forked", {}), ("started", {"preload": None})):
+        process = await forked(
+            "serve", "a model", out=tmp_path / kind, env=env, cwd="/models", root=root, **preload
+        )
+        assert await process.exited() == 7
+        found[kind] = json.loads((tmp_path / kind).read_text())
+        found[kind]["cmdline"] = [word for word in found[kind]["cmdline"] if word]
+    assert [found[kind].pop("imported") for kind in ("forked", "started")] == [True, False]
+    assert found["forked"] == found["started"]
+    assert (found["forked"]["uid"], found["forked"]["host"], found["forked"]["cwd"]) == (
+        1234,
+        "chat-0",
+        "/models",
+    )
+
+
+async def test_a_fork_ends_by_its_signal_and_with_its_server(forked, tmp_path):
+    (tmp_path / "program").write_text(f"#!{sys.executable}\nimport time; time.sleep(600)")
+    killed, left = await forked(), await forked()
+    killed.signal(signal.SIGTERM)
+    assert await killed.exited() == 143
+    os.kill(forked.server.pid, signal.SIGKILL)
+    assert await left.exited() == 137
+    (tmp_path / "program").write_text(f"#!{sys.executable}\nraise SystemExit(3)")
+    assert await (await forked()).exited() == 3
+
+
+async def test_a_fork_whose_container_cannot_be_made_says_why(forked, tmp_path):
+    with pytest.raises(StartError, match="/no/such/folder"):
+        await forked(cwd="/no/such/folder")
+    (tmp_path / "program").unlink()
+    with pytest.raises(StartError, match="no such file"):
+        await forked()

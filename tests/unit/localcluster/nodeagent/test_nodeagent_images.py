@@ -91,6 +91,8 @@ def test_a_table_of_the_users_comes_first(tmp_path):
         ("- images: [x]", "entry 1: expected fields images and entrypoint"),
         ("- {images: [x], entrypoint: [y], entry_point: [z]}", "entry 1: expected fields"),
         ("- {images: x, entrypoint: [y]}", "entry 1: images is not a list of strings"),
+        ("- {images: [x], entrypoint: [y], preload: {command: [y]}}", "preload is no command and modules"),
+        ("- {images: [x], entrypoint: [y], preload: {command: [y], modules: []}}", "preload is no command"),
         ("[", "while parsing"),
     ],
 )
@@ -116,3 +118,22 @@ def test_an_image_may_have_a_root_file_system_of_its_own(tmp_path):
     table.write_text("[{images: ['x:*'], entrypoint: [run], root: not/here}]")
     with pytest.raises(images.ImageTableError, match="root is no absolute path of a folder: not/here"):
         images.load(table)
+
+
+@pytest.mark.parametrize(
+    ("image", "words", "served"),
+    [
+        ("vllm/vllm-openai:v1", [*ENGINE, "m", *HOST], True),
+        ("vllm/vllm-openai:v1", ["vllm", "bench", "serve"], False),
+        ("ghcr.io/breakeven-dev/breakeven:0.1.0", [f"{BIN}/breakeven-operator", "trial"], True),
+        # It lives long, and is looked up by its environment.
+        ("ghcr.io/breakeven-dev/breakeven:0.1.0", [f"{BIN}/breakeven-operator", "run"], False),
+    ],
+)
+def test_containers_whose_imports_are_done_already(image, words, served):
+    program = images.find(image, TABLE)
+    assert program.preload.serves(words, {"PATH": "/bin", **program.env}) is served
+    # Another interpreter, or another locale, is another program.
+    for name in ("PYTHONPATH", "LD_PRELOAD", "LANG"):
+        assert not program.preload.serves(words, {**program.env, name: "x"})
+    assert not program.preload.serves(words, {})
