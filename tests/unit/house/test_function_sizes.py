@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 # Lower a number when its root's largest function has shrunk.
-LINES = {"operator": 60, "tuner": 61}
+LINES = {"operator": 60, "tuner": 60}
 # The longest list of tuner is that of the public `Profile.compare` (docs/library.md).
 PARAMETERS = {"operator": 7, "tuner": 10}
 

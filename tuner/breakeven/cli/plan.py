@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 _SECONDS = Number(min=0, max=86_400, min_open=True)
 
 
+def _read_range(_ctx: click.Context, _param: click.Parameter, value: Span | None) -> Span | None:
+    """A range of rates; wrong usage if it is empty, negative or infinite."""
+    if value is not None and not 0 <= value[0] < value[1] < float("inf"):
+        raise click.BadParameter(f"{value[0]:g} {value[1]:g} is no range", param_hint="--rps-range")
+    return value
+
+
 @click.command("plan", short_help="The best arm at a load, and until which load.")
 @profile_argument
 @load_options
@@ -70,6 +77,7 @@ _SECONDS = Number(min=0, max=86_400, min_open=True)
 @click.option(
     "--rps-range",
     type=float,
+    callback=_read_range,
     nargs=2,
     metavar="LO HI",
     help="Also say which arm is fastest over these rates.",
@@ -117,7 +125,6 @@ def command(
     from breakeven.profile import Conditions, LoadPoint
 
     load_given(rps, concurrency)
-    _check_range(rps_range)
     slo = _objectives(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
     bursts = dispersion_of(profile, dispersion, arrivals, concurrency)
@@ -139,12 +146,6 @@ def command(
     else:
         plan = plan._replace(warnings=[*plan.warnings, *profile.warnings])
         show(plan, load_text(rps, concurrency, bursts), objectives=slo.is_set)
-
-
-def _check_range(rps_range: Span | None) -> None:
-    """Refuses a range of rates that is empty, negative or infinite."""
-    if rps_range is not None and not 0 <= rps_range[0] < rps_range[1] < float("inf"):
-        raise click.BadParameter(f"{rps_range[0]:g} {rps_range[1]:g} is no range", param_hint="--rps-range")
 
 
 def _objectives(
