@@ -221,7 +221,7 @@ class RealRun:
         """Serve no speculation beside the arm that runs (beside none: the arm that promises most), and measure both in turn."""
         # Its node has no room for a roll meanwhile.
         self._policy({"pinnedArm": arm.name})
-        other = NO_SPECULATION if arm != NO_SPECULATION else most_promising(profile)
+        other = NO_SPECULATION if arm != NO_SPECULATION else most_promising(profile, self._served)
         async with self._beside(other) as url:
             urls = {other: url, arm: await self._quiet(deployments.TARGET)}
             drafting = other if arm == NO_SPECULATION else arm
@@ -296,7 +296,7 @@ class RealRun:
 
     async def _decided(self, profile: Profile) -> str:
         """Let the operator decide and roll under a load; the name of the arm that runs then."""
-        rps = decision_rps(profile)
+        rps = decision_rps(profile, self._served)
         best = best_at(profile, [fit.arm for fit in profile.arms if fit.believable], rps)
         self._record.decision_rps, self._record.wanted = rps, best
         self._say(

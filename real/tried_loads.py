@@ -15,7 +15,7 @@ from real.served_model import Pace, ServedModel
 _TIE = 0.05
 # Of the engine's saturation: where the operator is asked to decide, and where lengths that were not fitted are tried.
 _DECISION_LOAD, _LENGTHS_LOAD = 0.30, 0.40
-_LEAST_LOAD = 0.15
+_LEAST_LOAD, _MOST_LOAD = 0.15, 0.60
 # A request counts if it was sent after the warm-up and a latency before the end of its block.
 _LATENCIES_IN_A_BLOCK = 2.5
 
@@ -27,9 +27,10 @@ class RunError(Exception):
 def unfitted(profile: Profile, served: ServedModel) -> list[tuple[str, SteadyLoad]]:
     """Loads between those that were fitted, and lengths that were not; the same for every arm."""
     rates = sorted({row.rps for row in profile.arm(NO_SPECULATION).measurements if row.mode != "closed"})
-    least_rps = _LEAST_LOAD * saturation_rps(profile)
-    # A block at a lower load has hardly a request that counts.
-    between = [rps for a, b in pairwise(rates) if (rps := (a + b) / 2) >= least_rps][:2]
+    least_rps, most_rps = (share * saturation_rps(profile, served) for share in (_LEAST_LOAD, _MOST_LOAD))
+    # A block at a lower load has hardly a request that counts; rates of a sweep may lie beyond what the engine takes.
+    middles = dict.fromkeys(min((a + b) / 2, most_rps) for a, b in pairwise(rates))
+    between = [rps for rps in middles if rps >= least_rps][:2]
     found = [
         (f"between the loads that were fitted, {number}", _load(profile, rps, served.shape, served.pace))
         for number, rps in enumerate(between, start=1)
@@ -41,13 +42,13 @@ def unfitted(profile: Profile, served: ServedModel) -> list[tuple[str, SteadyLoa
     ):
         # The load with as many tokens per second as the intended share of saturation.
         work = (shape.prompt_tokens / 4 + shape.output_tokens) / (prompt / 4 + answer)
-        rps = _LENGTHS_LOAD * saturation_rps(profile) / work
+        rps = _LENGTHS_LOAD * saturation_rps(profile, served) / work
         found.append((what, _load(profile, rps, shape, served.pace)))
     return found
 
 
-def saturation_rps(profile: Profile) -> float:
-    """The load at which no speculation saturates.
+def saturation_rps(profile: Profile, served: ServedModel) -> float:
+    """The load at which no speculation saturates: by its law, or because its engine takes no more requests at a time.
 
     Raises:
         RunError: no law was found for it.
@@ -55,12 +56,13 @@ def saturation_rps(profile: Profile) -> float:
     found = profile.arm(NO_SPECULATION).saturation_rps
     if not found:
         raise RunError("no speculation: nothing fitted says at which load it saturates")
-    return found
+    full_s = profile.predict(NO_SPECULATION, concurrency=served.max_batch).latency_s
+    return min(found, served.max_batch / full_s) if full_s else found
 
 
-def decision_rps(profile: Profile) -> float:
+def decision_rps(profile: Profile, served: ServedModel) -> float:
     """The load at which the operator is asked to decide."""
-    return _DECISION_LOAD * saturation_rps(profile)
+    return _DECISION_LOAD * saturation_rps(profile, served)
 
 
 def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]:
@@ -90,13 +92,13 @@ def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]
     return frozenset(best)
 
 
-def most_promising(profile: Profile) -> Arm:
+def most_promising(profile: Profile, served: ServedModel) -> Arm:
     """The believable arm of one draft length whose law is fastest at the load of the decision.
 
     Raises:
         RunError: there is none.
     """
-    rps = decision_rps(profile)
+    rps = decision_rps(profile, served)
     latencies = {
         fit.arm: latency_s
         for fit in profile.arms

@@ -11,7 +11,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from fakes.core_profile import DRAFTER, LOOKUP
 from real.served_model import random_words
-from real.tried_loads import RunError, best_at, most_promising, unfitted
+from real.tried_loads import RunError, best_at, decision_rps, most_promising, unfitted
 
 
 def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(profile):
@@ -25,6 +25,15 @@ def test_probes_lie_between_the_loads_that_were_fitted_and_at_other_lengths(prof
     assert {(load.shape.prompt_tokens, load.shape.output_tokens) for _, load in probes} == {
         (48, 48), (144, 48), (48, 96),
     }  # fmt: skip
+
+
+def test_no_load_is_beyond_what_an_engine_takes_at_a_time(profile):
+    """An engine that queues, beside one that starts, cannot drain in its time: users lose requests."""
+    served = replace(random_words(Path()), max_batch=2)
+    most_rps = 2 / profile.predict(NO_SPECULATION, concurrency=2).latency_s
+    assert most_rps < 0.5 * profile.arm(NO_SPECULATION).saturation_rps
+    assert decision_rps(profile, served) == pytest.approx(0.3 * most_rps)
+    assert all(load.rps <= 0.6 * most_rps for _, load in unfitted(profile, served))
 
 
 def test_a_block_is_long_enough_for_the_latency_that_is_predicted(profile):
@@ -58,7 +67,7 @@ def test_no_speculation_may_stay_where_the_fastest_is_not_surely_faster(profile)
 
 
 def test_the_most_promising_arm_is_the_fastest_that_drafts(profile):
-    assert most_promising(profile) == LOOKUP
-    lone = SimpleNamespace(arms=profile.arms[:1], arm=profile.arm)
+    assert most_promising(profile, random_words(Path())) == LOOKUP
+    lone = SimpleNamespace(arms=profile.arms[:1], arm=profile.arm, predict=profile.predict)
     with pytest.raises(RunError, match="no arm beside none"):
-        most_promising(lone)
+        most_promising(lone, random_words(Path()))
