@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.profile import Profile
+from breakeven_operator.labels import RECALIBRATE_ANNOTATION
 from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import ServiceObservation
+from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.workloads.fingerprint import Identity
 from fakes.fleet_world import GPU, SERVICE, profile_json
@@ -57,8 +59,10 @@ def run(name="r1", phase=None, finished=None, reason=None, message=None, **spec)
     )
 
 
-def state(profiles=(), runs=(), of=None, identity=IDENTITY, now=NOW):
-    around = ServiceObservation(None, None, FleetReading({}, frozenset()), frozenset(), profiles, runs)
+def state(profiles=(), runs=(), of=None, identity=IDENTITY, now=NOW, failures=()):
+    around = ServiceObservation(
+        None, None, FleetReading({}, frozenset()), frozenset(), profiles, runs, failures=failures
+    )
     return calibrated(of or service(), around, identity, 20.0, now)
 
 
@@ -250,3 +254,17 @@ def test_the_longest_start_up_is_remembered():
     assert state().status.startup_seconds == 20.0
     slower = service(status={"calibration": {"startupSeconds": "90"}})
     assert state(of=slower).status.startup_seconds == 90.0
+
+
+def test_a_run_that_was_refused_waits_for_its_next_attempt():
+    of = service(annotations={RECALIBRATE_ANNOTATION: "please"})
+    asked = state(of=of)
+    assert (asked.reason, asked.create is not None) == ("CalibrationRequested", True)
+    until = NOW + timedelta(seconds=60)
+    refusal = RefusedWrite(
+        "u1", asked.create, refused=True, words="no runs", attempts=1, since=NOW, until=until
+    )
+    waiting = state(of=of, failures=[refusal])
+    assert (waiting.reason, waiting.create, waiting.status.run) == ("WriteRefused", None, None)
+    assert "no runs" in waiting.message
+    assert state(of=of, failures=[refusal], now=until).create is not None
