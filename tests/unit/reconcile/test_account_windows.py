@@ -255,6 +255,8 @@ def test_windows_count_for_the_arm_in_place_and_while_nothing_is_rolled():
     assert [len(kept.account.windows) for kept in (one, two)] == [1, 2]
     assert taken(two, settled=False).account is None
     assert len(taken(two, arm=LONGER).account.windows) == 1
+    # An account without a window would be one more field to write.
+    assert taken(MemoryStatus(), requests=0.0).account is None
 
 
 def test_windows_that_disagree_for_long_make_the_profile_suspect_and_those_of_a_while_do_not():
