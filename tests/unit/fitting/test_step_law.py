@@ -7,11 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points, with_law
+from breakeven.fitting.arms import carried
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Point
 from breakeven.points.table import cells, written
@@ -423,6 +426,48 @@ def test_rows_that_contradict_each_other_give_a_profile_that_can_be_read(seed):
     if found.steps is not None:
         covariance = np.array(found.steps.covariance)
         assert (covariance == covariance.T).all()
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    share=st.floats(0.9, 1.0),
+    e=st.floats(1.0, 4.0),
+    token_s=st.floats(1e-9, 1e-3),
+)
+def test_short_answers_in_one_piece_are_rows_like_others(share, e, token_s):
+    """Their tokens come together behind a first one that waited: the law's share of decoding is more than they show."""
+    rows = []
+    for method, k, c1_s, c2_s in (("none", 0, 0.4, 0.05), ("eagle3", 3, 0.2, 0.08)):
+        for clients in (1.0, 3.0, 7.0):
+            latency_s = c1_s + c2_s * (clients - 1.0)
+            rows.append(
+                measured(method, k, clients, clients / latency_s, latency_s, 30.0, 2.8 if k else None)
+            )
+        short = measured(method, k, 1.0, 1.0 / 0.07, 0.07, 3.0, e if k else None)
+        rows.append(
+            replace(short, ttft_mean_s=share * 0.07, tpot_mean_s=token_s, tpot_p50_s=token_s, requests=7.0)
+        )
+    found = fit_points(rows)
+    assert Profile.from_json(found.to_json()).arms == found.arms
+
+
+@pytest.mark.parametrize("factor", [0.05, 0.6, 1.0, 1.7, 20.0])
+def test_a_row_that_is_moved_to_another_acceptance_changes_in_its_decoding(factor):
+    row = replace(
+        measured("eagle3", 3, 1.0, 1.0, 1.0, 11.0, 2.0),
+        ttft_mean_s=0.9,
+        tpot_mean_s=0.01,
+        tpot_p50_s=1e-9,
+        p95_latency_s=2.0,
+    )
+    moved = carried(row, factor)
+    decoding_s = moved.mean_latency_s - 0.9
+    assert decoding_s == pytest.approx(min(max(factor - 0.9, 0.1 / 4.0), 0.1 * 4.0)), (
+        "of 1 to k + 1 tokens a step"
+    )
+    assert moved.tpot_mean_s == pytest.approx(decoding_s / 10.0)
+    assert moved.p95_latency_s == pytest.approx(2.0 * moved.mean_latency_s)
+    assert (moved.ttft_mean_s, moved.tpot_p50_s) == (0.9, pytest.approx(max(1e-9 * decoding_s / 0.1, 1e-9)))
 
 
 def measured(method, k, clients, rps, latency_s, tokens, e) -> Point:

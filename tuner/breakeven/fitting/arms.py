@@ -31,7 +31,7 @@ from breakeven.fitting.uncertainty import (
 )
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import Point
+from breakeven.points.point import Point, multiplied
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
@@ -430,11 +430,17 @@ def _elsewhere(one: Observation) -> Measurement:
 
 
 def carried(point: Point, factor: float) -> Point:
-    """A row whose latency is multiplied; all that changes is decoding."""
-    first_s = min(point.ttft_mean_s or 0.0, point.mean_latency_s)
-    latency_s = max(point.mean_latency_s * factor, first_s + _LEAST_S)
-    decoding = (latency_s - first_s) / max(point.mean_latency_s - first_s, _LEAST_S)
-    factors = dict.fromkeys(_OF_LATENCY, factor) | dict.fromkeys(_OF_DECODING, decoding)
-    figures = {name: getattr(point, name) for name in factors}
-    moved = {name: value * factors[name] for name, value in figures.items() if value is not None}
-    return replace(point, **moved)
+    """A row as if its drafts had been accepted as those of its arm are on average; all that changes is decoding.
+
+    The law may reckon with more decoding than the row shows, whose first token may have waited. So decoding changes at most
+    as if each step gave one token in place of k + 1, or the reverse.
+
+    Args:
+        point: the row.
+        factor: of the law, on the latency.
+    """
+    first_s, most = min(point.ttft_mean_s or 0.0, point.mean_latency_s), point.arm.k + 1.0
+    decoding_s = max(point.mean_latency_s - first_s, _LEAST_S)
+    decoding = min(max(1.0 + point.mean_latency_s * (factor - 1.0) / decoding_s, 1.0 / most), most)
+    whole = (first_s + decoding * decoding_s) / (first_s + decoding_s)
+    return multiplied(point, dict.fromkeys(_OF_LATENCY, whole) | dict.fromkeys(_OF_DECODING, decoding))

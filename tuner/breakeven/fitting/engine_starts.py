@@ -19,7 +19,7 @@ from breakeven.fitting.observations import Observation
 from breakeven.fitting.one_law import ArmRows, fit_step_law
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
-from breakeven.points.point import LIVE_TRAFFIC
+from breakeven.points.point import LIVE_TRAFFIC, multiplied
 from breakeven.profile.step_fit import ArmStarts, EngineStarts, StepLaw
 
 PRIOR_SD, PRIOR_DOF = 0.015, 2
@@ -117,11 +117,8 @@ def _of_live_traffic(arm: ArmRows) -> ArmStarts | None:
 
 def _at_mean_start(row: Observation, offsets: Mapping[str | None, float]) -> Observation:
     """A row as if its start had been the mean of the arm's; among as many others every part of a request takes as much longer."""
-    factor, point = math.exp(-offsets[row.point.start]), row.point
-    first_s = None if point.ttft_mean_s is None else point.ttft_mean_s * factor
-    return replace(
-        row, point=replace(point, mean_latency_s=point.mean_latency_s * factor, ttft_mean_s=first_s)
-    )
+    factor = math.exp(-offsets[row.point.start])
+    return replace(row, point=multiplied(row.point, {"mean_latency_s": factor, "ttft_mean_s": factor}))
 
 
 def _compared(

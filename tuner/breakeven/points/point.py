@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_type_hints
@@ -116,8 +116,9 @@ _MEASURED_HERE = Origin("this measurement", 1)
 _COUNTED = {"counted": True}
 
 # A day: no request takes longer, so a larger value is in milliseconds. No request over a network takes a nanosecond.
-_Seconds = Annotated[float, Field(ge=1e-9, le=86_400.0)]
-_PerToken = Annotated[float, Field(gt=0, le=86_400.0)]
+_LEAST_S, _MOST_S = 1e-9, 86_400.0
+_Seconds = Annotated[float, Field(ge=_LEAST_S, le=_MOST_S)]
+_PerToken = Annotated[float, Field(gt=0, le=_MOST_S)]
 _Rate = Annotated[float, Field(ge=1e-9, le=1e6)]
 _Count = Annotated[float, Field(ge=0, le=1e12)]
 _Figure = Annotated[float, Field(ge=0)]
@@ -387,6 +388,26 @@ class Point:
             value = getattr(self, column)
             return value if value is None or isinstance(value, str) else f"{value:g}"
         return self.extra.get(column)
+
+
+def multiplied(point: Point, factors: Mapping[str, float]) -> Point:
+    """A row with some of its times multiplied; what was not measured stays so.
+
+    A time at the end of its column's range stays there: a token that came with the one before it takes no less than nothing.
+
+    Args:
+        point: the row.
+        factors: by column, of times only.
+    """
+    times_s = {name: getattr(point, name) for name in factors}
+    return replace(
+        point,
+        **{
+            name: min(max(value * factors[name], _LEAST_S), _MOST_S)
+            for name, value in times_s.items()
+            if value is not None
+        },
+    )
 
 
 def significant(value: float) -> float:
