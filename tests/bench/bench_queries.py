@@ -57,11 +57,12 @@ _FIGURES = ("queries", "query, kB", "answer, kB", "Prometheus, CPU s", "operator
 
 # Runs with the packages of either checkout: what both have.
 _ASKING = """
-import asyncio, json, sys, time
+import asyncio, inspect, json, sys, time
 from pathlib import Path
 from breakeven_operator.adapters.present_loads import PODS_PER_QUERY
 from breakeven_operator.adapters.prometheus_answers import parted
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import fleet_query, past_query, roll_query, sums_query
@@ -74,7 +75,10 @@ try:
     from breakeven_operator.reconcile.recorded_sums import recorded_query
 except ImportError:  # an older checkout
     from breakeven_operator.reconcile.fleet_query import sums_query
-    recorded_query = lambda part, window_s, staleness_s: sums_query(part, [], window_s, staleness_s)
+    recorded_query = lambda part, window_s, staleness_s: sums_query(part, EVERY, window_s, staleness_s)
+
+# An older checkout takes matchers.
+EVERY = EngineSeries() if "engines" in inspect.signature(fleet_query).parameters else []
 
 given = json.loads(sys.argv[1])
 assert str(given["root"]) in breakeven_operator.__file__, breakeven_operator.__file__
@@ -84,12 +88,12 @@ rolled = [tuple(one) for one in given["targets"][:3]]
 wanted = [NamespacedName(*one) for one in given["targets"][: given["objectives"]]]
 window_s = given["window_s"]
 QUESTIONS = {
-    "all services, by ReplicaSet": (False, read_fleet, [sums_query(part, [], window_s, 120) for part in parts]),
+    "all services, by ReplicaSet": (False, read_fleet, [sums_query(part, EVERY, window_s, 120) for part in parts]),
     "the same, recorded": (False, read_fleet, [recorded_query(part, window_s, 120) for part in parts]),
-    "500 pods, pod by pod": (False, read_fleet, [fleet_query(parts[0], [], window_s, 120)]),
-    "latencies of 100 services": (False, read_latencies, [latency_query(wanted, [], window_s)]),
-    "past of 300 services": (True, read_past, [past_query(list(sizes)[:30], [], 600, 300)]),
-    "three rolls": (True, read_roll, [roll_query(rolled, [], 600, 60)]),
+    "500 pods, pod by pod": (False, read_fleet, [fleet_query(parts[0], EVERY, window_s, 120)]),
+    "latencies of 100 services": (False, read_latencies, [latency_query(wanted, EVERY, window_s)]),
+    "past of 300 services": (True, read_past, [past_query(list(sizes)[:30], EVERY, 600, 300)]),
+    "three rolls": (True, read_roll, [roll_query(rolled, EVERY, 600, 60)]),
 }
 
 def prometheus_s():

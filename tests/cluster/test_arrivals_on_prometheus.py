@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.fleet_query import arrivals_query
 from breakeven_operator.reconcile.roll_metrics import read_roll
@@ -26,7 +27,7 @@ def test_the_dispersion_of_arrivals_is_that_of_the_counters_that_prometheus_hold
         came = end_s - SECONDS + gamma_arrivals(cv, RPS, SECONDS, number)
         # Each pod is scraped at moments of its own.
         scraped_arrivals(store, pod, came, end_s - SECONDS + 4.0 * number, end_s, 15.0)
-    query = arrivals_query([("llm", "chat")], [], WINDOW_S)
+    query = arrivals_query([("llm", "chat")], EngineSeries(), WINDOW_S)
     with prometheus_of_store(tmp_path, store) as address:
         found = past_asked(address, re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end_s}", query))
     assert sum(len(one.values) for one in found) <= 240 * len(PODS), "an answer grows by 240 values per pod"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.planning.roll_experiment import Witness
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.reconcile.roll_failures import (
     ArmRequests,
     FailureFinding,
@@ -61,7 +62,7 @@ class Scrapes:
 
 
 def found_of(address: str, end: int) -> FailureFinding | str:
-    promql = failures_query([("llm", "chat")], (), SPAN_S, BLOCK_S)
+    promql = failures_query([("llm", "chat")], EngineSeries(), SPAN_S, BLOCK_S)
     reading = read_roll(past_asked(address, re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end}", promql)))
     return find_failures(reading, RolledPods("llm", "chat", OLD, NEW, datetime.fromtimestamp(end - 600, UTC)))
 
@@ -89,7 +90,7 @@ def test_what_fails_after_the_last_word_is_counted_once_and_of_the_newest_pods(t
     for name in ("f5g6h", "j7k8l"):
         scrapes.pod(f"{NEW}-{name}", 1200, 0, refused=0.4)
     with prometheus_of(tmp_path, scrapes.text()) as address:
-        reading = read_later(asked(address, later_query([("llm", "chat")], (), 600)))
+        reading = read_later(asked(address, later_query([("llm", "chat")], EngineSeries(), 600)))
     now = reading.of("llm", f"{NEW}-f5g6h")
     assert now is not None
     assert now.posts == pytest.approx(2 * RPS * 600, rel=0.15), "two jobs scrape each of two pods"

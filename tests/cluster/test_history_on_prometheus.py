@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from breakeven.cli import root
 from breakeven.prior.calibration_worth import CalibrationCost
 from breakeven.prior.public_table import ServiceFacts
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters import workload_pasts
 from breakeven_operator.adapters.fitter import ChildFitter
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
@@ -95,7 +96,7 @@ async def test_the_operator_reads_the_same_law_through_its_own_client(kind, past
     reader = WorkloadPasts(client, ChildFitter(), clock, ended.put_nowait)
     known = read_made(pasts[kind], ENGINE.method)
     about = WorkloadPast(
-        PrometheusAccess(address), (), "vllm:", space(kind), DEPLOYMENT, f"Deployment {DEPLOYMENT}", frozenset(),
+        PrometheusAccess(address), EngineSeries(), space(kind), DEPLOYMENT, f"Deployment {DEPLOYMENT}", frozenset(),
         tuple(one.points[0].arm for one in known.arms), ENGINE.method, ServiceFacts(), CalibrationCost(),
     )  # fmt: skip
     try:

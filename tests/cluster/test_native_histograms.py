@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from breakeven.cli import root
 from breakeven.planning.attainment import Histogram
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
 from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies
@@ -154,7 +155,7 @@ def test_prometheus_holds_what_the_names_say(address):
 
 
 def test_pods_give_the_same_figures_however_their_histograms_are_stored(address):
-    pods = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120))).pods
+    pods = read_fleet(asked(address, fleet_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods
     stats = {pod.name: reading.stats for pod, (reading,) in pods.items()}
     assert (
         stats[CLASSIC].keys()
@@ -170,18 +171,18 @@ def test_pods_give_the_same_figures_however_their_histograms_are_stored(address)
 
 
 def test_a_page_without_vllm_series_is_told_from_no_page(address):
-    found = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120)))
+    found = read_fleet(asked(address, fleet_query(["llm"], EngineSeries(), WINDOW_S, 120)))
     assert found.silent == {NamespacedName("llm", "mute-7d9f8b6c5d-")}
 
 
 def test_sums_past_and_blocks_count_them_once(address):
-    sums = read_fleet(asked(address, sums_query(["llm"], [], WINDOW_S, 120))).pods[
+    sums = read_fleet(asked(address, sums_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods[
         NamespacedName("llm", SIBLINGS)
     ]
     assert sums[0].stats["started"] == pytest.approx(3 * RPS * WINDOW_S, rel=NEAR)
-    past = read_past(past_asked(address, past_query(["llm"], [], WINDOW_S, WINDOW_S))).rates
+    past = read_past(past_asked(address, past_query(["llm"], EngineSeries(), WINDOW_S, WINDOW_S))).rates
     assert past[LoadOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(RPS, rel=2 * NEAR)
-    blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], [], 6, 3)))
+    blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], EngineSeries(), 6, 3)))
     for pod in (NATIVE, BOTH):
         for stat in ("ttft_s", "started", "step_s"):
             found, classic = (
@@ -191,7 +192,7 @@ def test_sums_past_and_blocks_count_them_once(address):
 
 
 def test_latencies_are_those_of_all_pods_and_their_edges_are_the_same(address):
-    answer = asked(address, latency_query([NamespacedName("llm", "chat")], [], WINDOW_S))
+    answer = asked(address, latency_query([NamespacedName("llm", "chat")], EngineSeries(), WINDOW_S))
     assert any(one.buckets for one in answer), "the native one answers with buckets of its own"
     counts = read_latencies(answer).counts[LatencyOwner("llm", SIBLINGS, "chat")]
     alone = read_latencies([one for one in answer if not one.buckets])
@@ -203,7 +204,9 @@ def test_latencies_are_those_of_all_pods_and_their_edges_are_the_same(address):
 
 
 def test_latencies_of_exponential_histograms_have_edges_of_their_own(address):
-    answer = asked(address, latency_query([NamespacedName("llm", n) for n in ("chat", "expo")], [], WINDOW_S))
+    answer = asked(
+        address, latency_query([NamespacedName("llm", n) for n in ("chat", "expo")], EngineSeries(), WINDOW_S)
+    )
     counts = read_latencies(answer).counts
     (classic, expo) = (
         counts[LatencyOwner("llm", one, "chat")]["e2e"] for one in (SIBLINGS, EXPONENTIAL[:-5])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import PrometheusAccess
@@ -142,7 +143,7 @@ def asked_of(address, end, promql):
 
 
 def past(address, end, *matchers, namespaces=("llm",), hours=HOURS):
-    promql = past_query(namespaces, matchers, hours * 3600, STEP_S)
+    promql = past_query(namespaces, EngineSeries(matchers), hours * 3600, STEP_S)
     return {key: rates.rps for key, rates in read_past(asked_of(address, end, promql)).rates.items()}
 
 
@@ -165,7 +166,7 @@ def test_a_service_s_past_is_that_of_its_deployment_s_pods_per_replica(day):
 def test_a_past_load_is_the_fleet_s_on_any_replicas(day):
     """Two pods at 2 rps, two at 5 and four at 2.5: loads of 4, 10 and 10 rps, whichever pods serve them tomorrow."""
     address, end = day
-    asked = past_query(("llm",), (), HOURS * 3600, STEP_S)
+    asked = past_query(("llm",), EngineSeries(), HOURS * 3600, STEP_S)
     found = read_past(asked_of(address, end, asked)).rates["llm", "Deployment chat", "chat"]
     assert [found.replicas[place] for place in (6, 18, 30)] == [2.0, 2.0, 4.0]
     assert [settled(found.on(1).rps)[place] for place in (6, 18, 30)] == [4.0, 10.0, 10.0]
@@ -176,7 +177,9 @@ def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
     """Two pods that were replaced by two of another ReplicaSet: every block whole, none of anybody else's."""
     address, end = day
     began = end - (HOURS - 1) * 3600
-    reading = read_roll(asked_of(address, end, roll_query([("llm", "chat")], (), HOURS * 3600, BLOCK_S)))
+    reading = read_roll(
+        asked_of(address, end, roll_query([("llm", "chat")], EngineSeries(), HOURS * 3600, BLOCK_S))
+    )
     started = datetime.fromtimestamp(began - 2 * BLOCK_S, UTC)
     found = both_arms(reading, RolledPods("llm", "chat", "chat-7d9f8b6c5d", "chat-64bd5fcf9", started))
     times_s = np.array(reading.times_s)
@@ -198,7 +201,9 @@ def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
 def test_the_blocks_of_a_roll_are_told_apart_by_time_if_a_pod_leaves_its_name_to_the_next_one(day):
     address, end = day
     began = end - (HOURS - 1) * 3600
-    reading = read_roll(asked_of(address, end, roll_query([("llm", "chat")], (), HOURS * 3600, BLOCK_S)))
+    reading = read_roll(
+        asked_of(address, end, roll_query([("llm", "chat")], EngineSeries(), HOURS * 3600, BLOCK_S))
+    )
     started = datetime.fromtimestamp(began - 600, UTC)
     pods = {"chat-0": NamesakePod("chat-new", began - 30.0)}
     found = both_arms(reading, RolledPods("llm", "chat", "chat-old", "chat-new", started, pods))

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven.planning.attainment import Histogram
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.plausibility import ENGINES
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
@@ -96,7 +97,7 @@ def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tm
             by_family[family].append(line)
     text = "\n".join([*(line for lines in by_family.values() for line in lines), "# EOF", ""])
     with prometheus_of(tmp_path, text) as address:
-        query = latency_query([NamespacedName("llm", "chat")], [], WINDOW_S)
+        query = latency_query([NamespacedName("llm", "chat")], EngineSeries(), WINDOW_S)
         # The time of the last scrape, whenever the test looks.
         answer = asked(address, query.replace(f"[{WINDOW_S}s]", f"[{WINDOW_S}s] @ {end_s}"))
     counted = [PodState(name, name, True, None, 20.0, False, "node", "", None) for name in pods]
@@ -246,7 +247,7 @@ def test_a_question_about_many_namespaces_is_answered_though_it_is_too_long_for_
         for n in (0, 499)
     ]
     with prometheus_of(tmp_path, "\n".join([*samples, "# EOF", ""])) as address:
-        query = fleet_query([f"team-{number}" for number in range(500)], [], WINDOW_S, 120)
+        query = fleet_query([f"team-{number}" for number in range(500)], EngineSeries(), WINDOW_S, 120)
         assert len(query) > 50_000
         found = asked(address, query)
     assert {one.labels["namespace"] for one in found if one.labels["stat"] == PRESENT} == {

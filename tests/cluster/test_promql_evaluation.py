@@ -53,22 +53,22 @@ PLAIN = sorted(
 HISTOGRAMS = sorted({one.family for one in COUNTED.values() if one.suffix != "_total"})
 TARGETS = [("llm", "chat"), ("llm", "code")]
 INSTANT = {
-    "fleet": fleet_query(["llm", "other"], [], WINDOW_S, 120),
+    "fleet": fleet_query(["llm", "other"], EngineSeries(), WINDOW_S, 120),
     "fleet with a matcher": fleet_query(
-        ["llm"], [Matcher("job", "!=", "b")], WINDOW_S, 60, workloads=["chat"]
+        ["llm"], EngineSeries((Matcher("job", "!=", "b"),)), WINDOW_S, 60, workloads=["chat"]
     ),
-    "sums": sums_query(["llm"], [], WINDOW_S, 120),
-    "latencies": latency_query([NamespacedName(*one) for one in TARGETS], [], WINDOW_S),
+    "sums": sums_query(["llm"], EngineSeries(), WINDOW_S, 120),
+    "latencies": latency_query([NamespacedName(*one) for one in TARGETS], EngineSeries(), WINDOW_S),
     **{
         f"history's {stat}": promql
         for stat, promql in questions(EngineSeries((), PREFIX, POD, by_replica), WINDOW_S).items()
     },
 }
 RANGES = {
-    "past": past_query(["llm"], [], 900, 300),
-    "roll": roll_query(TARGETS, [], 600, 60),
-    "arrivals": arrivals_query(TARGETS, [], WINDOW_S // 2),
-    "failures": failures_query(TARGETS, [], 600, 60),
+    "past": past_query(["llm"], EngineSeries(), 900, 300),
+    "roll": roll_query(TARGETS, EngineSeries(), 600, 60),
+    "arrivals": arrivals_query(TARGETS, EngineSeries(), WINDOW_S // 2),
+    "failures": failures_query(TARGETS, EngineSeries(), 600, 60),
 }
 
 

@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 import yaml
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.present_loads import PresentSums
 from breakeven_operator.adapters.prometheus_answers import Watch
@@ -107,7 +108,7 @@ def test_recorded_sums_are_those_of_the_query_itself(tmp_path):
         until("the rule is evaluated", lambda: recorded(address).evaluated_s)
         time_s = recorded(address).evaluated_s
         found = recorded(address, time_s)
-        wanted = asked_at(address, sums_query(NAMESPACES, [], WINDOW_S, STALENESS_S), time_s)
+        wanted = asked_at(address, sums_query(NAMESPACES, EngineSeries(), WINDOW_S, STALENESS_S), time_s)
     assert found.evaluated_s == pytest.approx(time_s, abs=0.001)
     assert found.namespaces == {"code", "llm"}, "a scraped page cannot pass for a rule"
     sums, ours = read_fleet(wanted).pods, read_fleet(found.samples).pods
@@ -134,7 +135,7 @@ async def test_a_server_is_read_by_its_rule_and_by_query_when_that_is_gone(tmp_p
     client = PrometheusClient(cast("Cluster", None), allowed=("127.0.0.1",))
     with prometheus_of(tmp_path, text(fleet(end_s)), file) as address:
         await asyncio.to_thread(until, "the rule is evaluated", lambda: recorded(address).twice)
-        watch = Watch(PrometheusAccess(address), (), WINDOW_S, STALENESS_S)
+        watch = Watch(PrometheusAccess(address), EngineSeries(), WINDOW_S, STALENESS_S)
         sums = PresentSums(client, SystemClock(), lambda _: None, 10.0)
         namespaces = dict.fromkeys(NAMESPACES, 1)
         first, first_s = (await sums.read({watch: namespaces}))[watch], time.time()

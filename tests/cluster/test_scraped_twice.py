@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     fleet_query,
@@ -111,7 +112,7 @@ def address(request, tmp_path_factory):
 
 
 def test_copies_are_one_engine_and_engines_of_a_pod_are_several(address):
-    pods = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120))).pods
+    pods = read_fleet(asked(address, fleet_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods
     stats = {pod.name: reading.stats for pod, (reading,) in pods.items()}
     for letters in ("bbbbb", "ccccc", "fffff"):
         found = stats[name(letters)]
@@ -125,17 +126,21 @@ def test_copies_are_one_engine_and_engines_of_a_pod_are_several(address):
 
 
 def test_names_that_begin_otherwise_are_read_as_they_are_given(address):
-    found = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120, prefix="kserve_vllm:"))).pods
+    found = read_fleet(
+        asked(address, fleet_query(["llm"], EngineSeries(prefix="kserve_vllm:"), WINDOW_S, 120))
+    ).pods
     for one in found.values():
         assert {reading.model_name for reading in one} == {"renamed"}
     (reading,) = found[NamespacedName("llm", name("ccccc"))]
     assert reading.stats["started"] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
-    past = read_past(past_asked(address, past_query(["llm"], [], 600, 300, prefix="kserve_vllm:"))).rates
+    past = read_past(
+        past_asked(address, past_query(["llm"], EngineSeries(prefix="kserve_vllm:"), 600, 300))
+    ).rates
     assert {owner.model_name for owner in past} == {"renamed"}
 
 
 def test_two_engines_under_one_name_are_shown_with_their_labels_and_copies_are_not(address):
-    pods = read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120))).pods
+    pods = read_fleet(asked(address, fleet_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods
     mixed = {
         pod.name: [one["container"] for one in reading.mixed]
         for pod, (reading,) in pods.items()
@@ -146,17 +151,19 @@ def test_two_engines_under_one_name_are_shown_with_their_labels_and_copies_are_n
 
 def test_sums_latencies_past_and_blocks_count_each_engine_once(address):
     copied, rolled = f"chat-7d9f8b6c5d-{'c' * 5}", [("llm", "chat")]
-    sums = read_fleet(asked(address, sums_query(["llm"], [], WINDOW_S, 120))).pods
+    sums = read_fleet(asked(address, sums_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods
     siblings = siblings_of(copied)
     (of_set,) = sums[NamespacedName("llm", siblings)]
     # Three pods of two engines; of the two under one name one alone can be seen.
     assert of_set.stats["started"] == pytest.approx(7 * RPS * WINDOW_S, rel=0.03)
     assert of_set.stats["reporting"] == 4
-    buckets = read_latencies(asked(address, latency_query([NamespacedName("llm", "chat")], [], WINDOW_S)))
+    buckets = read_latencies(
+        asked(address, latency_query([NamespacedName("llm", "chat")], EngineSeries(), WINDOW_S))
+    )
     assert buckets.counts[LatencyOwner("llm", siblings, "chat")]["e2e"][2.5] == pytest.approx(
         7 * RPS * WINDOW_S, rel=0.03
     )
-    blocks = read_roll(past_asked(address, roll_query(rolled, [], 300, 60)))
+    blocks = read_roll(past_asked(address, roll_query(rolled, EngineSeries(), 300, 60)))
     for figure in ("started", "step_s", "generated", "prefilled", "hits"):
         grown = [blocks.pods[SeriesOwner("llm", name(pod), "chat")][figure] for pod in ("bbbbb", "ccccc")]
         assert grown[1][-1] - grown[1][-3] == pytest.approx(grown[0][-1] - grown[0][-3], rel=0.15)
@@ -164,7 +171,7 @@ def test_sums_latencies_past_and_blocks_count_each_engine_once(address):
 
 
 def test_the_past_counts_engines_once_and_requests_that_clients_gave_up(address):
-    past = read_past(past_asked(address, past_query(["llm"], [], 600, 300))).rates
+    past = read_past(past_asked(address, past_query(["llm"], EngineSeries(), 600, 300))).rates
     queue = 1 / 100
     # Seven engines of four pods.
     assert past[LoadOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import MetricsError
@@ -98,7 +99,7 @@ def live(fleet: FleetReading) -> Live:
 def looked(address: str) -> Live:
     """The same by asking a server now; an error is an answer."""
     try:
-        return live(read_fleet(asked(address, fleet_query(["llm"], [], WINDOW_S, 120))))
+        return live(read_fleet(asked(address, fleet_query(["llm"], EngineSeries(), WINDOW_S, 120))))
     except MetricsError as error:
         return live(FleetReading({}, frozenset(), str(error)))
 
@@ -125,10 +126,10 @@ def test_the_live_window_is_the_same_but_half_a_minute_older_at_victoria_metrics
 
 def test_blocks_of_a_roll_and_arrivals_have_the_same_times_and_counters(source):
     kind, address, end_s = source
-    blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], [], 900, 60)))
+    blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], EngineSeries(), 900, 60)))
     assert [time_s % 60 for time_s in blocks.times_s] == [0.0] * len(blocks.times_s)
     assert len(blocks.times_s) >= 14
-    arrivals = read_roll(past_asked(address, arrivals_query([("llm", "chat")], [], WINDOW_S)))
+    arrivals = read_roll(past_asked(address, arrivals_query([("llm", "chat")], EngineSeries(), WINDOW_S)))
     assert {time_s % 15 for time_s in arrivals.times_s} == {0.0}
     for reading, stat in ((blocks, "started"), (arrivals, "asked")):
         for stats in reading.pods.values():
@@ -178,7 +179,7 @@ def test_a_store_of_thanos_that_is_down_holds_with_a_word(killed, reason, said, 
         if reason is ClusterReason.METRICS_MISSING:
             # A lower load in the past would be none that anybody notices.
             with pytest.raises(MetricsError, match="refused the query"):
-                past_asked(address, past_query(["llm"], [], 600, 300))
+                past_asked(address, past_query(["llm"], EngineSeries(), 600, 300))
     assert said in seen[-1].message
     assert {one.reason for one in seen} <= {ClusterReason.METRICS_MISSING, ClusterReason.METRICS_PARTIAL}
 
@@ -206,6 +207,8 @@ def test_replicas_count_once_whether_thanos_deduplicates_or_not(deduplicates, tm
 @needs_victoria_metrics
 def test_a_question_that_is_too_long_for_victoria_metrics_names_its_flag(tmp_path):
     with victoria_metrics_of(tmp_path, samples(PODS, time.time())) as address:
-        query = fleet_query([f"a-team-with-a-name-{number}" for number in range(40)], [], WINDOW_S, 120)
+        query = fleet_query(
+            [f"a-team-with-a-name-{number}" for number in range(40)], EngineSeries(), WINDOW_S, 120
+        )
         with pytest.raises(MetricsError, match=r"flag -search\.maxQueryLen is below the question's length"):
             asked(address, query)

@@ -15,6 +15,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Explained
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.counted_window import Arrivals, Window
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.decide import choose
@@ -70,7 +71,7 @@ def seen_by_scrapes(requests: list[Request]) -> Arrivals:
     came = BEGAN_S + np.array([one.arrival_s for one in requests])
     begun = BEGAN_S + np.sort([one.first_token_s for one in requests])
     scraped_arrivals(store, POD, came, BEGAN_S, end_s, SCRAPE_S, began_at_s=begun)
-    found = evaluate_range(store, arrivals_query([("llm", "chat")], [], WINDOW_S), end_s)
+    found = evaluate_range(store, arrivals_query([("llm", "chat")], EngineSeries(), WINDOW_S), end_s)
     samples = [
         Samples(
             one.labels,

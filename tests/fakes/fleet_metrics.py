@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.plausibility import ENGINES
 from breakeven.serving.refused_requests import HTTP_REQUESTS
 from breakeven_operator.kinds import PODS
@@ -421,7 +422,7 @@ class FakePrometheus:
         meta = pod["metadata"]
         load = self.by_pod.get(meta["name"], self.traffic)
         labels = {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
-        promql = self.asking or fleet_query([meta["namespace"]], [], int(load.window_s), 120)
+        promql = self.asking or fleet_query([meta["namespace"]], EngineSeries(), int(load.window_s), 120)
         found = self._evaluated(promql, self.page_of(pod), labels)
         seen = {element.labels[STAT] for element in found}
         return [

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.wording import duration_text
-from breakeven.serving.engine_series import PREFIX
-from breakeven.serving.promql import Matcher
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.background import SETTLE_S, Background
 from breakeven_operator.adapters.prometheus_answers import parted
 from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
@@ -32,16 +31,14 @@ class Lookback:
     """One Prometheus, and the question about the past of the services that share it.
 
     Attributes:
-        source: where. matchers: further ones on every series.
+        source: where. engines: those that count.
         lookback_s: how far back. step_s: distance of the rates.
-        prefix: of the names of all series.
     """
 
     source: PrometheusAccess
-    matchers: tuple[Matcher, ...]
+    engines: EngineSeries
     lookback_s: int
     step_s: int
-    prefix: str = PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +118,7 @@ class History:
         try:
             rates: dict[LoadOwner, PastRates] = {}
             for part in parted(services, _SERVICES_PER_QUERY):
-                promql = past_query(
-                    part, lookback.matchers, lookback.lookback_s, lookback.step_s, prefix=lookback.prefix
-                )
+                promql = past_query(part, lookback.engines, lookback.lookback_s, lookback.step_s)
                 rates |= read_past(await self._metrics.query_past(lookback.source, promql)).rates
             reading = PastReading(rates)
         except (MetricsError, ValueError) as error:

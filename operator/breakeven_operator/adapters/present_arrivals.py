@@ -34,7 +34,7 @@ class PresentArrivals(PrometheusAnswers[frozenset[NamespacedName], RollReading])
     ) -> Said[RollReading]:
         pods: dict[SeriesOwner, Mapping[str, FloatArray]] = {}
         for part in parted(dict.fromkeys(targets, 1), _TARGETS_PER_QUERY):
-            promql = arrivals_query(part, watch.matchers, watch.window_s, prefix=watch.prefix)
+            promql = arrivals_query(part, watch.engines, watch.window_s)
             # One answer at a time is read: all of a large fleet at once would keep the loop from everything else.
             pods |= read_roll(await self._metrics.query_past(source, promql)).pods
         return Said(RollReading(pods=pods), not pods)

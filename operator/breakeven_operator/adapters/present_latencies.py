@@ -54,7 +54,7 @@ class PresentLatencies(PrometheusAnswers[frozenset[NamespacedName], LatencyReadi
     ) -> Said[LatencyReading]:
         counts: dict[LatencyOwner, Mapping[str, Mapping[float, float]]] = {}
         for part in parted(dict.fromkeys(targets, 1), _TARGETS_PER_QUERY):
-            promql = latency_query(part, watch.matchers, watch.window_s, prefix=watch.prefix)
+            promql = latency_query(part, watch.engines, watch.window_s)
             counts |= read_latencies(await self._metrics.query(source, promql)).counts
         return Said(LatencyReading(counts), not counts)
 

@@ -119,14 +119,7 @@ class Present(FleetAnswers[Mapping[str, int]]):
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
         for place, part in enumerate(parted(namespaces, PODS_PER_QUERY)):
-            yield fleet_query(
-                part,
-                watch.matchers,
-                watch.window_s,
-                watch.staleness_s,
-                anywhere=place == 0,
-                prefix=watch.prefix,
-            )
+            yield fleet_query(part, watch.engines, watch.window_s, watch.staleness_s, anywhere=place == 0)
 
 
 class PresentSums(Present):
@@ -163,7 +156,7 @@ class PresentSums(Present):
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
         for part in parted(namespaces, PODS_PER_QUERY):
-            yield sums_query(part, watch.matchers, watch.window_s, watch.staleness_s, prefix=watch.prefix)
+            yield sums_query(part, watch.engines, watch.window_s, watch.staleness_s)
 
 
 def _together(one: FleetReading, other: FleetReading) -> FleetReading:

@@ -67,10 +67,9 @@ def _promql(watch: Watch, wanted: Wanted) -> Iterator[str]:
     for place, part in enumerate(parted(wanted.pods, PODS_PER_QUERY)):
         yield fleet_query(
             sorted({one.namespace for one in part}),
-            watch.matchers,
+            watch.engines,
             watch.window_s,
             watch.staleness_s,
             workloads=[one.name for one in part],
-            prefix=watch.prefix,
             anywhere=wanted.lost and place == 0,
         )

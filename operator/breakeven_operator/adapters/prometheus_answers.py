@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from breakeven.serving.engine_series import PREFIX
-from breakeven.serving.promql import Matcher
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.background import Background
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Metrics, MetricsError, PrometheusAccess
@@ -32,10 +31,9 @@ class Watch:
     """One Prometheus, and the question about the services that share it."""
 
     source: PrometheusAccess | None
-    matchers: tuple[Matcher, ...]
+    engines: EngineSeries
     window_s: int
     staleness_s: int
-    prefix: str = PREFIX
 
 
 @dataclass(frozen=True, slots=True)

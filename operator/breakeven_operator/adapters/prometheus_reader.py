@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.past_loads import History, Lookback
@@ -215,8 +216,7 @@ class PrometheusReader:
             words = {method.method for method in service.spec.candidates.methods}
             found[service.metadata.uid] = WorkloadPast(
                 watch.source,
-                watch.matchers,
-                watch.prefix,
+                watch.engines,
                 name.namespace,
                 name.name,
                 workload_of(pods[0]) if rolled else "",
@@ -248,10 +248,9 @@ class PrometheusReader:
         matchers = tuple(Matcher(m.label, m.operator.sign, m.value) for m in source.prometheus.extra_matchers)
         return Watch(
             prometheus_of(service) or self._default_source,
-            matchers,
+            EngineSeries(matchers, source.metric_prefix),
             source.window_seconds,
             source.staleness_seconds,
-            source.metric_prefix,
         )
 
     def lookback_of(self, service: SpeculativeService) -> Lookback | None:
@@ -260,7 +259,7 @@ class PrometheusReader:
         if watch.source is None or lookback_s == 0:
             return None
         step_s = past_step_s(lookback_s, watch.window_s)
-        return Lookback(watch.source, watch.matchers, lookback_s, step_s, watch.prefix)
+        return Lookback(watch.source, watch.engines, lookback_s, step_s)
 
     def _within_limits(
         self, services: Sequence[SpeculativeService]

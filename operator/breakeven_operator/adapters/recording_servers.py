@@ -61,13 +61,13 @@ class RecordingServers:
             MetricsError: the server gives no answer; it would give none about pods either.
         """
         # A rule knows nothing of a service's own matchers.
-        if watch.matchers or self._clock.monotonic() < self._none_until_s.get(watch, 0.0):
+        if watch.engines.matchers or self._clock.monotonic() < self._none_until_s.get(watch, 0.0):
             return None
         readings: list[FleetReading] = []
         namespaces: set[str] = set()
         twice: set[str] = set()
         for part in parts:
-            promql = recorded_query(part, watch.window_s, watch.staleness_s, prefix=watch.prefix)
+            promql = recorded_query(part, watch.window_s, watch.staleness_s, prefix=watch.engines.prefix)
             found = read_recorded(await self._metrics.query(source, promql))
             if found.evaluated_s is None:
                 self._none_until_s[watch] = self._clock.monotonic() + _ASKED_AGAIN_S

@@ -73,10 +73,10 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
         since_s = (self._clock.now() - started).total_seconds() + _WINDOWS_BEFORE * watch.window_s
         names = [(target.namespace, target.deployment) for target in targets]
         span_s, step_s = int(min(since_s, _LONGEST_S)), block_s(watch.window_s)
-        promql = roll_query(names, watch.matchers, span_s, step_s, prefix=watch.prefix)
+        promql = roll_query(names, watch.engines, span_s, step_s)
         reading = read_roll(await self._metrics.query_past(source, promql))
         try:
-            asked = failures_query(names, watch.matchers, span_s, step_s, prefix=watch.prefix)
+            asked = failures_query(names, watch.engines, span_s, step_s)
             failures = read_roll(await self._metrics.query_past(source, asked))
         except MetricsError as error:
             # Latencies are judged without failures, and a note says that failures are missing.
@@ -107,7 +107,7 @@ class LaterFailures(PrometheusAnswers[frozenset[NamespacedName], LaterReading]):
     ) -> Said[LaterReading]:
         found: dict[NamespacedName, ArmRequests] = {}
         for part in parted(dict.fromkeys(targets, 1), _TARGETS_PER_QUERY):
-            promql = later_query(part, watch.matchers, GIVE_UP_WINDOWS * watch.window_s, prefix=watch.prefix)
+            promql = later_query(part, watch.engines, GIVE_UP_WINDOWS * watch.window_s)
             found |= read_later(await self._metrics.query(source, promql)).requests
         return Said(LaterReading(found), not found)
 

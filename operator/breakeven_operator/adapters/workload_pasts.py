@@ -22,8 +22,7 @@ from breakeven.prior.expected_ratios import AskedArm
 from breakeven.prior.public_table import ServiceFacts, public_ratios
 from breakeven.profile import Profile
 from breakeven.readers.prometheus import Series
-from breakeven.serving.engine_series import REPLICA
-from breakeven.serving.promql import Matcher
+from breakeven.serving.engine_series import REPLICA, EngineSeries
 from breakeven_operator.adapters.background import Background
 from breakeven_operator.ports import Clock, Fitter, Metrics, MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, first_answer, no_answer
@@ -46,7 +45,7 @@ class WorkloadPast:
     """A question about the past of one service's target.
 
     Attributes:
-        source: where. matchers: further ones on every series. prefix: of the names of all series.
+        source: where. engines: those that count.
         namespace, name: of the target.
         title: kind and name; empty: its pods' names have no grammar, and `siblings` are beginnings that they share.
         arms: the service's candidates.
@@ -55,8 +54,7 @@ class WorkloadPast:
     """
 
     source: PrometheusAccess
-    matchers: tuple[Matcher, ...]
-    prefix: str
+    engines: EngineSeries
     namespace: str
     name: str
     title: str
@@ -155,8 +153,8 @@ class WorkloadPasts:
         server = _AskedServer(self._metrics, self._fitter, about, loop)
         grid = TimeGrid.of_past(self._clock.now().timestamp(), LOOKBACK_S, _WINDOW_S)
         asked = AskedPast(
-            (*of_workloads([(about.namespace, about.name)]), *about.matchers),
-            about.prefix,
+            (*of_workloads([(about.namespace, about.name)]), *about.engines.matchers),
+            about.engines.prefix,
             grid,
             about.method,
             single=False,

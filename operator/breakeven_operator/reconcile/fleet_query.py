@@ -82,25 +82,23 @@ class _Group(NamedTuple):
 
 def fleet_query(
     namespaces: Sequence[str],
-    extra: Sequence[Matcher],
+    engines: EngineSeries,
     window_s: int,
     staleness_s: int,
     *,
     workloads: Iterable[str] = (),
     anywhere: bool = True,
-    prefix: str = PREFIX,
 ) -> str:
     """Everything the operator watches, for all pods of some namespaces.
 
     Args:
         namespaces: of the services.
-        extra: further matchers on every series.
+        engines: those that count, by further matchers and the prefix of their names.
         window_s: over which increases and means are taken.
         staleness_s: the age that counts as stale; a series is looked for over at least twice this long, so that
             "old" and "none" stay different.
         workloads: names; with any, pods of others are left out, but for those whose names begin in the same way.
         anywhere: ask also whose series there are outside of these namespaces.
-        prefix: of the names of all series.
 
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
@@ -110,9 +108,8 @@ def fleet_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    own = (Matcher("namespace", "=~", any_of(namespaces)), *_of_names(workloads), *extra)
-    chosen = EngineSeries(own, prefix)
-    present = EngineSeries(tuple(extra), prefix) if anywhere else chosen
+    chosen = engines.only(Matcher("namespace", "=~", any_of(namespaces)), *_of_names(workloads))
+    present = engines if anywhere else chosen
     parts = {
         ENGINES: chosen.by_pod("count", chosen.once("group", chosen.named(RUNNING))),
         MIXED: _mixed(chosen, window_s, staleness_s),
@@ -132,11 +129,9 @@ def fleet_query(
 
 def sums_query(
     namespaces: Sequence[str] | None,
-    extra: Sequence[Matcher],
+    engines: EngineSeries,
     window_s: int,
     staleness_s: int,
-    *,
-    prefix: str = PREFIX,
 ) -> str:
     """Everything the operator watches, summed over siblings: the pods of each ReplicaSet, or of a target whose pods keep their names.
 
@@ -152,7 +147,7 @@ def sums_query(
         ValueError: a matcher that is none.
     """
     within = () if namespaces is None else (Matcher("namespace", "=~", any_of(namespaces)),)
-    chosen = EngineSeries((*within, *extra), prefix)
+    chosen = engines.only(*within)
     by = f"namespace,{SIBLINGS},model_name,{STAT}"
     reporting = _Group(joined({REPORTING: chosen.by_pod("group", chosen.named(RUNNING))}), "group", "sum")
     groups = (
@@ -277,11 +272,9 @@ def past_step_s(lookback_s: int, window_s: int) -> int:
 
 def past_query(
     namespaces: Sequence[str],
-    extra: Sequence[Matcher],
+    engines: EngineSeries,
     lookback_s: int,
     step_s: int,
-    *,
-    prefix: str = PREFIX,
 ) -> str:
     """Request rates per replica of all workloads of some namespaces, and their replicas, one for each step of the past.
 
@@ -292,10 +285,9 @@ def past_query(
 
     Args:
         namespaces: of the services.
-        extra: further matchers on every series.
+        engines: those that count, by further matchers and the prefix of their names.
         lookback_s: how far back.
         step_s: distance of the rates; each is a mean over so long.
-        prefix: of the names of all series.
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, workload (kind and name; empty: pods of no
@@ -304,7 +296,7 @@ def past_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    chosen = EngineSeries((Matcher("namespace", "=~", any_of(namespaces)), *extra), prefix)
+    chosen = engines.only(Matcher("namespace", "=~", any_of(namespaces)))
 
     def grown(gauge: str) -> str:
         return chosen.by_pod("sum", chosen.once("avg", chosen.gauge("delta", gauge, step_s)))
@@ -334,11 +326,9 @@ def block_s(window_s: int) -> int:
 
 def roll_query(
     workloads: Iterable[tuple[str, str]],
-    extra: Sequence[Matcher],
+    engines: EngineSeries,
     span_s: int,
     step_s: int,
-    *,
-    prefix: str = PREFIX,
 ) -> str:
     """Counters of the pods of some workloads, once per block of the past, for the blocks in which they were rolled.
 
@@ -348,10 +338,9 @@ def roll_query(
 
     Args:
         workloads: namespace and name of those that are rolled; pods of others whose names begin in the same way come along.
-        extra: further matchers on every series.
+        engines: those that count, by further matchers and the prefix of their names.
         span_s: how far back.
         step_s: length of a block.
-        prefix: of the names of all series.
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, pod, model_name and `stat`.
@@ -359,7 +348,7 @@ def roll_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    chosen = EngineSeries((*of_workloads(workloads), *extra), prefix)
+    chosen = engines.only(*of_workloads(workloads))
     counters = {stat: chosen.counter(stat) for stat in ROLLED}
     gauges = {"waiting": chosen.named(WAITING)}
     sampled = joined({SAMPLED: f"timestamp({chosen.named(RUNNING)})"})
@@ -373,10 +362,8 @@ def roll_query(
 
 def arrivals_query(
     workloads: Iterable[tuple[str, str]],
-    extra: Sequence[Matcher],
+    engines: EngineSeries,
     window_s: int,
-    *,
-    prefix: str = PREFIX,
 ) -> str:
     """Requests that were asked for so far, of each pod of some workloads, at short steps over the last windows.
 
@@ -385,9 +372,8 @@ def arrivals_query(
 
     Args:
         workloads: namespace and name; pods of others whose names begin in the same way come along.
-        extra: further matchers on every series.
+        engines: those that count, by further matchers and the prefix of their names.
         window_s: of the figures. Six of them are asked for, in steps of a twentieth.
-        prefix: of the names of all series.
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, pod, model_name and `stat`: two series of
@@ -396,7 +382,7 @@ def arrivals_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    chosen = EngineSeries((*of_workloads(workloads), *extra), prefix)
+    chosen = engines.only(*of_workloads(workloads))
     begun = chosen.by_pod("sum", chosen.counted_once("max", {"started": chosen.counter("started")}))
     waiting = chosen.by_pod("sum", chosen.once("avg", chosen.named(WAITING)))
     asked = joined({ASKED: f"({begun} + {waiting})"})

@@ -77,16 +77,13 @@ class Latencies:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
-def latency_query(
-    targets: Iterable[NamespacedName], extra: Sequence[Matcher], window_s: int, *, prefix: str = PREFIX
-) -> str:
+def latency_query(targets: Iterable[NamespacedName], engines: EngineSeries, window_s: int) -> str:
     """Requests by latency over the window, of all pods of some workloads.
 
     Args:
         targets: the workloads.
-        extra: further matchers on every series.
+        engines: those that count, by further matchers and the prefix of their names.
         window_s: over which requests are counted.
-        prefix: of the names of all series.
 
     Returns:
         An instant query whose result has the labels namespace, siblings, model_name, le and `stat` (e2e, ttft or tpot). An
@@ -96,13 +93,9 @@ def latency_query(
         ValueError: a matcher that is none.
     """
     wanted = list(targets)
-    chosen = EngineSeries(
-        (
-            Matcher("namespace", "=~", any_of({target.namespace for target in wanted})),
-            Matcher("pod", "=~", f"({any_of({target.name for target in wanted})})-.+"),
-            *extra,
-        ),
-        prefix,
+    chosen = engines.only(
+        Matcher("namespace", "=~", any_of({target.namespace for target in wanted})),
+        Matcher("pod", "=~", f"({any_of({target.name for target in wanted})})-.+"),
     )
     within = f"[{int(window_s)}s]"
     all_of = Matcher("le", "=", "+Inf")
@@ -112,10 +105,10 @@ def latency_query(
         classic = f"increase({chosen.named(f'{family}_bucket', all_of)}{within})"
         whole[figure] = f"increase({chosen.named(family)}{within}) unless on({_ENGINES}) {classic}"
     by = f"namespace,{SIBLINGS},model_name,{STAT}"
-    engines = chosen.once("max", joined(buckets), STAT, "le")
+    copies = chosen.once("max", joined(buckets), STAT, "le")
     # There is no highest one of native histograms: the mean of copies has the shape that they have.
     natives = chosen.once("avg", joined(whole), STAT)
-    return f"sum by({by},le)({with_siblings(engines)})\nor sum by({by})({with_siblings(natives)})"
+    return f"sum by({by},le)({with_siblings(copies)})\nor sum by({by})({with_siblings(natives)})"
 
 
 def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from breakeven.serving.engine_series import POD, PREFIX
+from breakeven.serving.engine_series import POD, PREFIX, EngineSeries
 from breakeven.serving.promql import Matcher, any_of, selector
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import EVALUATED, SIBLINGS, STAT, sums_query
@@ -54,7 +54,7 @@ def recording_rule(window_s: int, staleness_s: int, *, prefix: str = PREFIX) -> 
 
     Args: see sums_query.
     """
-    expr = sums_query(None, [], window_s, staleness_s, prefix=prefix)
+    expr = sums_query(None, EngineSeries(prefix=prefix), window_s, staleness_s)
     return RecordingRule(RECORD, expr, {_QUESTION: hashlib.sha256(expr.encode()).hexdigest()[:12]})
 
 

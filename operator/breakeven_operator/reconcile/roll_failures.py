@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.roll_experiment import Witness, always_valid_radius
-from breakeven.serving.engine_series import ENGINE, POD, PREFIX
+from breakeven.serving.engine_series import ENGINE, POD, EngineSeries
 from breakeven.serving.promql import Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
@@ -101,11 +101,9 @@ class FailureFinding:
 
 def failures_query(
     workloads: Iterable[tuple[str, str]],
-    extra: Sequence[Matcher],
+    engines: EngineSeries,
     span_s: int,
     step_s: int,
-    *,
-    prefix: str = PREFIX,
 ) -> str:
     """Counters of HTTP requests, of requests that engines finished and of their answers, once per block of a roll.
 
@@ -119,25 +117,20 @@ def failures_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    workloads = tuple(workloads)
-    answers = answer_counters(
-        [*of_workloads(workloads), *extra], prefix, lambda series: f"max by ({_BY_COUNTER}) ({series})"
-    )
+    own = engines.only(*of_workloads(workloads))
+    answers = answer_counters(own.matchers, own.prefix, lambda series: f"max by ({_BY_COUNTER}) ({series})")
     joined = "\nor ".join(
         f'label_replace(sum by (namespace,pod) ({expression}), "{STAT}", "{stat}", "", "")'
-        for stat, expression in (_counters(workloads, extra, prefix) | answers).items()
+        for stat, expression in (_counters(own) | answers).items()
     )
     return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
 
 
-def _counters(
-    workloads: Iterable[tuple[str, str]], extra: Sequence[Matcher], prefix: str, within: str = ""
-) -> dict[str, str]:
+def _counters(engines: EngineSeries, within: str = "") -> dict[str, str]:
     """Each counter once, by statistic; or what it grew by within a range."""
-    own = [*of_workloads(workloads), *extra]
-    posts = [*own, Matcher("method", "=", "POST"), Matcher("handler", "=~", GENERATES)]
+    posts = [*engines.matchers, Matcher("method", "=", "POST"), Matcher("handler", "=~", GENERATES)]
     refused = [*posts, Matcher("status", "=~", "[45].*")]
-    finished = [*own, Matcher("finished_reason", "!=", "error")]
+    finished = Matcher("finished_reason", "!=", "error")
 
     def once(labels: str, series: str) -> str:
         return f"max by ({labels}) ({f'increase({series}{within})' if within else series})"
@@ -145,7 +138,7 @@ def _counters(
     return {
         POSTS: once(_BY_SERIES, f"{HTTP_REQUESTS}{selector(posts)}"),
         REFUSALS: once(_BY_SERIES, f"{HTTP_REQUESTS}{selector(refused)}"),
-        SERVED: once(_BY_COUNTER, f"{prefix}request_success_total{selector(finished)}"),
+        SERVED: once(_BY_COUNTER, engines.named("request_success_total", finished)),
     }
 
 
@@ -166,9 +159,7 @@ class LaterReading:
         return self.requests.get(NamespacedName(namespace, siblings_of(pod)))
 
 
-def later_query(
-    workloads: Iterable[tuple[str, str]], extra: Sequence[Matcher], span_s: int, *, prefix: str = PREFIX
-) -> str:
+def later_query(workloads: Iterable[tuple[str, str]], engines: EngineSeries, span_s: int) -> str:
     """The same counters as `failures_query`, by how much they grew, summed over the pods of each ReplicaSet.
 
     Args: see failures_query.
@@ -179,7 +170,7 @@ def later_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    parts = _counters(workloads, extra, prefix, within=f"[{int(span_s)}s]")
+    parts = _counters(engines.only(*of_workloads(workloads)), within=f"[{int(span_s)}s]")
     return "\nor ".join(
         f'label_replace(sum by (namespace,{SIBLINGS}) ({with_siblings(expression)}), "{STAT}", "{stat}", "", "")'
         for stat, expression in parts.items()

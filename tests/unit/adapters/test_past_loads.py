@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.past_loads import History, Lookback
 from breakeven_operator.ports import MetricsError, PrometheusAccess, Samples, TimedValue
@@ -15,7 +16,7 @@ from breakeven_operator.reconcile.past_metrics import read_past
 from fakes.manual_clock import FakeClock
 
 STEP_S = 300
-LOOKBACK = Lookback(PrometheusAccess("http://prometheus:9090"), (), 86400, STEP_S)
+LOOKBACK = Lookback(PrometheusAccess("http://prometheus:9090"), EngineSeries(), 86400, STEP_S)
 KEY = ("llm", "chat-vllm", "chat")
 
 
@@ -91,9 +92,9 @@ async def test_a_namespace_more_is_asked_for_at_once_and_one_less_is_not(history
 
 async def test_each_source_matcher_and_lookback_is_asked_once(history, server):
     others = (
-        Lookback(PrometheusAccess("http://other:9090"), (), 86400, STEP_S),
-        Lookback(LOOKBACK.source, (Matcher("cluster", "=", "a"),), 86400, STEP_S),
-        Lookback(LOOKBACK.source, (), 3600, STEP_S),
+        Lookback(PrometheusAccess("http://other:9090"), EngineSeries(), 86400, STEP_S),
+        Lookback(LOOKBACK.source, EngineSeries((Matcher("cluster", "=", "a"),)), 86400, STEP_S),
+        Lookback(LOOKBACK.source, EngineSeries(), 3600, STEP_S),
     )
     wanted = {key: {"llm": 1} for key in (LOOKBACK, *others)}
     for _ in range(3):
@@ -136,7 +137,7 @@ async def test_a_failure_leaves_the_answer_before_it_for_twelve_steps(history, s
 
 
 async def test_a_matcher_that_is_none_is_a_failure_of_the_past_alone(history, server):
-    lookback = Lookback(LOOKBACK.source, (Matcher("no label", "=", "x"),), 86400, STEP_S)
+    lookback = Lookback(LOOKBACK.source, EngineSeries((Matcher("no label", "=", "x"),)), 86400, STEP_S)
     assert "label name" in await rates(history, lookback)
     assert server.asked == []
 

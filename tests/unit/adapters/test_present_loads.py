@@ -7,6 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.present_loads import Present
 from breakeven_operator.adapters.prometheus_answers import Watch, parted
 from breakeven_operator.kinds import NamespacedName
@@ -14,7 +15,7 @@ from breakeven_operator.ports import InstantSample, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import EVALUATED, PRESENT, STAT
 from fakes.manual_clock import FakeClock
 
-WATCH = Watch(PrometheusAccess("http://prometheus:9090"), (), 60, 120)
+WATCH = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), 60, 120)
 
 
 class Asked:

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present
 from breakeven_operator.adapters.prometheus_answers import Watch
@@ -19,7 +20,7 @@ from fakes.manual_clock import FakeClock
 from fakes.virtual_time import in_virtual_time
 
 SETTLE_S = 2.0
-WATCH = Watch(PrometheusAccess("http://prometheus:9090"), (), window_s=300, staleness_s=120)
+WATCH = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), window_s=300, staleness_s=120)
 OWNER = {"namespace": "llm", "pod": "chat-vllm-7d9f8b6c5d-b2c4d", "model_name": "chat"}
 FIGURES = [
     InstantSample({**OWNER, STAT: "e2e_n"}, 900.0),

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher
 from breakeven_operator.adapters.present_loads import PresentSums
 from breakeven_operator.adapters.prometheus_answers import Watch
@@ -16,7 +17,7 @@ from breakeven_operator.reconcile.fleet_query import EVALUATED, REPORTING, SIBLI
 from breakeven_operator.reconcile.recorded_sums import RECORD
 from fakes.manual_clock import FakeClock
 
-WATCH = Watch(PrometheusAccess("http://prometheus:9090"), (), 300, 120)
+WATCH = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), 300, 120)
 RECORDED, QUERIED = 1.0, 2.0
 
 
@@ -127,7 +128,7 @@ async def test_sums_that_are_stale_do_not_count_until_the_rule_is_evaluated_agai
 
 
 async def test_services_with_matchers_of_their_own_are_never_read_of_a_rule(fleet):
-    watch = dataclasses.replace(WATCH, matchers=(Matcher("cluster", "=", "one"),))
+    watch = dataclasses.replace(WATCH, engines=EngineSeries((Matcher("cluster", "=", "one"),)))
     assert (await fleet.read(watch))[1] == ["query"]
 
 

@@ -14,6 +14,7 @@ from breakeven.fitting import fit_points
 from breakeven.prior.calibration_worth import CalibrationCost
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.readers.reading import read_text
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters import workload_pasts
 from breakeven_operator.adapters.workload_pasts import RETRY_S, WorkloadPast, WorkloadPasts
@@ -29,8 +30,7 @@ GRID = grid_of(WINDOWS)
 EAGLE = Arm("eagle3", 3, "eagle")
 ABOUT = WorkloadPast(
     PrometheusAccess("http://prometheus:9090"),
-    (),
-    "vllm:",
+    EngineSeries(),
     "llm",
     "chat",
     "Deployment chat",

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.kinds import PODS, NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import (
@@ -61,11 +62,11 @@ def test_sums_over_pods_are_those_of_the_query_of_sums():
     store = SeriesStore()
     for pod, rps in zip(NAMES, (1.0, 3.0, 7.0), strict=True):
         page(rps, waiting=rps).scraped(store, labels(pod), NOW_S)
-    by_pod = samples(evaluate(store, fleet_query(["llm"], [], 300, 120), NOW_S))
+    by_pod = samples(evaluate(store, fleet_query(["llm"], EngineSeries(), 300, 120), NOW_S))
     expected = {tuple(sorted(one.labels.items())): one.value for one in summed(by_pod)}
     found = {
         tuple(sorted(one.labels.items())): one.value
-        for one in evaluate(store, sums_query(["llm"], [], 300, 120), NOW_S)
+        for one in evaluate(store, sums_query(["llm"], EngineSeries(), 300, 120), NOW_S)
     }
     assert found == pytest.approx(expected)
     assert {dict(key)[STAT] for key in found} >= {"accepted", "waiting_min", EVALUATED}
@@ -87,7 +88,7 @@ def test_latencies_are_the_buckets_that_the_query_adds_up():
                     NOW_S - 390 + at,
                     held,
                 )
-    asked = latency_query([NamespacedName("llm", "chat-vllm")], [], 300)
+    asked = latency_query([NamespacedName("llm", "chat-vllm")], EngineSeries(), 300)
     found = {dict(one.labels)["le"]: one.value for one in evaluate(store, asked, NOW_S)}
     assert found == pytest.approx(
         {edge: len(pods) * count for edge, count in vllm_buckets("e2e", took_s).items()}
@@ -103,7 +104,7 @@ async def test_blocks_of_a_roll_are_those_that_the_query_reads_of_counters():
     for _ in range(40):
         world.clock.advance(15.0)
         world.prometheus.count()
-    asked = roll_query([("llm", "chat-vllm")], [], 300, 60)
+    asked = roll_query([("llm", "chat-vllm")], EngineSeries(), 300, 60)
     told = read_roll(await world.prometheus.query_past(None, asked))
     store, now_s = SeriesStore(), world.clock.now().timestamp()
     for (namespace, pod), seen in world.prometheus.counted.items():
@@ -130,7 +131,7 @@ async def test_blocks_of_a_roll_are_those_that_the_query_reads_of_counters():
 
 def test_copies_engines_and_forms_of_histograms_leave_the_figures_as_they_are():
     plain: dict[tuple[str, str | None], Value] = {}
-    asked = fleet_query(["llm"], [], 300, 120)
+    asked = fleet_query(["llm"], EngineSeries(), 300, 120)
     for how in (
         {},
         {"histograms": "both"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, arrivals_query
@@ -24,7 +25,7 @@ def came(cv, rps, seed):
 
 
 def seen(store, *, request_s=2.0, pods=PODS, model="chat", window_s=WINDOW_S):
-    query = arrivals_query([("llm", "chat")], [], window_s)
+    query = arrivals_query([("llm", "chat")], EngineSeries(), window_s)
     found = [
         Samples(
             one.labels,

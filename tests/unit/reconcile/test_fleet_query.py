@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher, any_of, quoted
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
@@ -43,15 +44,15 @@ def test_a_quoted_text_is_one_literal_that_means_the_text(text):
 
 @given(st.text(), st.sampled_from(["=", "!=", "=~", "!~"]))
 def test_a_matchers_value_cannot_leave_its_quotes(value, operator):
-    query = fleet_query(["llm"], [Matcher("cluster", operator, value)], 300, 120)
-    harmless = fleet_query(["llm"], [Matcher("cluster", operator, "X")], 300, 120)
+    query = fleet_query(["llm"], EngineSeries((Matcher("cluster", operator, value),)), 300, 120)
+    harmless = fleet_query(["llm"], EngineSeries((Matcher("cluster", operator, "X"),)), 300, 120)
     assert re.sub(_LITERAL, "S", query) == re.sub(_LITERAL, "S", harmless)
 
 
 @given(st.text(), st.sampled_from(["=", "!=", "=~", "!~"]))
 def test_nor_can_it_in_the_query_of_the_past(value, operator):
-    query = past_query(["llm"], [Matcher("cluster", operator, value)], 86400, 300)
-    harmless = past_query(["llm"], [Matcher("cluster", operator, "X")], 86400, 300)
+    query = past_query(["llm"], EngineSeries((Matcher("cluster", operator, value),)), 86400, 300)
+    harmless = past_query(["llm"], EngineSeries((Matcher("cluster", operator, "X"),)), 86400, 300)
     assert re.sub(_LITERAL, "S", query) == re.sub(_LITERAL, "S", harmless)
 
 
@@ -75,7 +76,7 @@ def test_any_of_matches_these_texts_and_no_others(values, other):
 
 
 def test_one_query_holds_every_statistic_and_only_whole_seconds():
-    query = fleet_query(["b", "a"], [], 300, 120)
+    query = fleet_query(["b", "a"], EngineSeries(), 300, 120)
     named = re.findall(r'"stat","(\w+)","",""', query)
     # One more for each kind puts the siblings' label on.
     assert len(named) == len(set(named)) == query.count("label_replace(") - len(NAMING) == 27
@@ -103,7 +104,7 @@ def test_a_day_has_a_load_every_five_minutes_and_no_rate_is_over_less_than_the_w
 
 
 def test_the_query_of_the_past_is_one_subquery_over_whole_seconds_and_every_matcher():
-    query = past_query(["b", "a"], [Matcher("cluster", "=", "c1")], 86400, 300)
+    query = past_query(["b", "a"], EngineSeries((Matcher("cluster", "=", "c1"),)), 86400, 300)
     assert query.endswith(")[86400s:300s]")
     assert query.count('{namespace=~"a|b",cluster="c1"}') == query.count("vllm:") == 7
     assert query.count("[300s]") == 5
@@ -111,7 +112,9 @@ def test_the_query_of_the_past_is_one_subquery_over_whole_seconds_and_every_matc
 
 
 def test_the_query_of_a_roll_is_one_subquery_of_counters_at_whole_multiples_of_a_block():
-    query = roll_query([("b", "chat"), ("a", "x" * 60)], [Matcher("cluster", "=", "c1")], 1800, 60)
+    query = roll_query(
+        [("b", "chat"), ("a", "x" * 60)], EngineSeries((Matcher("cluster", "=", "c1"),)), 1800, 60
+    )
     assert query.endswith(")[1800s:60s]")
     chosen = f'{{namespace=~"a|b",pod=~"(chat|{"x" * 40}).*",cluster="c1"}}'
     assert query.count(chosen) == query.count("vllm:") == 13
@@ -126,11 +129,11 @@ def test_a_block_is_a_fifth_of_the_window_and_a_second_at_least(window_s, expect
 
 def test_a_prefix_begins_every_name():
     queries = (
-        fleet_query(["a"], [], 300, 120, prefix="vllm_"),
-        sums_query(["a"], [], 300, 120, prefix="vllm_"),
-        past_query(["a"], [], 86400, 300, prefix="vllm_"),
-        roll_query([("a", "chat")], [], 1800, 60, prefix="vllm_"),
-        latency_query([NamespacedName("a", "chat")], [], 300, prefix="vllm_"),
+        fleet_query(["a"], EngineSeries(prefix="vllm_"), 300, 120),
+        sums_query(["a"], EngineSeries(prefix="vllm_"), 300, 120),
+        past_query(["a"], EngineSeries(prefix="vllm_"), 86400, 300),
+        roll_query([("a", "chat")], EngineSeries(prefix="vllm_"), 1800, 60),
+        latency_query([NamespacedName("a", "chat")], EngineSeries(prefix="vllm_"), 300),
     )
     for query in queries:
         assert "vllm:" not in query

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
@@ -121,7 +122,7 @@ def test_buckets_that_sampling_moved_a_little_are_a_histogram():
 
 
 def test_the_query_asks_per_replica_set_for_three_histograms_and_never_for_the_time_between_tokens():
-    query = latency_query([NamespacedName("llm", "chat"), NamespacedName("code", "c.x")], [], 300)
+    query = latency_query([NamespacedName("llm", "chat"), NamespacedName("code", "c.x")], EngineSeries(), 300)
     # Of each classic and native, and whether there is a classic one.
     assert query.count("_bucket{") == 6
     assert query.count("[300s]") == 9
@@ -136,6 +137,7 @@ def test_the_query_asks_per_replica_set_for_three_histograms_and_never_for_the_t
 def test_a_matchers_value_cannot_leave_its_quotes(value, operator):
     target = [NamespacedName("llm", "chat")]
     query, harmless = (
-        latency_query(target, [Matcher("cluster", operator, text)], 300) for text in (value, "X")
+        latency_query(target, EngineSeries((Matcher("cluster", operator, text),)), 300)
+        for text in (value, "X")
     )
     assert re.sub(_LITERAL, "S", query) == re.sub(_LITERAL, "S", harmless)

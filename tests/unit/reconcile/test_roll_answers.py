@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_answers import (
@@ -79,7 +80,7 @@ def test_nothing_is_said_of_few_answers_or_without_their_lengths():
 
 
 def test_the_roll_query_asks_for_them():
-    query = failures_query([("llm", "chat-vllm")], (), 300, 60)
+    query = failures_query([("llm", "chat-vllm")], EngineSeries(), 300, 60)
     assert 'finished_reason="length"' in query
     assert "vllm:request_generation_tokens_sum" in query
     assert 'le=~"1(\\\\.0)?"' in query

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from breakeven.planning.roll_experiment import Witness
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_failures import (
@@ -193,7 +194,7 @@ def test_pods_of_other_namespaces_and_deployments_do_not_count():
 
 
 def test_the_query_counts_a_series_once_however_often_it_is_scraped_and_no_probe():
-    query = failures_query([("llm", "chat-vllm")], (), 1800, 60)
+    query = failures_query([("llm", "chat-vllm")], EngineSeries(), 1800, 60)
     assert "max by (namespace,pod,handler,method,status) (http_requests_total{" in query
     assert 'method="POST",handler=~"/v1/(chat/)?completions|' in query
     assert 'status=~"[45].*"' in query

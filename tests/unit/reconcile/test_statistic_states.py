@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING, EngineSeries
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
@@ -56,7 +56,7 @@ def live(*states: tuple[str, State], histograms: Literal["classic", "native"] = 
     page = SteadyPage(counters, RPS * LATENCY_S, 0.0, 0.0, 300.0, scrapes=scrapes)
     store = SeriesStore()
     page.scraped(store, {"namespace": "llm", "pod": POD, "model_name": "chat"}, NOW.timestamp())
-    found = evaluate(store, fleet_query(["llm"], [], 300, 120), NOW.timestamp())
+    found = evaluate(store, fleet_query(["llm"], EngineSeries(), 300, 120), NOW.timestamp())
     pod = PodState(POD, POD, True, NOW - timedelta(hours=1), 20.0, False, "node", "", None)
     return read_service(
         read_fleet(InstantSample(dict(one.labels), one.value) for one in found),
@@ -117,6 +117,6 @@ def test_a_counter_that_began_again_counts_what_it_counted_before(native):
             store.add(f"vllm:{family}", labels, at_s, NativeHistogram(count, count, 0, 0, (count,)))
         else:
             store.add(f"vllm:{family}_count", labels, at_s, count)
-    found = evaluate(store, fleet_query(["llm"], [], 300, 120), NOW.timestamp())
+    found = evaluate(store, fleet_query(["llm"], EngineSeries(), 300, 120), NOW.timestamp())
     (started,) = [one.value for one in found if one.labels["stat"] == "started"]
     assert started == pytest.approx(295.0, rel=0.05)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from breakeven.serving.promql import Matcher, any_of, selector
@@ -109,6 +109,10 @@ class EngineSeries:
     prefix: str = PREFIX
     pod: tuple[str, ...] = POD
     labelled: Callable[[str], str] = str
+
+    def only(self, *matchers: Matcher) -> EngineSeries:
+        """Those of them that other matchers allow too."""
+        return replace(self, matchers=(*matchers, *self.matchers))
 
     def named(self, name: str, *more: Matcher) -> str:
         """A selector.
