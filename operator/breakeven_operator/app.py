@@ -22,7 +22,7 @@ from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
 from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.shards import Shards
@@ -39,7 +39,7 @@ from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
 from breakeven_operator.showing import Showing
 from breakeven_operator.watching import WatchSettings
-from breakeven_operator.writer import Writer
+from breakeven_operator.writer import DryRun, Writer
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = 2.0
@@ -142,19 +142,15 @@ async def _parts(
     observer = Observer(cluster, clock, objects, answers, scope)
     identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
     lease = _lease(settings, cluster, clock, identity, shards)
-    writer = Writer(
-        cluster,
-        fitter,
-        clock,
-        objects,
-        may_act=lambda: lease.held,
-        reporter=settings.identity,
-        show=_print if dry_run else None,
+    writer = (
+        DryRun(_print)
+        if dry_run
+        else Writer(cluster, fitter, clock, objects, may_act=lambda: lease.held, reporter=settings.identity)
     )
     health = Health(clock, settings.cycle_s)
     showing = Showing(settings, cluster, clock, health.late_after_s)
     reconciler = Reconciler(
-        cluster, clock, observer, writer, telemetry, _cycle_settings(settings, once=once), showing.show
+        clock, observer, writer, telemetry, _cycle_settings(settings, once=once), showing.show
     )
     leadership = _NoLease() if dry_run else lease
     loop = Loop(reconciler, leadership, health, telemetry, clock, cycle_s=settings.cycle_s)
@@ -211,9 +207,9 @@ def _prometheus(
     return PrometheusClient(
         cluster,
         timeout_s=settings.prometheus_timeout_s,
-        own=own,
-        bearer_file=settings.prometheus_bearer_file,
-        ca_file=settings.prometheus_ca_file,
+        own=None
+        if own is None
+        else OwnPrometheus(own, settings.prometheus_bearer_file, settings.prometheus_ca_file),
         allowed=settings.prometheus_allowed_addresses,
     )
 
@@ -222,7 +218,6 @@ def _cycle_settings(settings: Settings, *, once: bool) -> CycleSettings:
     """Settings of the cycles; one that is the only one takes the time that it needs."""
     return CycleSettings(
         trial=settings.trial,
-        trial_cluster_role=settings.trial_cluster_role,
         status_refresh_s=settings.status_refresh_s,
         max_parallel_rolls=settings.max_parallel_rolls,
         max_parallel_calibrations=settings.max_parallel_calibrations,

@@ -25,7 +25,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.kinds import RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL, RESUME_ANNOTATION
-from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest, TrialSettings
+from breakeven_operator.ports import Clock, ClusterError, Manifest, TrialSettings
 from breakeven_operator.reconcile.action_plan import conflicted, reference
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.reconcile.failed import Failed, failed
@@ -41,7 +41,7 @@ from breakeven_operator.run_turns import RunTurns
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.surroundings import ServiceSurroundings
-from breakeven_operator.writer import Writer, WriteResult
+from breakeven_operator.writer import DryRun, Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
 _CYCLE_LOG = logging.getLogger(CYCLE)
@@ -62,7 +62,6 @@ class CycleSettings:
     """
 
     trial: TrialSettings
-    trial_cluster_role: str
     status_refresh_s: float
     max_parallel_rolls: int
     max_parallel_calibrations: int
@@ -79,7 +78,7 @@ class Reconciler:
     """Runs cycles; `cycle` may be called again after any failure.
 
     Args:
-        cluster, clock: ports.
+        clock: port.
         observer: reads. writer: writes.
         telemetry: the operator's metrics.
         settings: see CycleSettings.
@@ -88,16 +87,14 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: Cluster,
         clock: Clock,
         observer: Observer,
-        writer: Writer,
+        writer: Writer | DryRun,
         telemetry: Telemetry,
         settings: CycleSettings,
         show: Callable[[Snapshot, Sequence[SpeculativeService]], None] = lambda _world, _services: None,
     ) -> None:
         self._show = show
-        self._cluster = cluster
         self._clock = clock
         self._observer = observer
         self._writer = writer
@@ -157,11 +154,10 @@ class Reconciler:
             await self._serve_annotated(world, self._settings.watching, report)
         passed(CycleStage.REPORTING)
         turns = RunTurns(
-            self._cluster,
+            self._observer.cluster,
             self._clock,
             self._writer,
             self._telemetry,
-            self._settings.trial_cluster_role,
             self._note,
             self._warn_once,
         )
@@ -406,7 +402,6 @@ class Reconciler:
             world.manifests[service.metadata.uid],
             world.cron_jobs.get(key),
             self._settings.trial,
-            self._settings.trial_cluster_role,
         )
         if upkeep:
             self._note(await self._writer.carry_out(ActionPlan(reference(service), upkeep)), report)
@@ -434,7 +429,7 @@ class Reconciler:
         marks = tuple(housekeeping.mark_finished(run) for run in ended)
         self._note(await self._writer.carry_out(ActionPlan(reference(service), marks)), report)
         try:
-            finished = await self._cluster.list_all(RUNS, namespace, FINISHED_LABEL)
+            finished = await self._observer.cluster.list_all(RUNS, namespace, FINISHED_LABEL)
         except ClusterError as error:
             report.errors.append(str(error))
             return

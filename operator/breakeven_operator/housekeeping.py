@@ -32,9 +32,9 @@ _KEPT = timedelta(days=30)
 IN_FORCE_MANAGER = "breakeven-in-force"
 
 
-def access(manifest: Manifest, cluster_role: str) -> tuple[Action, ...]:
+def access(manifest: Manifest, settings: TrialSettings) -> tuple[Action, ...]:
     """ServiceAccount and RoleBinding that the service's Jobs run under; they go with it."""
-    account, binding = calibration.trial_access(manifest, cluster_role)
+    account, binding = calibration.trial_access(manifest, settings.cluster_role)
     return (Create(SERVICE_ACCOUNTS, account), Create(ROLE_BINDINGS, binding))
 
 
@@ -42,7 +42,6 @@ def schedule(
     manifest: Manifest,
     existing: Manifest | None,
     settings: TrialSettings,
-    cluster_role: str,
 ) -> tuple[Action, ...]:
     """Make, change or remove the service's CronJob; nothing when it is as it should be.
 
@@ -50,7 +49,6 @@ def schedule(
         manifest: the SpeculativeService.
         existing: the CronJob as it stands.
         settings: what calibration Jobs have in common.
-        cluster_role: the ClusterRole with the drivers' rights.
     """
     wanted = calibration.schedule_job(manifest, settings)
     if wanted is None:
@@ -64,7 +62,7 @@ def schedule(
     if standing.get(_HASH) == mark:
         return ()
     marked = {**wanted, "metadata": {**wanted["metadata"], "annotations": {_HASH: mark}}}
-    return (*access(manifest, cluster_role), Apply(CRONJOBS, marked))
+    return (*access(manifest, settings), Apply(CRONJOBS, marked))
 
 
 def mark_in_force(

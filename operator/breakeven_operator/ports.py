@@ -318,6 +318,7 @@ class TrialSettings:
         gpu_label: node label that names the GPU class.
         ttl_seconds_after_finished: how long a finished Job stays readable.
         longest_s: of a calibration, whatever its budget says.
+        cluster_role: the ClusterRole with the drivers' rights.
     """
 
     image: str
@@ -327,6 +328,7 @@ class TrialSettings:
     gpu_label: str = "nvidia.com/gpu.product"
     ttl_seconds_after_finished: int = 600
     longest_s: int = 86400
+    cluster_role: str = "breakeven-trial"
 
 
 class MeanLengths(NamedTuple):

@@ -16,10 +16,10 @@ from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.kinds import JOBS, RUNS, Ref
-from breakeven_operator.ports import Clock, Cluster, ClusterError
+from breakeven_operator.ports import Clock, ClusterError, ClusterReader
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.writer import Writer, WriteResult
+from breakeven_operator.writer import DryRun, Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
 # A fit is awaited, for two minutes at most: with more of them a cycle would be late, and the process restarted.
@@ -35,18 +35,16 @@ class RunTurns:
         cluster, clock: ports.
         writer: carries plans out.
         telemetry: counts surprises.
-        trial_cluster_role: of the trials' pods.
         note: is given what came of each plan.
         warn: is given the uid of a run that cannot be read, and a sentence why.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterReader,
         clock: Clock,
-        writer: Writer,
+        writer: Writer | DryRun,
         telemetry: Telemetry,
-        trial_cluster_role: str,
         note: Callable[[WriteResult, CycleReport], None],
         warn: Callable[[str, str], None],
     ) -> None:
@@ -54,7 +52,6 @@ class RunTurns:
         self._clock = clock
         self._writer = writer
         self._telemetry = telemetry
-        self._trial_cluster_role = trial_cluster_role
         self._note = note
         self._warn = warn
         # Fits and bytes of files that this cycle has room for.
@@ -84,7 +81,7 @@ class RunTurns:
             return
         actions = await self._next_of(view, now, fitted)
         if view.service is not None and any(isinstance(a, Create) and a.resource == JOBS for a in actions):
-            actions = (*housekeeping.access(view.service, self._trial_cluster_role), *actions)
+            actions = (*housekeeping.access(view.service, view.settings), *actions)
         if not actions:
             return
         # A fit that follows another of the same run belongs to it: put off, both would be made again in each cycle.

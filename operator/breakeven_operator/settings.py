@@ -227,6 +227,7 @@ class Settings(BaseModel):
             ttl_seconds_after_finished=self.trial_ttl_s,
             longest_s=self.trial_longest_s,
             gpu_label=self.gpu_label,
+            cluster_role=self.trial_cluster_role,
         )
 
 

@@ -97,6 +97,26 @@ class WriteResult:
     unsaid: list[RefusedWrite] = field(default_factory=list)
 
 
+class DryRun:
+    """Does nothing of a plan.
+
+    Args:
+        show: gets one line per action.
+    """
+
+    dry = True
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self.failures = RefusedWrites()
+
+    async def carry_out(self, plan: ActionPlan) -> WriteResult:
+        """Show what would be done."""
+        for action in plan.actions:
+            self._show(f"{plan.subject}: {describe(action)}")
+        return WriteResult(plan)
+
+
 class Writer:
     """Carries out plans.
 
@@ -105,8 +125,10 @@ class Writer:
         objects: learn what the API server answers.
         may_act: whether this replica leads; asked before every action.
         reporter: name of this replica in Events.
-        show: with it nothing is done (dry run); it gets one line per action.
     """
+
+    dry = False
+    """Whether nothing is done."""
 
     def __init__(
         self,
@@ -117,7 +139,6 @@ class Writer:
         *,
         may_act: Callable[[], bool],
         reporter: str,
-        show: Callable[[str], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._fitter = fitter
@@ -125,7 +146,6 @@ class Writer:
         self._objects = objects
         self._may_act = may_act
         self._reporter = reporter
-        self._show = show
         # Events that count up, and a digit that tells two of one microsecond apart.
         self._told: dict[SaidEvent, _Told] = {}
         self._serial = itertools.count()
@@ -136,18 +156,10 @@ class Writer:
         """The writes that failed and have not succeeded since."""
         return self._failures
 
-    @property
-    def dry(self) -> bool:
-        """Whether nothing is done."""
-        return self._show is not None
-
     async def carry_out(self, plan: ActionPlan) -> WriteResult:
         """Do what a plan says, in order, until the first failure."""
         result = WriteResult(plan)
         for action in plan.actions:
-            if self._show is not None:
-                self._show(f"{plan.subject}: {describe(action)}")
-                continue
             if not self._may_act():
                 result.error = ClusterError("this replica does not lead any more")
                 break

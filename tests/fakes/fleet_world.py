@@ -43,7 +43,7 @@ from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
 from breakeven_operator.workloads.presence import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
-from breakeven_operator.writer import Writer
+from breakeven_operator.writer import DryRun, Writer
 from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
 from fakes.kubelet import FakeKubelet
@@ -244,24 +244,18 @@ class FleetWorld:
         )
         scope = Scope(annotated=self.watching is not None)
         self.observer = Observer(self.cluster, self.clock, objects, answers, scope)
-        writer = Writer(
-            self.cluster,
-            self.fits,
-            self.clock,
-            objects,
-            may_act=self._may_act,
-            reporter="test",
-            show=self.shown.append if self.dry_run else None,
+        writer = (
+            DryRun(self.shown.append)
+            if self.dry_run
+            else Writer(self.cluster, self.fits, self.clock, objects, may_act=self._may_act, reporter="test")
         )
         self.fleet = Reconciler(
-            self.cluster,
             self.clock,
             self.observer,
             writer,
             self.telemetry,
             CycleSettings(
                 TrialSettings("breakeven:test"),
-                "breakeven-trial",
                 60.0,
                 self.max_parallel_rolls,
                 self.max_parallel_calibrations,

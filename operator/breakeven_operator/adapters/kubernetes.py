@@ -225,7 +225,8 @@ class KubernetesCluster:
     ) -> AsyncGenerator[bytes | None]:
         """The lines of an answer that does not end, of any length, unlike aiohttp's `readline`; None if it begins."""
         try:
-            response = await self._send("GET", path, query, None, accept, _JSON, self._watch_timeout)
+            headers = {"Accept": accept, "Content-Type": _JSON}
+            response = await self._send("GET", path, query, None, headers, self._watch_timeout)
             self._counted("WATCH", response.status)
             try:
                 if response.status != HTTPStatus.OK:
@@ -339,7 +340,8 @@ class KubernetesCluster:
         content: str = _JSON,
     ) -> bytes:
         try:
-            response = await self._send(method, path, query or [], body, accept, content, self._timeout)
+            headers = {"Accept": accept, "Content-Type": content}
+            response = await self._send(method, path, query or [], body, headers, self._timeout)
             data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._counted(method, 0)
@@ -355,15 +357,14 @@ class KubernetesCluster:
         path: str,
         query: list[tuple[str, str]],
         body: Manifest | None,
-        accept: str,
-        content: str,
+        headers: Mapping[str, str],
         limits: aiohttp.ClientTimeout,
     ) -> _Response:
         method, url, headers, _, _ = await self._api.param_serialize(
             method,
             path,
             query_params=query,
-            header_params={"Accept": accept, "Content-Type": content},
+            header_params=dict(headers),
             auth_settings=["BearerToken"],
         )
         answer = await self._api.call_api(

@@ -37,7 +37,7 @@ from breakeven_operator.kinds import (
     Ref,
     Resource,
 )
-from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
+from breakeven_operator.ports import Clock, Cluster, ClusterError, ClusterReader, Manifest
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
@@ -80,6 +80,9 @@ class Observer:
         objects: of the cluster.
         answers: of every Prometheus.
         scope: what the installation takes on.
+
+    Attributes:
+        cluster: for what is read again after a write.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class Observer:
         scope: Scope = Scope(),  # noqa: B008 - it is frozen
     ) -> None:
         self._scope = scope
-        self._cluster = cluster
+        self.cluster: ClusterReader = cluster
         self._objects = objects
         self._answers = answers
         self._reader = ServiceReader(scope)
@@ -293,7 +296,7 @@ class Observer:
     async def _readable(self, resource: Resource, namespace: str | None, fields: str = "") -> list[Manifest]:
         """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
         try:
-            found = await self._cluster.list_all(resource, namespace, fields=fields)
+            found = await self.cluster.list_all(resource, namespace, fields=fields)
             return [manifest for manifest in found if problem_of(manifest) is None]
         except ClusterError as error:
             if error.status not in _ABSENT:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -197,6 +197,19 @@ class _AnswerRoom:
         return True
 
 
+class OwnPrometheus(NamedTuple):
+    """The operator's own Prometheus.
+
+    Attributes:
+        access: how it is asked.
+        bearer_file, ca_file: token and certificate authority, for it and nobody else; empty: none.
+    """
+
+    access: PrometheusAccess
+    bearer_file: str = ""
+    ca_file: str = ""
+
+
 class PrometheusClient:
     """The `Metrics` port. One instance per process and event loop; `close` it.
 
@@ -209,7 +222,6 @@ class PrometheusClient:
         cluster: holds the Secrets.
         timeout_s: from the beginning of a query to the last byte of its answer.
         own: the operator's own Prometheus; None: there is none.
-        bearer_file, ca_file: token and certificate authority for `own`, and for nobody else.
         allowed: servers that are asked although they are loopback or link-local, see `TenantServers`.
         now: Unix time (s).
     """
@@ -219,18 +231,14 @@ class PrometheusClient:
         cluster: Cluster,
         *,
         timeout_s: float = 10.0,
-        own: PrometheusAccess | None = None,
-        bearer_file: str = "",
-        ca_file: str = "",
+        own: OwnPrometheus | None = None,
         allowed: Sequence[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._own = own
-        self._bearer_file = bearer_file
-        self._ca_file = ca_file
-        self._servers = TenantServers(allowed, own)
+        self._servers = TenantServers(allowed, None if own is None else own.access)
         # Keyed by whether the installation names the server.
         self._clients: dict[bool, aiohttp.ClientSession] = {}
         self._dialects = QueryDialects(now)
@@ -258,8 +266,12 @@ class PrometheusClient:
                 raise _no(_MATRIX, source) from error
 
     def _room(self, source: PrometheusAccess) -> _AnswerRoom:
-        own = source == self._own
+        own = self._own_of(source) is not None
         return _AnswerRoom(self._turns[own], _LARGEST_MIB if own else _LARGEST_OF_OTHERS_MIB)
+
+    def _own_of(self, source: PrometheusAccess) -> OwnPrometheus | None:
+        """The operator's own Prometheus if this is it."""
+        return self._own if self._own is not None and source == self._own.access else None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -341,10 +353,10 @@ class PrometheusClient:
         return self._clients[trusted]
 
     async def _access(self, source: PrometheusAccess) -> _Access:
-        own = source == self._own
+        own = self._own_of(source)
         bearer = await self._secret(source, source.bearer_secret, sent=True)
-        if bearer is None and own and self._bearer_file:
-            bearer = _content(self._bearer_file)
+        if bearer is None and own is not None and own.bearer_file:
+            bearer = _content(own.bearer_file)
         headers, secrets = list(source.headers), []
         if bearer:
             secrets.append(_header(bearer, "Authorization"))
@@ -353,8 +365,8 @@ class PrometheusClient:
             secrets.append(_header(await self._secret(source, reference, sent=True) or b"", name))
             headers.append(Header(name, secrets[-1]))
         authority = await self._secret(source, source.ca_secret)
-        if authority is None and own and self._ca_file:
-            authority = _content(self._ca_file)
+        if authority is None and own is not None and own.ca_file:
+            authority = _content(own.ca_file)
         certificate = await self._secret(source, source.cert_secret)
         key = await self._secret(source, source.key_secret)
         try:

@@ -120,15 +120,7 @@ def read_trial(
     mine = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     held_s = sum(podstatus.held_s(pod, now) for pod in mine)
     newest = mine[-1] if mine else None
-    warning = view.warnings.get(newest["metadata"].get("uid", ""), "") if newest is not None else ""
-    deadlines = Deadlines(
-        pending=timedelta(seconds=plan.pending_deadline_seconds),
-        startup=timedelta(seconds=plan.startup_deadline_seconds),
-    )
-    events = [event for event in view.events if _about(event, job)]
-    # The engine is asked a user's own prompts, and its last words may repeat one.
-    discreet = own_prompts(plan)
-    stage, reason, message = _stage(job, newest, events, warning, deadlines, now, discreet=discreet)
+    stage, reason, message = _stage(view, job, newest, plan, now)
     if newest is not None and stage in _UNDER_WAY and is_gone(newest, view.lost_nodes, now):
         stage, reason, message = _gone(newest)
     return TrialState(
@@ -162,22 +154,21 @@ class FoundStage(NamedTuple):
 
 
 def _stage(
-    job: Manifest,
-    pod: Manifest | None,
-    events: Iterable[Manifest],
-    warning: str,
-    deadlines: Deadlines,
-    now: datetime,
-    *,
-    discreet: bool,
+    view: RunView, job: Manifest, pod: Manifest | None, plan: CalibrationPlan, now: datetime
 ) -> FoundStage:
+    deadlines = Deadlines(
+        pending=timedelta(seconds=plan.pending_deadline_seconds),
+        startup=timedelta(seconds=plan.startup_deadline_seconds),
+    )
+    warning = view.warnings.get(pod["metadata"].get("uid", ""), "") if pod is not None else ""
     conditions = {
         c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"
     }
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
         return FoundStage(TrialStage.DONE, None, "")
     # The pod knows better than the Job why it failed, and knows it earlier.
-    trouble = _pod_trouble(pod, deadlines, discreet=discreet) if pod is not None else None
+    # The engine is asked a user's own prompts, and its last words may repeat one.
+    trouble = _pod_trouble(pod, deadlines, discreet=own_prompts(plan)) if pod is not None else None
     stuck = _not_started(pod, warning, deadlines, now) if pod is not None else None
     if trouble is not None:
         return trouble
@@ -187,7 +178,7 @@ def _stage(
     if failed is not None:
         return _job_failure(failed)
     if pod is None:
-        return _without_pod(job, events, deadlines, now)
+        return _without_pod(job, [event for event in view.events if _about(event, job)], deadlines, now)
     return stuck or _living(pod, warning, deadlines, now)
 
 

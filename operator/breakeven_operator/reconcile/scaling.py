@@ -25,6 +25,7 @@ from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import RollCost, load_of, policy_of, seen_of
+from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -57,10 +58,9 @@ class FleetNeed:
 def fleet_need(
     spec: SpeculativeServiceSpec,
     profile: Profile | None,
-    workload: Workload,
+    context: RolloutContext,
     running: RunningArm,
     live: Live,
-    memory: MemoryStatus,
     batch: int | None,
 ) -> FleetNeed:
     """Capacity of the target's replicas, and the number of replicas that their whole load needs.
@@ -68,17 +68,16 @@ def fleet_need(
     Args:
         spec: of the service.
         profile: in force; None without one.
-        workload: the target.
-        running: the arm that its template asks for.
+        context: the target, and the memory, which holds the acceptance that was measured live.
+        running: the arm that the target's template asks for.
         live: present figures.
-        memory: holds the acceptance that was measured live.
         batch: requests that a pod runs at once; None if unknown.
     """
-    figures = _known(live, spec.metrics_source.window_seconds)
+    figures, workload = _known(live, spec.metrics_source.window_seconds), context.workload
     if workload.own_partition:
         # The figures are of the first wave's pods: an autoscaler that took their load for the fleet's would remove the others.
         figures = None
-    found = _capacities(spec, profile, running.arm, figures, memory, batch) if profile else {}
+    found = _capacities(spec, profile, running.arm, figures, context.memory, batch) if profile else {}
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None
     if figures is not None and running.arm is not None:

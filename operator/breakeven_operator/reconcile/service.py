@@ -100,10 +100,9 @@ def _with_need(case: Case) -> Case:
     need = fleet_need(
         case.spec,
         case.profile,
-        case.workload,
+        case.context,
         case.running,
         case.live,
-        case.memory,
         case.engine_limits.running,
     )
     return replace(case, need=need)

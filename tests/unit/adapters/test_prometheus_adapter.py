@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
@@ -267,7 +267,7 @@ async def test_nobody_there():
 async def test_a_token_file_that_is_gone_is_a_fault_of_the_metrics_and_not_of_the_cycle(tmp_path):
     own = PrometheusAccess("http://127.0.0.1:9")
     with pytest.raises(MetricsError, match="gone cannot be read"):
-        await ask(own, own=own, bearer_file=str(tmp_path / "gone"))
+        await ask(own, own=OwnPrometheus(own, str(tmp_path / "gone")))
 
 
 @pytest.mark.parametrize("token", ["schl\u00fcssel", "schl\nX-Scope-OrgID: another"])
@@ -319,9 +319,9 @@ async def test_the_operator_s_own_token_and_authority_are_for_its_own_prometheus
     token.write_text("hush")
     authority.write_text("nonsense")
     async with server() as (own, asked), server() as (of_a_tenant, asked_of_a_tenant):
-        files = {"own": PrometheusAccess(own), "bearer_file": str(token)}
-        await ask(PrometheusAccess(own), **files)
-        await ask(PrometheusAccess(of_a_tenant), **files, ca_file=str(authority))
+        access = PrometheusAccess(own)
+        await ask(access, own=OwnPrometheus(access, str(token)))
+        await ask(PrometheusAccess(of_a_tenant), own=OwnPrometheus(access, str(token), str(authority)))
     assert asked[0].headers["Authorization"] == "Bearer hush"
     assert "Authorization" not in asked_of_a_tenant[0].headers
 

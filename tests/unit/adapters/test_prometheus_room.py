@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
@@ -56,7 +56,7 @@ async def test_an_answer_of_a_server_that_a_service_names_may_have_4_mib_and_of_
     async with server(body(5)) as (url, may, _):
         may.set()
         own = PrometheusAccess(url)
-        client = PrometheusClient(FakeCluster(FakeClock()), allowed=("127.0.0.1",), own=own)
+        client = PrometheusClient(FakeCluster(FakeClock()), allowed=("127.0.0.1",), own=OwnPrometheus(own))
         try:
             assert len(await client.query(own, "up")) > 100_000
             with pytest.raises(MetricsError, match="more than 4 MiB"):
@@ -88,7 +88,9 @@ async def test_the_operator_s_own_prometheus_waits_for_nobody_s_large_answer():
     async with server(body(2)) as (slow, _may, full), server(body(2)) as (url, at_once, _):
         at_once.set()
         own = PrometheusAccess(url)
-        client = PrometheusClient(FakeCluster(FakeClock()), allowed=("127.0.0.1",), own=own, timeout_s=60.0)
+        client = PrometheusClient(
+            FakeCluster(FakeClock()), allowed=("127.0.0.1",), own=OwnPrometheus(own), timeout_s=60.0
+        )
         others = [
             asyncio.create_task(client.query(PrometheusAccess(f"{slow}/{number}"), "up"))
             for number in range(4)

@@ -18,6 +18,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import seen_of
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
+from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
@@ -65,7 +66,10 @@ def need(
     target = target or deployment()
     assert target.engine is not None
     batch = engine_limits(target.engine.words, None, ()).running
-    return fleet_need(spec, profile, target, running, live, memory or MemoryStatus(), batch)
+    context = RolloutContext(
+        spec.update_policy, target, memory or MemoryStatus(), None, may_write=True, startup_s=None, now=NOW
+    )
+    return fleet_need(spec, profile, context, running, live, batch)
 
 
 @pytest.mark.parametrize(
