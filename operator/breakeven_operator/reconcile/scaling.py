@@ -29,7 +29,7 @@ from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.workloads.running_arm import RunningArm, arm_of_value
+from breakeven_operator.workloads.running_arm import RunningArm, pods_by_arm
 from breakeven_operator.workloads.workload import Workload
 
 # A load summed over pods that were watched for less than this share of the window is mostly chance.
@@ -99,7 +99,7 @@ def _of_pods(spec: SpeculativeServiceSpec, workload: Workload, running: RunningA
     """Arms that pods run beside the template's, during a roll; None for an arm that is not known."""
     if running.source == "Arguments":
         return ()
-    return [arm_of_value(pod.value, spec.candidates).arm for pod in workload.pods if not pod.terminating]
+    return [*pods_by_arm((pod for pod in workload.pods if not pod.terminating), spec.candidates)]
 
 
 def _capacities(

@@ -25,7 +25,7 @@ from breakeven_operator.resources.decisionstatus import Basis, ClassStanding, De
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
 from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
-from breakeven_operator.workloads.running_arm import arm_of_value
+from breakeven_operator.workloads.running_arm import pods_by_arm
 from breakeven_operator.workloads.workload import Workload
 
 
@@ -130,16 +130,10 @@ def _current(cycle: CycleFacts) -> Current | None:
     old = cycle.service.status.current
     name = arm.name if arm is not None else None
     since = old.since if old is not None and old.arm == name and old.since is not None else cycle.now
-    counts: dict[str, int] = {}
-    for pod in workload.pods:
-        if pod.terminating:
-            continue
-        if source is ArmSource.COMMAND_LINE:
-            runs = arm
-        else:
-            runs = arm_of_value(pod.value, cycle.service.spec.candidates).arm
-        if runs is not None:
-            counts[runs.name] = counts.get(runs.name, 0) + 1
+    pods = [pod for pod in workload.pods if not pod.terminating]
+    candidates = cycle.service.spec.candidates
+    found = {arm: len(pods)} if source is ArmSource.COMMAND_LINE and pods else pods_by_arm(pods, candidates)
+    counts = {runs.name: count for runs, count in found.items() if runs is not None}
     return Current(
         arm=name,
         method=arm.method if arm is not None else None,
@@ -222,7 +216,7 @@ def _running_arm(cycle: CycleFacts, current: Current | None) -> str:
     ready = [pod for pod in pods if pod.ready and not pod.terminating]
     if current.source is ArmSource.COMMAND_LINE:
         return current.arm
-    arms = {arm_of_value(pod.value, cycle.service.spec.candidates).arm for pod in ready}
+    arms = pods_by_arm(ready, cycle.service.spec.candidates)
     there = sorted(str(arm) for arm in arms if arm is not None)
     return current.arm if current.arm in there or not there else f"{', '.join(there)} -> {current.arm}"[:128]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from breakeven.serving.command_line import configuration
 from breakeven.serving.opt_in import VARIABLE
 from breakeven.tiers import Schedule
 from breakeven_operator.resources.candidates import Candidates, table_of, without_drafts
-from breakeven_operator.workloads.workload import Workload
+from breakeven_operator.workloads.workload import PodState, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,18 @@ def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
     except InputError as error:
         return RunningArm(None, "Annotation", f"the annotation's value: {error.problem}")
     return _running(config, "Annotation", candidates)
+
+
+def pods_by_arm(pods: Iterable[PodState], candidates: Candidates) -> dict[Arm | None, int]:
+    """Number of pods of each arm; None: an arm that is not known.
+
+    Read once for each value: hundreds of pods have two of them.
+    """
+    found: dict[Arm | None, int] = {}
+    for value, count in Counter(pod.value for pod in pods).items():
+        arm = arm_of_value(value, candidates).arm
+        found[arm] = found.get(arm, 0) + count
+    return found
 
 
 def same_value(left: str | None, right: str | None) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven_operator.reconcile.target import Claim, older_claim, refuse_rolls, refuse_target
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.workloads.running_arm import arm_of_value, running_arm, same_value
+from breakeven_operator.workloads.running_arm import arm_of_value, pods_by_arm, running_arm, same_value
 from fakes.fleet_world import EAGLE, GPU, SERVICE, VALUE, FleetWorld
 
 SPEC = SpeculativeServiceSpec.read(SERVICE["spec"], "spec")
@@ -340,3 +341,17 @@ def test_identity_names_what_is_measured():
         GPU,
         1,
     )
+
+
+def test_pods_are_counted_by_arm_and_each_value_is_read_once(monkeypatch):
+    eagle = SPEC.candidates.speculative_config(EAGLE)
+    spelled = json.dumps(json.loads(eagle), indent=1)
+    values = [eagle, eagle, spelled, "null", None, "{eagle", eagle]
+    read = []
+    monkeypatch.setattr(
+        "breakeven_operator.workloads.running_arm.arm_of_value",
+        lambda value, candidates: read.append(value) or arm_of_value(value, candidates),
+    )
+    found = pods_by_arm([SimpleNamespace(value=value) for value in values], SPEC.candidates)
+    assert found == {EAGLE: 4, NO_SPECULATION: 2, None: 1}
+    assert len(read) == len(set(values)), "hundreds of pods have two values"
