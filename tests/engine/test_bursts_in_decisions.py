@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.deciding import Explained
+from breakeven.deciding import Decision
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven.serving.engine_series import EngineSeries
@@ -84,15 +84,15 @@ def seen_by_scrapes(requests: list[Request]) -> Arrivals:
     return arrivals_of(read_roll(samples), "llm", {POD}, "chat", latency_s(requests))
 
 
-def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Explained:
+def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Decision:
     figures = Window(300.0, rps=rps, total_rps=rps, requests=1000, arrivals=arrivals)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    explained, _ = choose(a_case(SPEC, profile, figures, now), profile)
-    return explained
+    decision, _ = choose(a_case(SPEC, profile, figures, now), profile)
+    return decision
 
 
-def against_none(explained: Explained) -> Comparison:
-    evaluation = explained.of(EAGLE)
+def against_none(decision: Decision) -> Comparison:
+    evaluation = decision.of(EAGLE)
     assert evaluation is not None
     assert evaluation.against_none is not None
     return evaluation.against_none

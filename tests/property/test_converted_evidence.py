@@ -69,7 +69,7 @@ def arm_after(profile: Profile, e: float, slower: float) -> Arm:
             prompt_tokens=200.0,
             output_tokens=100.0,
         )
-        decision = Decisions(profile, [EAGLE], POLICY).at(load, memory, now_s).decision
+        decision = Decisions(profile, [EAGLE], POLICY).at(load, memory, now_s)
         memory, now_s = decision.memory, now_s + CYCLE_S
         if decision.arm != EAGLE:
             break

@@ -63,7 +63,7 @@ def switches_of(model, truth, rps, policy, start, hours=30.0):
         now = NOW + 900.0 * step
         past = PastRates([NOW + 900.0 * i for i in range(step)], [rps] * step)
         load = steady(truth[memory.running], rps)
-        decision = Decisions(model, list(model.laws), policy).at(load, memory, now, past).decision
+        decision = Decisions(model, list(model.laws), policy).at(load, memory, now, past)
         assert (decision.action is Action.SWITCH) == (decision.arm != memory.running)
         memory = decision.memory
         if decision.action is Action.SWITCH:
@@ -97,7 +97,7 @@ def test_no_speculative_arm_is_entered_within_the_cool_down(model, policy, data)
         tokens_per_step=data.draw(st.one_of(st.none(), floats(1.0, 3.0))),
     )
     no_objective = replace(policy, slo=Slo())
-    decision = Decisions(model, list(model.laws), no_objective).at(load, memory, NOW).decision
+    decision = Decisions(model, list(model.laws), no_objective).at(load, memory, NOW)
     assert decision.arm in {running, NO_SPECULATION}
 
 
@@ -111,7 +111,7 @@ def test_equal_questions_have_equal_answers_and_every_answer_is_a_sentence(model
         )
         for _ in range(2)
     )
-    assert first.decision == again.decision
+    assert first == again
     said = sentence(first)
     assert len(said) < 700
     assert not said.endswith(".")
@@ -127,7 +127,7 @@ def test_asking_for_more_gain_never_makes_it_enter(model, policy, rps, more):
 
     def entered(by):
         found = Decisions(model, list(model.laws), by).at(load, DecisionMemory(NO_SPECULATION), NOW)
-        return found.decision.action is Action.SWITCH
+        return found.action is Action.SWITCH
 
     assert entered(policy) or not entered(replace(policy, min_gain=policy.min_gain + more))
 
@@ -141,7 +141,7 @@ def test_risking_less_never_makes_it_enter_what_carries_less(model, policy, rps,
 
     def entered(by):
         found = Decisions(model, list(model.laws), by).at(load, DecisionMemory(NO_SPECULATION), NOW)
-        return found.decision.action is Action.SWITCH
+        return found.action is Action.SWITCH
 
     assert entered(policy) or not entered(replace(policy, risk=less * policy.risk))
 
@@ -151,13 +151,11 @@ def test_risking_less_never_makes_it_enter_what_carries_less(model, policy, rps,
 def test_what_would_be_entered_dwells_first_and_no_longer(model, policy, rps, waited):
     policy = replace(policy, dwell_s=900.0, slo=Slo())
     load = steady(model.laws[NO_SPECULATION], rps)
-    at_once = (
-        Decisions(model, list(model.laws), replace(policy, dwell_s=0.0))
-        .at(load, DecisionMemory(NO_SPECULATION), NOW)
-        .decision
+    at_once = Decisions(model, list(model.laws), replace(policy, dwell_s=0.0)).at(
+        load, DecisionMemory(NO_SPECULATION), NOW
     )
     memory = DecisionMemory(NO_SPECULATION, None, at_once.arm, NOW - waited)
-    dwelt = Decisions(model, list(model.laws), policy).at(load, memory, NOW).decision
+    dwelt = Decisions(model, list(model.laws), policy).at(load, memory, NOW)
     pressing = load.saturated and at_once.action is Action.SWITCH
     assert dwelt.arm == (at_once.arm if waited >= 900.0 or pressing else NO_SPECULATION)
     assert (dwelt.until_s is None) == (dwelt.arm == at_once.arm)

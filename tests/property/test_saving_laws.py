@@ -406,6 +406,17 @@ def watched(
     )
 
 
+@pytest.mark.parametrize("fading", [1e-3, 1e3])
+def test_latencies_that_no_engine_has_teach_nothing(fading):
+    """A page may say anything: nanoseconds, or in each window a thousandth of the last."""
+    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    evidence: dict[Arm, Evidence] = {}
+    for window in range(1, 40):
+        evidence = watched(evidence, prior, window * INDEPENDENT_S, factor=fading**window)
+    assert np.abs(learned(prior, evidence, window * INDEPENDENT_S).mean).max() < math.log(2000.0)
+    assert watched({}, prior, 0.0, factor=2e-183) == watched({}, prior, 0.0, factor=1e9) == {}
+
+
 @draws(60)
 @given(st.integers(1, 60), st.floats(0.01, 3.0))
 def test_the_first_window_teaches_as_much_as_a_half_hour_however_often_one_looks(looks, half_hours):

@@ -6,7 +6,7 @@ The operator asks here; anybody who runs vLLM without Kubernetes may do the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
 from breakeven.planning.capacity import FewestReplicas
@@ -19,7 +19,7 @@ from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
-from breakeven.planning.wording import Explained, sentence
+from breakeven.planning.wording import sentence
 from breakeven.profile import Profile
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Decision",
     "DecisionMemory",
     "Decisions",
-    "Explained",
     "FewestReplicas",
     "LiveAcceptance",
     "Load",
@@ -59,12 +58,12 @@ class Decisions:
         now_s: float,
         past: PastRates | None = None,
         fewest: FewestReplicas | None = None,
-    ) -> Explained:
+    ) -> Decision:
         """Decide at a load. Pure: equal arguments give equal answers.
 
         Args:
             load: of one window, per replica.
-            memory: `decision.memory` of the last answer, or a new one with the running arm.
+            memory: `memory` of the last answer, or a new one with the running arm.
             now_s: time (s), on the clock of the memory and the past.
             past: earlier rates, which are expected again; None: only the present one is.
             fewest: the arm that needs fewest replicas, for a fleet that an autoscaler scales.
@@ -80,4 +79,4 @@ class Decisions:
         decision = decide(laws, load, past or PastRates(), memory, self.policy, now_s, fewest)
         level = self.profile.confidence
         known = known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, level)
-        return Explained(decision, evaluations, level, known)
+        return replace(decision, evaluations=evaluations, confidence=level, speedup=known)

@@ -143,17 +143,17 @@ def _ready(cycle: CycleFacts) -> Aspect:
 
 
 def _profitable(cycle: CycleFacts) -> Aspect:
-    verdict, comparison, explained = cycle.verdict, cycle.verdict.against_none, cycle.verdict.explained
-    if explained is None or comparison is None or explained.decision.subject is None:
+    verdict, comparison, decision = cycle.verdict, cycle.verdict.against_none, cycle.verdict.decision
+    if decision is None or comparison is None or decision.subject is None:
         return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
-    message = figures_text(explained)
+    message = figures_text(decision)
     if comparison.break_even_rps is None:
         message += f"; {pays_until(comparison)}"
     if cycle.verdict.basis is Basis.PAST:
         message = f"by the target's own past, and nothing is measured yet: {message}"
         return Aspect(PROFITABLE, pays_now(cycle.verdict), str(ClusterReason.FROM_PAST), message)
     message = with_measured(message, cycle.verdict)
-    return Aspect(PROFITABLE, pays_now(cycle.verdict), str(explained.decision.reason), message)
+    return Aspect(PROFITABLE, pays_now(cycle.verdict), str(decision.reason), message)
 
 
 def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.deciding import DecisionMemory, Decisions, Explained
+from breakeven.deciding import Decision, DecisionMemory, Decisions
 from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
@@ -17,7 +17,7 @@ from breakeven_operator.reconcile.verification import settled
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 
-def choose(case: Case, profile: Profile) -> tuple[Explained, MemoryStatus]:
+def choose(case: Case, profile: Profile) -> tuple[Decision, MemoryStatus]:
     """Ask the library: its answer, which may not be acted upon yet, and the memory that it leaves.
 
     Args:
@@ -35,14 +35,14 @@ def choose(case: Case, profile: Profile) -> tuple[Explained, MemoryStatus]:
         settled=settled(case.context, case.spec.metrics_source.window_seconds),
         strain=case.objectives.strain if case.objectives is not None else None,
     )
-    explained = Decisions(profile, case.spec.candidates.arms(), policy_of(case.spec, case.roll_cost)).at(
+    decision = Decisions(profile, case.spec.candidates.arms(), policy_of(case.spec, case.roll_cost)).at(
         load,
         _remembered(case, running, replicas),
         case.now.timestamp(),
         case.live.past.rates if case.scaled else case.live.past.rates.on(replicas),
         case.need.fewest if case.need is not None and case.scaled else None,
     )
-    return explained, _kept(case, explained.decision.memory, running, replicas)
+    return decision, _kept(case, decision.memory, running, replicas)
 
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from breakeven.arm import Arm
-from breakeven.deciding import Explained
+from breakeven.deciding import Decision
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
@@ -102,12 +102,12 @@ def findings_of(
     return AccountFindings(windows, lasting, said)
 
 
-def take_account(case: Case, explained: Explained | None, *, settled: bool) -> MemoryStatus:
+def take_account(case: Case, decision: Decision | None, *, settled: bool) -> MemoryStatus:
     """The memory with the present window in the account, and with a suspicion if the account gives rise to one.
 
     Args:
         case: of the service, with the memory that the library's answer leaves.
-        explained: that answer; None: the library was not asked.
+        decision: that answer; None: the library was not asked.
         settled: whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
     """
     memory, rules, arm = case.memory, rules_of(case.spec), case.measured_arm
@@ -116,10 +116,10 @@ def take_account(case: Case, explained: Explained | None, *, settled: bool) -> M
     figures = case.live.figures
     # Those who stayed to the end had shorter answers, or better luck, than those who gave up.
     speaks = figures is not None and not figures.given_up
-    if settled and profile is not None and profile_name and explained and arm and figures and speaks:
+    if settled and profile is not None and profile_name and decision and arm and figures and speaks:
         account = with_window(
             account or ModelAccount(arm=arm.name, profile=profile_name),
-            explained.evaluations,
+            decision.evaluations,
             figures,
             lambda: _words(present_drift(memory, case.spec, profile, arm, case.live)),
             rules,

@@ -51,14 +51,14 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
 
 def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
-    explained, comparison = cycle.verdict.explained, cycle.verdict.against_none
+    decision, comparison = cycle.verdict.decision, cycle.verdict.against_none
     now, before = pays_now(cycle.verdict), old.memory.pays if old.memory is not None else None
     if cycle.verdict.basis is not Basis.MEASURED:
         return None
-    if explained is None or comparison is None or now is None or before is None or now is before:
+    if decision is None or comparison is None or now is None or before is None or now is before:
         return None
     words = {True: "Yes", False: "No"}
-    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(explained)}"
+    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(decision)}"
     return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
 
 

@@ -110,8 +110,8 @@ def _moment(due: DueRoll) -> Refusal | None:
 def _capacity(due: DueRoll) -> Refusal | None:
     running = due.case.running.arm
     arms = (due.wanted,) if running is None else (running, due.wanted)
-    explained = due.verdict.explained
-    return refuse_capacity(due.case, arms, explained.evaluations if explained is not None else None)
+    decision = due.verdict.decision
+    return refuse_capacity(due.case, arms, decision.evaluations if decision is not None else None)
 
 
 def _fleet(due: DueRoll) -> Refusal | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.deciding import Action, Explained, sentence
+from breakeven.deciding import Action, Decision, sentence
 from breakeven.errors import BreakevenError
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -46,20 +46,20 @@ def judge(case: Case, step: RolloutStep, later: LaterReading | None = None) -> t
     leave = why_leave(case.context, running, later)
     if leave is not None and policy.mode is not Mode.DISABLED and policy.pinned_arm is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
-    explained, basis, doubt = None, Basis.MEASURED, None
+    decision, basis, doubt = None, Basis.MEASURED, None
     if case.live.usable and case.live.figures is not None:
         try:
             if case.profile is not None:
-                explained, memory = choose(case, case.profile)
+                decision, memory = choose(case, case.profile)
             elif case.first is not None and case.first.profile is not None:
                 # Laws of a past give figures to show. Nothing of them is remembered.
-                (explained, _), basis = choose(case, case.first.profile), Basis.PAST
+                (decision, _), basis = choose(case, case.first.profile), Basis.PAST
         except BreakevenError as error:
             doubt = str(error)
-    return replace(_said(case, arm, explained, doubt), explained=explained, basis=basis), memory
+    return replace(_said(case, arm, decision, doubt), decision=decision, basis=basis), memory
 
 
-def _said(case: Case, arm: Arm, explained: Explained | None, doubt: str | None) -> Verdict:
+def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) -> Verdict:
     """The order of a person, else the reason why the library was not asked, else its answer."""
     policy = case.spec.update_policy
     if policy.mode is Mode.DISABLED:
@@ -69,9 +69,9 @@ def _said(case: Case, arm: Arm, explained: Explained | None, doubt: str | None) 
     unasked = _unasked(case, arm, doubt)
     if unasked is not None:
         return unasked
-    if explained is None:
+    if decision is None:
         return Verdict(HOLD, arm, case.live.reason, f"{case.live.message}; {_keeping(arm)}")
-    return _answered(explained, case.running)
+    return _answered(decision, case.running)
 
 
 def _unasked(case: Case, arm: Arm, doubt: str | None) -> Verdict | None:
@@ -89,11 +89,10 @@ def _unasked(case: Case, arm: Arm, doubt: str | None) -> Verdict | None:
     return None
 
 
-def _answered(explained: Explained, running: RunningArm) -> Verdict:
+def _answered(decision: Decision, running: RunningArm) -> Verdict:
     """The library's answer as a verdict."""
-    decision = explained.decision
     action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]
-    verdict = Verdict(action, decision.arm, decision.reason, sentence(explained))
+    verdict = Verdict(action, decision.arm, decision.reason, sentence(decision))
     return _onto_what_was_measured(verdict, running)
 
 

@@ -78,7 +78,7 @@ def _first_cause(profile: Profile, arm: Arm | None, verdict: Verdict, live: Live
     The operator does not read the KV pool and inter-token latency, which `breakeven doctor` reads.
     """
     figures = live.figures if live is not None and live.usable else None
-    if arm is None or arm.k == 0 or figures is None or verdict.explained is None or pays_now(verdict):
+    if arm is None or arm.k == 0 or figures is None or verdict.decision is None or pays_now(verdict):
         return None
     snapshot = ModelSnapshot(
         figures.replicas, figures, speculating=True, waiting_min=1.0 if figures.saturated else 0.0

@@ -65,7 +65,7 @@ def reconcile(
     verdict, memory = judge(case, step, observation.later)
     calm = settled(case.context, case.spec.metrics_source.window_seconds)
     case = case.remembering(memory)
-    case = case.remembering(take_account(case, verdict.explained, settled=calm))
+    case = case.remembering(take_account(case, verdict.decision, settled=calm))
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
         begun = _begun(case, step, evidence, verdict)
@@ -134,7 +134,7 @@ def _begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdi
 
 def _promised(verdict: Verdict) -> Estimate:
     """Speedup over the running arm at this load; an empty one if it is not known."""
-    comparison = verdict.explained.against_running if verdict.explained is not None else None
+    comparison = verdict.decision.against_running if verdict.decision is not None else None
     if comparison is None or comparison.speedup is None:
         return Estimate()
     return Estimate.of(comparison.speedup, comparison.speedup_ci)

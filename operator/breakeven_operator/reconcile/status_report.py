@@ -147,7 +147,7 @@ def _current(cycle: CycleFacts) -> Current | None:
 
 def _decision(cycle: CycleFacts) -> DecisionStatus:
     case, verdict = cycle.case, cycle.verdict
-    explained, decision = verdict.explained, verdict.decision
+    decision = verdict.decision
     figures = case.live.figures if case is not None else None
     running = case.running.arm if case is not None else None
     past = len(case.live.past.rates.rps) if case is not None else 0
@@ -159,7 +159,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         reason=str(verdict.reason),
         message=with_measured(_with_overload(verdict.message, verdict.running), verdict)[:1024],
         profile=cycle.calibrated.profile_name,
-        basis=verdict.basis if explained is not None else None,
+        basis=verdict.basis if decision is not None else None,
         held_until=(
             datetime.fromtimestamp(decision.until_s, UTC)
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
@@ -167,7 +167,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         ),
         classes=tuple(_standing(cycle, one) for one in case.classes[:8]) if case is not None else (),
         first_token_seconds=case.first_token_s if case is not None else None,
-        **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, explained, past)),
+        **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, decision, past)),
     )
 
 

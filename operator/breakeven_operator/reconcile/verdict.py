@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from breakeven.arm import Arm
-from breakeven.deciding import Decision, Explained
+from breakeven.deciding import Decision
 from breakeven.estimate import Estimate
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.profile import Comparison
@@ -29,7 +29,7 @@ class Verdict:
         arm: the arm that should run; None if that is not known.
         reason: one word.
         message: a whole sentence with the figures that decided.
-        explained: the library's decision beside every arm's figures; None if it was not asked (no profile, no usable figures).
+        decision: the library's, with every arm's figures; None if it was not asked (no profile, no usable figures).
         basis: source of those figures.
     """
 
@@ -37,7 +37,7 @@ class Verdict:
     arm: Arm | None
     reason: Reason | ClusterReason
     message: str
-    explained: Explained | None = None
+    decision: Decision | None = None
     basis: Basis = Basis.MEASURED
 
     @property
@@ -46,21 +46,16 @@ class Verdict:
         return self.action, str(self.arm), str(self.reason)
 
     @property
-    def decision(self) -> Decision | None:
-        """The library's decision; None if the library was not asked."""
-        return self.explained.decision if self.explained is not None else None
-
-    @property
     def speedup(self) -> Estimate | None:
         """Speedup of the running arm at the present load, as live latency has corrected it."""
-        return self.explained.speedup if self.explained is not None else None
+        return self.decision.speedup if self.decision is not None else None
 
     @property
     def running(self) -> ArmEvaluation | None:
         """The running arm at the present load."""
-        return self.explained.running if self.explained is not None else None
+        return self.decision.figures if self.decision is not None else None
 
     @property
     def against_none(self) -> Comparison | None:
         """The speculative arm in question against no speculation at this load."""
-        return self.explained.against_none if self.explained is not None else None
+        return self.decision.against_none if self.decision is not None else None

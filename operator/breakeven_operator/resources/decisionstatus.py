@@ -16,7 +16,6 @@ from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.expected_saving import ArmSaving
 from breakeven.planning.forecast import Forecast
-from breakeven.planning.wording import Explained
 from breakeven.profile import Comparison
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.base import (
@@ -70,19 +69,14 @@ class DecisionFacts:
     Attributes:
         now: time of the observation.
         live: figures of the window; None: there are none.
-        explained: the library's answer; None: it was not asked.
+        decision: the library's answer; None: it was not asked.
         past_loads: number of past loads behind the expected ones; 0: none were read.
     """
 
     now: datetime
     live: Window | None
-    explained: Explained | None
+    decision: Decision | None
     past_loads: int = 0
-
-    @property
-    def decision(self) -> Decision | None:
-        """The decision itself."""
-        return self.explained.decision if self.explained is not None else None
 
     @property
     def ahead(self) -> Forecast | None:
@@ -97,16 +91,16 @@ class DecisionFacts:
     @property
     def running(self) -> ArmEvaluation | None:
         """The running arm at the present load."""
-        return self.explained.running if self.explained is not None else None
+        return self.decision.figures if self.decision is not None else None
 
     @property
     def compared(self) -> Comparison | None:
         """The speculative arm in question against no speculation at this load."""
-        return self.explained.against_none if self.explained is not None else None
+        return self.decision.against_none if self.decision is not None else None
 
     def of(self, arm: Arm) -> ArmEvaluation | None:
         """An arm at the present load."""
-        return self.explained.of(arm) if self.explained is not None else None
+        return self.decision.of(arm) if self.decision is not None else None
 
 
 def _read(of: Callable[[DecisionFacts], object]) -> Reading:
@@ -136,10 +130,8 @@ def _speedup(against: Comparison) -> Estimate:
 
 
 def _saving(facts: DecisionFacts) -> Estimate | None:
-    one = facts.considered
-    if one is None or facts.explained is None:
-        return None
-    return one.percent(facts.explained.confidence)
+    one, decision = facts.considered, facts.decision
+    return None if one is None or decision is None else one.percent(decision.confidence)
 
 
 def _roll_cost(facts: DecisionFacts) -> float | None:
@@ -315,7 +307,7 @@ class DecisionStatus(StatusModel):
     break_even_upper_rps: UpperOrOpen = None
     confidence_percent: int | None = row(
         "Confidence of all bounds here.",
-        _read(lambda facts: facts.explained and round(100 * facts.explained.confidence)),
+        _read(lambda facts: facts.decision and round(100 * facts.decision.confidence)),
         ge=0,
         le=100,
     )

@@ -47,8 +47,8 @@ def flat(rps, days=3.0):
 
 def test_an_arm_that_saves_is_entered_and_the_sentence_says_how_much_until_where_and_for_what_price():
     found = ask(chat(eagle_2=ArmLaw(0.75, 0.035, 2.2, 0.01)), 3.0)
-    assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
-    assert found.decision.reason is Reason.GAIN_ABOVE_THRESHOLD
+    assert (found.action, found.arm) == (Action.SWITCH, EAGLE)
+    assert found.reason is Reason.GAIN_ABOVE_THRESHOLD
     said = sentence(found)
     assert "live" not in said, "nothing was seen live"
     assert said.startswith("none -> eagle/7: eagle/7 is 1.9")
@@ -59,22 +59,22 @@ def test_an_arm_that_saves_is_entered_and_the_sentence_says_how_much_until_where
 
 def test_where_it_saves_nothing_it_is_not_entered():
     found = ask(chat(), 20.0)
-    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.BEYOND_BREAK_EVEN)
+    assert (found.action, found.reason) == (Action.STAY, Reason.BEYOND_BREAK_EVEN)
     assert "no speculation is right: eagle/7 takes" in sentence(found)
 
 
 def test_beyond_the_break_even_it_is_left_at_once():
     memory = DecisionMemory(EAGLE, last_switch_s=NOW - 60.0)
     found = ask(chat(), 20.0, EAGLE, replace(QUICK, dwell_s=900.0), memory=memory)
-    assert (found.decision.action, found.decision.arm) == (Action.SWITCH, NO_SPECULATION)
-    assert found.decision.reason is Reason.BEYOND_BREAK_EVEN
+    assert (found.action, found.arm) == (Action.SWITCH, NO_SPECULATION)
+    assert found.reason is Reason.BEYOND_BREAK_EVEN
 
 
 def test_an_arm_that_loses_over_the_expected_loads_is_not_entered_at_night():
     night = [3.0] * 216 + [21.0] * 72
     past = PastRates([NOW - 300.0 * (863 - i) for i in range(864)], night * 3)
     found = ask(chat(), 3.0, policy=replace(QUICK, lookback_s=259200.0), past=past)
-    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.PEAK_AHEAD)
+    assert (found.action, found.reason) == (Action.STAY, Reason.PEAK_AHEAD)
     assert "over the expected loads (up to 21 rps per replica) eagle/7 takes" in sentence(found)
 
 
@@ -83,24 +83,24 @@ def test_a_jump_that_would_cost_more_than_is_risked_keeps_an_arm_out_that_carrie
     policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25)
     past = flat(11.0)
     found = ask(model, 7.0, policy=replace(policy, lookback_s=259200.0, horizon_s=600.0), past=past)
-    carried = {one.arm: one for one in found.decision.options}[EAGLE]
+    carried = {one.arm: one for one in found.options}[EAGLE]
     assert carried.uncovered > 0.0
     daring = ask(model, 7.0, policy=replace(policy, risk=1e6), past=flat(7.0))
-    assert daring.decision.arm == EAGLE
+    assert daring.arm == EAGLE
     careful = ask(model, 7.0, policy=replace(policy, risk=0.0), past=flat(11.0))
-    assert careful.decision.arm == NO_SPECULATION
+    assert careful.arm == NO_SPECULATION
 
 
 def test_too_little_is_no_gain():
     model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.03), EAGLE: ArmLaw(0.998, 0.02994, 3.0)})
     found = ask(model, 3.0)
-    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.GAIN_BELOW_THRESHOLD)
+    assert (found.action, found.reason) == (Action.STAY, Reason.GAIN_BELOW_THRESHOLD)
     assert "which is less than the required 3 %" in sentence(found)
 
 
 def test_a_roll_that_costs_more_than_it_saves_is_not_made():
     found = ask(chat(), 3.0, policy=replace(QUICK, roll_seconds=50_000.0))
-    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.ROLL_NOT_WORTH_IT)
+    assert (found.action, found.reason) == (Action.STAY, Reason.ROLL_NOT_WORTH_IT)
 
 
 def test_doubt_about_the_fit_keeps_an_arm_out():
@@ -108,18 +108,18 @@ def test_doubt_about_the_fit_keeps_an_arm_out():
         {NO_SPECULATION: ArmLaw(1.0, 0.03, noise=0.3), EAGLE: ArmLaw(0.9, 0.027, 3.0, noise=0.3)}
     )
     found = ask(model, 3.0)
-    assert (found.decision.action, found.decision.reason) == (Action.STAY, Reason.WIDE_BOUNDS)
+    assert (found.action, found.reason) == (Action.STAY, Reason.WIDE_BOUNDS)
 
 
 def test_a_dwell_and_a_cool_down_hold_an_entry_back_and_say_until_when():
     slow = replace(QUICK, dwell_s=900.0)
-    first = ask(chat(), 3.0, policy=slow).decision
+    first = ask(chat(), 3.0, policy=slow)
     assert (first.action, first.reason, first.until_s) == (Action.HOLD, Reason.DWELLING, NOW + 900.0)
     assert (first.memory.candidate, first.memory.running) == (EAGLE, NO_SPECULATION)
     cooling = DecisionMemory(NO_SPECULATION, NOW - 600.0)
     held = ask(chat(), 3.0, policy=QUICK, memory=cooling)
-    assert (held.decision.action, held.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
-    assert held.decision.until_s == NOW + 3000.0
+    assert (held.action, held.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+    assert held.until_s == NOW + 3000.0
     assert "the last switch is younger than the cool-down of 60 min" in sentence(held)
 
 
@@ -129,9 +129,9 @@ def test_an_objective_that_is_missed_by_measurement_waits_for_no_limit(measured_
     cooling = DecisionMemory(NO_SPECULATION, NOW - 600.0)
     policy = replace(QUICK, slo=Slo(tpot_s=0.010))
     found = ask(chat(), 3.0, policy=policy, memory=cooling, tpot_s=measured_s)
-    assert found.decision.action is (Action.SWITCH if measured_s > 0.010 else Action.HOLD)
+    assert found.action is (Action.SWITCH if measured_s > 0.010 else Action.HOLD)
     if measured_s > 0.010:
-        assert found.decision.reason is Reason.SLO_VIOLATED
+        assert found.reason is Reason.SLO_VIOLATED
         assert "none misses the objective (TPOT" in sentence(found)
 
 
@@ -145,9 +145,9 @@ def test_a_measured_quantile_beyond_its_limit_waits_for_no_limit_although_the_la
     policy = replace(QUICK, slo=Slo(tpot_s=0.050, quantile=0.95))
     found = ask(model, 3.0, policy=policy, memory=cooling, strain=strain)
     if strain is None or strain[0] < 1.0:
-        assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+        assert (found.action, found.reason) == (Action.HOLD, Reason.COOLING_DOWN)
     else:
-        assert (found.decision.action, found.decision.reason) == (Action.SWITCH, Reason.SLO_VIOLATED)
+        assert (found.action, found.reason) == (Action.SWITCH, Reason.SLO_VIOLATED)
         assert "none misses the objective (measured: at least 1.2 times the limit)" in sentence(found)
 
 
@@ -159,7 +159,7 @@ def test_a_measured_breach_is_evidence_against_every_arm_whose_tail_would_be_as_
     cooling = DecisionMemory(NO_SPECULATION, NOW - 600.0)
     policy = replace(QUICK, slo=Slo(tpot_s=0.040, quantile=0.95))
     found = ask(model, 3.0, policy=policy, memory=cooling, strain=(2.7, None))
-    assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+    assert (found.action, found.reason) == (Action.HOLD, Reason.COOLING_DOWN)
 
 
 def test_an_objective_that_users_see_kept_is_no_reason_to_leave_an_arm():
@@ -169,9 +169,9 @@ def test_an_objective_that_users_see_kept_is_no_reason_to_leave_an_arm():
     )  # fmt: skip
     policy = replace(QUICK, slo=Slo(tpot_s=0.020, quantile=0.95))
     believed = ask(model, 3.0, EAGLE, policy)
-    assert (believed.decision.arm, believed.decision.reason) == (NO_SPECULATION, Reason.SLO_VIOLATED)
+    assert (believed.arm, believed.reason) == (NO_SPECULATION, Reason.SLO_VIOLATED)
     seen = ask(model, 3.0, EAGLE, policy, strain=(0.5, 0.75))
-    assert (seen.decision.arm, seen.decision.action) == (EAGLE, Action.STAY)
+    assert (seen.arm, seen.action) == (EAGLE, Action.STAY)
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.one_of(st.none(), st.floats(1.0, 10.0)))
@@ -191,15 +191,15 @@ def test_an_objective_outweighs_speed():
     model = law_model(
         {NO_SPECULATION: ArmLaw(1.1, 0.03, p95_over_mean=1.1), EAGLE_2: fast, EAGLE: ArmLaw(0.8, 0.03, 3.0, p95_over_mean=1.1)}
     )  # fmt: skip
-    assert ask(model, 3.0).decision.arm == EAGLE_2
-    assert ask(model, 3.0, policy=replace(QUICK, slo=Slo(tpot_s=0.012, quantile=0.95))).decision.arm == EAGLE
+    assert ask(model, 3.0).arm == EAGLE_2
+    assert ask(model, 3.0, policy=replace(QUICK, slo=Slo(tpot_s=0.012, quantile=0.95))).arm == EAGLE
 
 
 def test_requests_that_queue_at_every_pod_wait_for_no_limit():
     memory = DecisionMemory(EAGLE, last_switch_s=NOW - 60.0)
     load = Load(24.0, 300, 1000, inflight=400.0, latency_s=17.0, saturated=True)
     found = Decisions(chat(), [EAGLE], replace(QUICK, dwell_s=900.0)).at(load, memory, NOW)
-    assert (found.decision.action, found.decision.reason) == (Action.SWITCH, Reason.ENTERED_SATURATION)
+    assert (found.action, found.reason) == (Action.SWITCH, Reason.ENTERED_SATURATION)
     assert "eagle/7 is saturated at 24 rps per replica, none carries 3" in sentence(found)
 
 
@@ -226,10 +226,10 @@ def test_on_a_day_on_which_requests_had_to_wait_no_arm_is_entered_within_a_day_o
     load = Load(rps, 300, 1000, inflight=inflight, latency_s=inflight / rps, saturated=bool(waiting))
     found = Decisions(law_model(CARRIES_MORE), [EAGLE], policy).at(load, memory, NOW, flat(3.0))
     if enters:
-        assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
+        assert (found.action, found.arm) == (Action.SWITCH, EAGLE)
         return
-    assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.COOLING_DOWN)
-    assert found.decision.until_s == NOW - rolled_ago_s + 86400.0
+    assert (found.action, found.reason) == (Action.HOLD, Reason.COOLING_DOWN)
+    assert found.until_s == NOW - rolled_ago_s + 86400.0
     assert "requests have had to wait, and the last switch is younger than 24 h" in sentence(found)
 
 
@@ -241,14 +241,14 @@ def test_an_objective_that_is_missed_without_a_queue_waits_for_no_day(waiting, e
     rps = 24.0 if waiting else 3.0
     load = Load(rps, 300, 1000, inflight=3.6 + waiting, latency_s=(3.6 + waiting) / rps, tpot_s=0.02)
     found = Decisions(law_model(CARRIES_MORE), [EAGLE], policy).at(load, memory, NOW, flat(3.0))
-    assert (found.decision.action is Action.SWITCH) is enters
+    assert (found.action is Action.SWITCH) is enters
 
 
 def test_acceptance_that_stays_low_is_the_reason_that_is_named():
     memory = DecisionMemory(EAGLE, seen=(LiveAcceptance(EAGLE, 1.3),))
     load = Load(3.0, 300, 1000, inflight=4.2, latency_s=1.4, tokens_per_step=1.2)
     found = Decisions(chat(), [EAGLE], QUICK).at(load, memory, NOW)
-    assert (found.decision.arm, found.decision.reason) == (NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
+    assert (found.arm, found.reason) == (NO_SPECULATION, Reason.ACCEPTANCE_COLLAPSED)
     assert "(3.00 when it was calibrated)" in sentence(found)
 
 
@@ -260,7 +260,7 @@ def test_a_break_even_names_the_live_acceptance_that_it_holds_for():
 
 def test_one_window_moves_the_live_acceptance_by_its_share_of_a_quarter_of_an_hour():
     load = Load(3.0, 300, 1000, inflight=2.0, latency_s=0.6, tokens_per_step=1.0)
-    found = Decisions(chat(), [EAGLE], QUICK).at(load, DecisionMemory(EAGLE), NOW).decision
+    found = Decisions(chat(), [EAGLE], QUICK).at(load, DecisionMemory(EAGLE), NOW)
     # Users ask for tokens: a window in which a step yields a third of them has three times the steps.
     weight = 1.0 - 2.718281828 ** (-1 / 3)
     tokens, steps = 1.0, (1.0 - weight) / 3.0 + weight / 1.0
@@ -300,11 +300,11 @@ def test_live_survival_is_averaged_as_acceptance_is():
 
 def test_without_requests_or_a_fit_it_holds():
     idle = Decisions(chat(), [EAGLE], QUICK).at(Load(0.0, 300, 0), DecisionMemory(EAGLE), NOW)
-    assert (idle.decision.action, idle.decision.reason) == (Action.HOLD, Reason.NO_LOAD)
+    assert (idle.action, idle.reason) == (Action.HOLD, Reason.NO_LOAD)
     assert sentence(idle) == "no request in the last 5 min: nothing to decide on"
     unfit = chat(none=ArmLaw(1.1, 0.0293, believable=False))
     found = ask(unfit, 3.0)
-    assert (found.decision.action, found.decision.reason) == (Action.HOLD, Reason.NO_BELIEVABLE_FIT)
+    assert (found.action, found.reason) == (Action.HOLD, Reason.NO_BELIEVABLE_FIT)
     assert "there is no fit that may be used for none" in sentence(found)
 
 
@@ -315,11 +315,11 @@ def test_an_idle_service_rolls_when_that_is_worth_it_and_no_request_pays_for_it(
     found = Decisions(chat(), [EAGLE], policy).at(
         Load(0.0, 300, 0), DecisionMemory(NO_SPECULATION), NOW, quiet
     )
-    assert (found.decision.action, found.decision.arm) == (Action.SWITCH, EAGLE)
-    assert {one.arm: one for one in found.decision.options}[EAGLE].roll_cost == pytest.approx(0.0, abs=1e-6)
+    assert (found.action, found.arm) == (Action.SWITCH, EAGLE)
+    assert {one.arm: one for one in found.options}[EAGLE].roll_cost == pytest.approx(0.0, abs=1e-6)
     rests = Decisions(chat(), [EAGLE], policy).at(Load(0.0, 300, 0), DecisionMemory(EAGLE), NOW, quiet)
-    assert (rests.decision.action, rests.decision.reason) == (Action.HOLD, Reason.NO_LOAD)
-    assert rests.decision.memory.decided_s == NOW
+    assert (rests.action, rests.reason) == (Action.HOLD, Reason.NO_LOAD)
+    assert rests.memory.decided_s == NOW
 
 
 def test_requests_that_wait_let_only_an_arm_skip_the_limits_that_makes_up_for_its_roll():
@@ -330,7 +330,7 @@ def test_requests_that_wait_let_only_an_arm_skip_the_limits_that_makes_up_for_it
         model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, slope, 2.5)})
         load = Load(35.0, 300, 6000, inflight=4500.0, latency_s=128.0, saturated=True)
         found = Decisions(model, [EAGLE], policy).at(load, cooling, NOW)
-        assert (found.decision.action is action) is (slope == 0.02), slope
+        assert (found.action is action) is (slope == 0.02), slope
 
 
 def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
@@ -341,9 +341,9 @@ def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
         now = NOW + 1800.0 * step
         slow = load_of(ArmLaw(0.53 * 1.3, 0.0434 * 1.3), 8.0)
         found = Decisions(model, [EAGLE], QUICK).at(slow, memory, now)
-        memory = replace(found.decision.memory, running=EAGLE)
+        memory = replace(found.memory, running=EAGLE)
     assert found is not None
-    until_rps = found.decision.pays_until_rps
+    until_rps = found.pays_until_rps
     assert until_rps is not None
     assert until_rps < 16.0, "17.7 as it was fitted"
     assert f"with what live latency shows it pays until {until_rps:.3g} rps" in sentence(found)
@@ -362,23 +362,23 @@ def fewest(best, **replicas):
 def test_on_a_fleet_that_is_scaled_an_arm_that_needs_more_replicas_is_not_entered_however_fast_it_is():
     scaled = fewest(NO_SPECULATION, none=2, eagle=3)
     found = ask(chat(), 3.0, fewest=scaled)
-    assert (found.decision.action, found.decision.arm) == (Action.STAY, NO_SPECULATION)
-    losing = ask(chat(), 20.0, EAGLE, fewest=fewest(EAGLE, none=3, eagle=2)).decision
+    assert (found.action, found.arm) == (Action.STAY, NO_SPECULATION)
+    losing = ask(chat(), 20.0, EAGLE, fewest=fewest(EAGLE, none=3, eagle=2))
     assert (losing.action, losing.arm, losing.memory.running) == (Action.STAY, EAGLE, EAGLE)
     as_many = fewest(NO_SPECULATION, none=2, eagle=2)
-    assert ask(chat(), 3.0, fewest=as_many).decision.arm == EAGLE
+    assert ask(chat(), 3.0, fewest=as_many).arm == EAGLE
 
 
 def test_on_a_fleet_that_is_scaled_the_arm_that_needs_fewer_replicas_is_entered():
     scaled = fewest(NO_SPECULATION, none=2, eagle=3)
     found = ask(chat(), 3.0, EAGLE, fewest=scaled)
-    assert (found.decision.arm, found.decision.reason) == (NO_SPECULATION, Reason.FEWER_REPLICAS)
+    assert (found.arm, found.reason) == (NO_SPECULATION, Reason.FEWER_REPLICAS)
     assert "for 20 rps none needs fewest" in sentence(found)
     slower = fewest(EAGLE, none=3, eagle=2)
     dwelling = ask(chat(), 21.0, policy=replace(QUICK, dwell_s=900.0), fewest=slower)
-    assert (dwelling.decision.action, dwelling.decision.reason) == (Action.HOLD, Reason.DWELLING)
+    assert (dwelling.action, dwelling.reason) == (Action.HOLD, Reason.DWELLING)
     entered = ask(chat(), 21.0, fewest=slower)
-    assert (entered.decision.arm, entered.decision.reason) == (EAGLE, Reason.FEWER_REPLICAS)
+    assert (entered.arm, entered.reason) == (EAGLE, Reason.FEWER_REPLICAS)
 
 
 @pytest.mark.parametrize(("lookback_s", "entered"), [(0.0, True), (259200.0, False)])
@@ -387,4 +387,4 @@ def test_without_a_lookback_the_largest_load_ever_seen_says_nothing(lookback_s, 
     policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25, lookback_s=lookback_s)
     memory = DecisionMemory(NO_SPECULATION, largest=LargestRate(13.0, NOW - 86400.0))
     past = flat(2.0) if lookback_s else None
-    assert (ask(model, 2.0, policy=policy, past=past, memory=memory).decision.arm == EAGLE) is entered
+    assert (ask(model, 2.0, policy=policy, past=past, memory=memory).arm == EAGLE) is entered

@@ -244,9 +244,9 @@ def test_an_account_is_of_one_arm_under_one_profile():
 
 def taken(memory, *, now=NOW, settled=True, arm=EAGLE, **figures):
     """The memory after one more look."""
-    explained = SimpleNamespace(of=EVALUATIONS.of, evaluations=EVALUATIONS)
+    decision = SimpleNamespace(of=EVALUATIONS.of, evaluations=EVALUATIONS)
     case = a_case(SPEC, PROFILE, replace(FIGURES, **figures), now, running=arm)
-    return take_account(case.remembering(memory), explained, settled=settled)
+    return take_account(case.remembering(memory), decision, settled=settled)
 
 
 def test_windows_count_for_the_arm_in_place_and_while_nothing_is_rolled():

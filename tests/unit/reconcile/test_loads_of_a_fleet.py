@@ -29,7 +29,7 @@ def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW
     """The decision, and the memory for the status."""
     figures = Window(300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000)
     profile = Profile.from_json(profile_json())
-    explained, kept = choose(
+    decision, kept = choose(
         a_case(
             SPEC,
             profile,
@@ -42,7 +42,7 @@ def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW
         ),
         profile,
     )
-    return explained.decision, kept
+    return decision, kept
 
 
 def days(rps, replicas):

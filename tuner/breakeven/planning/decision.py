@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory
+from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import (
     ArmSaving,
     FittedLaw,
@@ -40,7 +42,7 @@ from breakeven.planning.observed_load import (
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.surprise import LASTS_S, LargestRate
-from breakeven.profile import Profile
+from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
 
 _FALLEN = 0.85
@@ -78,6 +80,9 @@ class Decision:
         pays_until_rps: break-even (1/s per replica) by the laws as live latency has corrected them: below it the speculative
             arm in question holds fewer requests in flight than no speculation; None if there is none.
         fewest: the arm that needs fewest replicas, if they follow the load.
+        evaluations: figures of every arm at the load; empty if there were laws alone.
+        confidence: of every bound in them, two-sided.
+        speedup: of the running arm at the load, by the profile and what live latency has said about it; None if it has none.
     """
 
     action: Action
@@ -93,6 +98,9 @@ class Decision:
     ahead: Forecast | None
     pays_until_rps: float | None = None
     fewest: FewestReplicas | None = None
+    evaluations: Evaluations = field(default=Evaluations((), {}), compare=False)
+    confidence: float = 0.9
+    speedup: Estimate | None = None
 
     @property
     def alternative(self) -> ArmSaving | None:
@@ -107,6 +115,27 @@ class Decision:
             return self.running
         considered = self.considered.arm if self.considered is not None else NO_SPECULATION
         return considered if considered != NO_SPECULATION else None
+
+    @property
+    def figures(self) -> ArmEvaluation | None:
+        """The running arm at the load."""
+        return self.of(self.running)
+
+    @property
+    def against_none(self) -> Comparison | None:
+        """The speculative arm in question against no speculation at the load."""
+        one = self.of(self.subject)
+        return one.against_none if one is not None else None
+
+    @property
+    def against_running(self) -> Comparison | None:
+        """The arm that is switched to, else the best other one, against the running one at the load."""
+        one = self.of(self.considered.arm) if self.considered is not None else None
+        return one.against_running if one is not None else None
+
+    def of(self, arm: Arm | None) -> ArmEvaluation | None:
+        """An arm's figures at the load; None if nothing was asked."""
+        return None if self.load.idle else self.evaluations.of(arm)
 
 
 def decide(

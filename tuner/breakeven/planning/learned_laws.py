@@ -37,6 +37,8 @@ INDEPENDENT_S = 1800.0
 _FORGOTTEN_S = 7 * 86400.0
 _CONVERTED_SD = 0.5
 """Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors."""
+_ANOTHER_UNIT = math.log(1000.0)
+"""Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page that says anything."""
 _SURPRISING_SD = 3.0
 _DRAWS = 16
 
@@ -237,6 +239,9 @@ def with_latency(
         return dict(evidence)
     share = parts / predicted_s
     surprise = math.log(latency_s / predicted_s)
+    towards = surprise + float(share @ mean)
+    if abs(towards) > _ANOTHER_UNIT:
+        return dict(evidence)
     before = evidence.get(arm)
     # The first window of an arm, or at another acceptance, counts as a whole half hour: its windows err in the same way.
     if before is None or before.strayed(level_s):
@@ -250,7 +255,6 @@ def with_latency(
     if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
         # One surprising window counts less; several in a row show that the engine has changed.
         variance *= 4.0
-    towards = surprise + float(share @ mean)
     before = (before or Evidence(level_s=level_s)).faded(now_s)
     if before.level_s is None or before.strayed(level_s):
         before = before.converted(level_s)

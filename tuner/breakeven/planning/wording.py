@@ -4,65 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.laws.latency import BURSTY
 from breakeven.planning.decision import Decision
-from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import ArmSaving
 from breakeven.planning.observed_load import Load
 from breakeven.profile import Bounds, Comparison
 from breakeven.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A decision beside the figures of every arm at the present load.
-
-    Attributes:
-        decision: what is to be done.
-        evaluations: every arm's figures.
-        confidence: of every bound, two-sided.
-        speedup: of the running arm at the present load, by the profile and what live latency has said about it; None
-            where it has none.
-    """
-
-    decision: Decision
-    evaluations: Evaluations
-    confidence: float
-    speedup: Estimate | None = None
-
-    @property
-    def running(self) -> ArmEvaluation | None:
-        """The running arm at the present load."""
-        return self.of(self.decision.running)
-
-    @property
-    def against_none(self) -> Comparison | None:
-        """The speculative arm in question against no speculation at this load."""
-        one = self.of(self.decision.subject)
-        return one.against_none if one is not None else None
-
-    @property
-    def against_running(self) -> Comparison | None:
-        """The arm that is switched to, else the best other one, against the running one at this load."""
-        one = self.of(self.decision.considered.arm) if self.decision.considered is not None else None
-        return one.against_running if one is not None else None
-
-    def of(self, arm: Arm | None) -> ArmEvaluation | None:
-        """An arm's figures at the present load; None where nothing was asked."""
-        return None if self.decision.load.idle else self.evaluations.of(arm)
-
-
-def sentence(explained: Explained) -> str:
+def sentence(decision: Decision) -> str:
     """Return the decision as one sentence without a full stop, below 600 characters for names of usual length."""
-    decision = explained.decision
     explain = _EXPLANATIONS.get(decision.reason)
-    because = explain(explained) if explain is not None else decision.reason.meaning
-    parts = (figures_text(explained), because, _corrected(explained), _unmeasured(explained))
+    because = explain(decision) if explain is not None else decision.reason.meaning
+    parts = (figures_text(decision), because, _corrected(decision), _unmeasured(decision))
     body = "; ".join(part for part in parts if part)
     if decision.arm != decision.running:
         return f"{decision.running} -> {decision.arm}: {body}"
@@ -135,9 +92,9 @@ def _range(bounds: Bounds | None, form: str) -> str:
     return f"{0.0 if lower is None else lower:{form}} to {upper:{form}}"
 
 
-def figures_text(explained: Explained) -> str:
+def figures_text(decision: Decision) -> str:
     """Return the speculative arm's figures at this load, up to its break-even; empty where there is none."""
-    decision, comparison = explained.decision, explained.against_none
+    comparison = decision.against_none
     load = f"at {decision.load.rps:.3g} rps per replica{_bursts(decision.load)}"
     if comparison is None or decision.subject is None:
         return ""
@@ -147,9 +104,9 @@ def figures_text(explained: Explained) -> str:
     elif comparison.speedup is None:
         text = f"{decision.subject} and no speculation are both saturated {load} by their laws"
     else:
-        text = f"{decision.subject} is {speedup_text(comparison, explained.confidence)} {load}"
+        text = f"{decision.subject} is {speedup_text(comparison, decision.confidence)} {load}"
     pays = break_even_text(comparison)
-    return f"{text}; {pays}{_acceptance_of(explained)}" if pays else text
+    return f"{text}; {pays}{_acceptance_of(decision)}" if pays else text
 
 
 def _bursts(load: Load) -> str:
@@ -159,18 +116,18 @@ def _bursts(load: Load) -> str:
     return f" (arrivals of dispersion {load.dispersion:.3g})"
 
 
-def _acceptance_of(explained: Explained) -> str:
+def _acceptance_of(decision: Decision) -> str:
     """Acceptance that a break-even holds for, if the live one differs from the calibrated one; else empty."""
-    standing = explained.of(explained.decision.subject)
+    standing = decision.of(decision.subject)
     if standing is None or standing.tokens_per_step is None or standing.calibrated_tokens_per_step is None:
         return ""
     live, calibrated = f"{standing.tokens_per_step:.2f}", f"{standing.calibrated_tokens_per_step:.2f}"
     return "" if live == calibrated else f" at the live {live} tokens per step (calibrated: {calibrated})"
 
 
-def _corrected(explained: Explained) -> str:
+def _corrected(decision: Decision) -> str:
     """The break-even as corrected by live latency, if it differs from the profile's; else empty."""
-    until_rps, comparison = explained.decision.pays_until_rps, explained.against_none
+    until_rps, comparison = decision.pays_until_rps, decision.against_none
     if until_rps is None or comparison is None:
         return ""
     fitted_rps = comparison.break_even_rps
@@ -179,48 +136,46 @@ def _corrected(explained: Explained) -> str:
     return f"with what live latency shows it pays until {until_rps:.3g} rps"
 
 
-def _unmeasured(explained: Explained) -> str:
+def _unmeasured(decision: Decision) -> str:
     """Objectives whose own figure was not measured, as the end of a sentence; empty when there are none."""
-    considered = (explained.running, explained.of(explained.decision.arm))
+    considered = (decision.figures, decision.of(decision.arm))
     phrases = dict.fromkeys(phrase for one in considered if one is not None for phrase in one.unmeasured)
     return f"{', '.join(phrases)} ({Reason.OBJECTIVE_NOT_MEASURED})" if phrases else ""
 
 
-def _saves(explained: Explained) -> str:
+def _saves(decision: Decision) -> str:
     """Saving of the arm in question over the loads to come."""
-    considered = explained.decision.considered
-    return "" if considered is None else saving_text(considered, explained.decision, explained.confidence)
+    considered = decision.considered
+    return "" if considered is None else saving_text(considered, decision, decision.confidence)
 
 
-def _rolled(explained: Explained) -> str:
+def _rolled(decision: Decision) -> str:
     """Cost of the roll, in time of serving."""
-    decision = explained.decision
     if decision.considered is None or not decision.load.rps or not decision.load.latency_s:
         return ""
     served_s = decision.considered.roll_cost / (decision.load.rps * decision.load.latency_s)
     return f" after a roll that costs {duration_text(served_s)} of serving"
 
 
-def _gains(explained: Explained) -> str:
-    next_best = explained.decision.alternative
-    running = explained.decision.running
+def _gains(decision: Decision) -> str:
+    next_best = decision.alternative
+    running = decision.running
     rest = f"; next best {next_best.arm}: {100 * next_best.share:.0f} %" if next_best is not None else ""
     if next_best is not None and next_best.arm == NO_SPECULATION and running == NO_SPECULATION:
         rest = ""
-    return f"{_saves(explained)}{_rolled(explained)}{rest}"
+    return f"{_saves(decision)}{_rolled(decision)}{rest}"
 
 
-def _beyond(explained: Explained) -> str:
-    decision = explained.decision
+def _beyond(decision: Decision) -> str:
     if decision.running == NO_SPECULATION:
-        return f"no speculation is right: {_saves(explained)}"
-    return f"{_saves(explained)}{_rolled(explained)}; {decision.running} is entered again when that pays for the roll"
+        return f"no speculation is right: {_saves(decision)}"
+    return f"{_saves(decision)}{_rolled(decision)}; {decision.running} is entered again when that pays for the roll"
 
 
-def _collapsed(explained: Explained) -> str:
-    standing = explained.running
+def _collapsed(decision: Decision) -> str:
+    standing = decision.figures
     if standing is None or standing.tokens_per_step is None:
-        return f"too few drafts are accepted: {_saves(explained)}"
+        return f"too few drafts are accepted: {_saves(decision)}"
     calibrated = standing.calibrated_tokens_per_step
     beside = f" ({calibrated:.2f} when it was calibrated)" if calibrated is not None else ""
     return (
@@ -229,14 +184,13 @@ def _collapsed(explained: Explained) -> str:
     )
 
 
-def _fewer(explained: Explained) -> str:
-    fewest = explained.decision.fewest
-    return fewest.sentence if fewest is not None else explained.decision.reason.meaning
+def _fewer(decision: Decision) -> str:
+    fewest = decision.fewest
+    return fewest.sentence if fewest is not None else decision.reason.meaning
 
 
-def _violated(explained: Explained) -> str:
-    decision = explained.decision
-    standing = explained.running
+def _violated(decision: Decision) -> str:
+    standing = decision.figures
     missed = list(standing.missed) if standing is not None else []
     least = decision.load.strain[0] if decision.load.strain is not None else None
     if least is not None and least > 1.0:
@@ -244,40 +198,36 @@ def _violated(explained: Explained) -> str:
     return f"{decision.running} misses the objective ({', '.join(missed) or 'a limit'}) and {decision.arm} keeps it"
 
 
-def _entered_saturation(explained: Explained) -> str:
-    decision = explained.decision
+def _entered_saturation(decision: Decision) -> str:
     carried = f"{decision.considered.carries_rps:.3g} rps" if decision.considered is not None else "more"
     return f"{decision.running} is saturated at {decision.load.rps:.3g} rps per replica, {decision.arm} carries {carried}"
 
 
-def _saturated(explained: Explained) -> str:
-    decision = explained.decision
+def _saturated(decision: Decision) -> str:
     return (
         f"{decision.running} is saturated at {decision.load.rps:.3g} rps per replica and no other arm that may be "
         "entered carries more; add replicas"
     )
 
 
-def _stays(explained: Explained) -> str:
-    decision = explained.decision
+def _stays(decision: Decision) -> str:
     if decision.considered is None:
         return f"no speculation is right at {decision.load.rps:.3g} rps per replica: no other arm is measured"
-    return f"{_saves(explained)}: {decision.running} stays"
+    return f"{_saves(decision)}: {decision.running} stays"
 
 
-def _below(explained: Explained) -> str:
-    policy = explained.decision.policy
-    return f"{_saves(explained)}, which is less than the required {100 * policy.min_gain:.0f} %"
+def _below(decision: Decision) -> str:
+    policy = decision.policy
+    return f"{_saves(decision)}, which is less than the required {100 * policy.min_gain:.0f} %"
 
 
-def _roll(explained: Explained) -> str:
-    return f"{_saves(explained)}, and the roll costs as much:{_rolled(explained).removeprefix(' after a roll that costs')}"
+def _roll(decision: Decision) -> str:
+    return f"{_saves(decision)}, and the roll costs as much:{_rolled(decision).removeprefix(' after a roll that costs')}"
 
 
-def _risk(explained: Explained) -> str:
-    decision = explained.decision
+def _risk(decision: Decision) -> str:
     return (
-        f"{_saves(explained)}, but it carries {_carries(decision)}: a jump of the load would cost more than "
+        f"{_saves(decision)}, but it carries {_carries(decision)}: a jump of the load would cost more than "
         f"{100 * decision.policy.risk:.0f} % of ten days' request time, and what speculation has saved so far"
     )
 
@@ -286,51 +236,48 @@ def _carries(decision: Decision) -> str:
     return f"{decision.considered.carries_rps:.3g} rps" if decision.considered is not None else "less"
 
 
-def _peak(explained: Explained) -> str:
-    decision = explained.decision
+def _peak(decision: Decision) -> str:
     if decision.ahead is None or decision.considered is None:
         return decision.reason.meaning
     ahead = (
-        f"over the expected loads (up to {decision.ahead.peak_rps:.3g} rps per replica) {_saves(explained)}"
+        f"over the expected loads (up to {decision.ahead.peak_rps:.3g} rps per replica) {_saves(decision)}"
     )
     if decision.arm != decision.running:
         return f"{ahead}; a roll at the peak would lack capacity"
     return f"{ahead}; it is entered when no such peak is ahead"
 
 
-def _cooling(explained: Explained) -> str:
-    decision = explained.decision
+def _cooling(decision: Decision) -> str:
     policy, last_s, until_s = decision.policy, decision.memory.last_switch_s, decision.until_s
     if last_s is not None and until_s is not None and until_s - last_s >= policy.day_s > policy.cooldown_s:
-        return f"{_saves(explained)}, but requests have had to wait, and the last switch is younger than {duration_text(policy.day_s)}"
-    return f"{_saves(explained)}, but the last switch is younger than the cool-down of {duration_text(policy.cooldown_s)}"
+        return f"{_saves(decision)}, but requests have had to wait, and the last switch is younger than {duration_text(policy.day_s)}"
+    return f"{_saves(decision)}, but the last switch is younger than the cool-down of {duration_text(policy.cooldown_s)}"
 
 
-def _dwelling(explained: Explained) -> str:
-    decision = explained.decision
+def _dwelling(decision: Decision) -> str:
     since_s, until_s = decision.memory.candidate_since_s, decision.until_s
     dwell_s = decision.policy.dwell_s if since_s is None or until_s is None else until_s - since_s
-    return f"{_saves(explained)}; it is entered when that has been so for {duration_text(dwell_s)}"
+    return f"{_saves(decision)}; it is entered when that has been so for {duration_text(dwell_s)}"
 
 
-def _wide(explained: Explained) -> str:
-    return f"{_saves(explained)}, which the roll and the doubt about the fit outweigh; more calibration points would narrow it"
+def _wide(decision: Decision) -> str:
+    return f"{_saves(decision)}, which the roll and the doubt about the fit outweigh; more calibration points would narrow it"
 
 
-def _unbelievable(explained: Explained) -> str:
-    arms = explained.evaluations.unbelievable
+def _unbelievable(decision: Decision) -> str:
+    arms = decision.evaluations.unbelievable
     why = f" ({one})" if (one := next(iter(arms.values()), None)) is not None else ""
     return f"there is no fit that may be used for {', '.join(map(str, arms)) or 'the arm'}{why}; recalibrate"
 
 
-def _idle(explained: Explained) -> str:
-    return f"no request in the last {duration_text(explained.decision.load.window_s)}: nothing to decide on"
+def _idle(decision: Decision) -> str:
+    return f"no request in the last {duration_text(decision.load.window_s)}: nothing to decide on"
 
 
 _SAME = 0.05
 """Two break-evens that differ by less are one: bounds are wider than that."""
 
-_EXPLANATIONS: dict[Reason, Callable[[Explained], str]] = {
+_EXPLANATIONS: dict[Reason, Callable[[Decision], str]] = {
     Reason.GAIN_ABOVE_THRESHOLD: _gains,
     Reason.BEYOND_BREAK_EVEN: _beyond,
     Reason.ACCEPTANCE_COLLAPSED: _collapsed,
