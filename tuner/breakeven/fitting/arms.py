@@ -50,6 +50,8 @@ _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
 
 _LEAST_S = 1e-9
+_LARGEST_ERROR = 10.0
+"""Largest error (ln): a bound twenty thousand times off says nothing, and a larger one is no number that a profile takes."""
 
 _OF_LATENCY = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "p99_latency_s")
 _OF_DECODING = ("tpot_mean_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s")
@@ -242,7 +244,7 @@ def _saturation(
     law = 1.0 / fit.c2_s
     found = inverse_bounds(_bounds(fit, confidence)[1])
     if ceiling is not None and ceiling < law and found is not None:
-        error = math.exp(t_quantile(confidence, fit.dof) * fit.noise)
+        error = math.exp(min(t_quantile(confidence, fit.dof) * fit.noise, _LARGEST_ERROR))
         found = (ceiling / error, ceiling * error)
     saturation = max(law if ceiling is None else min(law, ceiling), carried)
     if found is not None:
@@ -277,7 +279,7 @@ def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | Non
         diagnostics.design([one for one, _ in rows]), np.array([value for _, value in rows])
     )
     fit = law_fit(solution)
-    return fit if fit.c1_s > 0 else None
+    return fit if fit.c1_s >= _LEAST_S else None
 
 
 def _quantiles(used: Sequence[Observation], column: str) -> dict[str, LawFit]:

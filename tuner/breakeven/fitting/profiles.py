@@ -15,7 +15,7 @@ from breakeven.errors import InputError
 from breakeven.estimate import Estimate
 from breakeven.fitting.arms import carried, fit_arm, over_starts
 from breakeven.fitting.engine_starts import fit_law_of_starts
-from breakeven.fitting.observations import RAMP_SHARE, observe, ramp_share_of
+from breakeven.fitting.observations import RAMP_SHARE, Observation, observe, ramp_share_of
 from breakeven.fitting.one_law import ArmRows, latency_factors
 from breakeven.fitting.pooled import MemberLine, coefficients, family_of
 from breakeven.points.point import LoadMode, Origin, Point
@@ -24,6 +24,7 @@ from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, Lengths, PooledFit
 from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.step_fit import StepLaw
+from breakeven.profile.step_form import LARGEST_MISS
 from breakeven.profile.student_t import t_quantile
 from breakeven.readers.reading import one_setting
 from breakeven.reasons import Reason
@@ -96,7 +97,25 @@ def _steps(
             rows.append(ArmRows(fit.arm, kept))
             measured.append(used)
     acceptance = {one.method: model for one in pooled if (model := one.acceptance) is not None}
-    return fit_law_of_starts(rows, measured, acceptance)
+    law = fit_law_of_starts(rows, measured, acceptance)
+    if law is not None:
+        _refuse_misses(law, [row for one in rows for row in one.rows])
+    return law
+
+
+def _refuse_misses(law: StepLaw, rows: Sequence[Observation]) -> None:
+    """Refuse rows of which one is so far off the law of all that no engine gave both.
+
+    Raises:
+        InputError: the row that is farthest off.
+    """
+    miss, row = max(zip(law.gaps.gaps, rows, strict=True), key=lambda pair: abs(pair[0]))
+    if abs(miss) > LARGEST_MISS:
+        raise InputError(
+            row.point.origin.of("mean_latency_s"),
+            f"{row.latency_s:g} is {math.exp(abs(miss)):.2g} times {'above' if miss > 0 else 'below'} the law of all rows",
+            "rows of one engine, times in seconds, lengths in tokens per request",
+        )
 
 
 def _at_mean_acceptance(

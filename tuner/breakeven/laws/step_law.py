@@ -256,7 +256,10 @@ class _Bound(NamedTuple):
 
 
 def _bound(costs: CostsOfSteps, positions: FloatArray) -> _Bound:
-    memory = costs.weights_s * (1.0 - costs.untouched * np.exp(-positions / costs.touching))
+    # A fit may try costs of nothing at all, and a step takes some time.
+    memory = np.maximum(
+        costs.weights_s * (1.0 - costs.untouched * np.exp(-positions / costs.touching)), _LEAST
+    )
     compute = costs.position_s * positions
     larger = np.maximum(memory, compute)
     ratio = (np.minimum(memory, compute) / larger) ** costs.sharpness

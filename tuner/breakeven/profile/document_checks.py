@@ -13,13 +13,12 @@ from breakeven.laws.mixture import checked_survival
 from breakeven.laws.speculation import COEFFICIENTS
 from breakeven.profile.fits import ArmFit, LawFit, Measurement, PooledFit
 from breakeven.profile.step_fit import StepLaw
-from breakeven.profile.step_form import Gaps
+from breakeven.profile.step_form import LARGEST_MISS, Gaps
 from breakeven.tiers import Schedule
 
 _LARGEST = 1e15
 _LEAST = 1e-12
 _ROUNDING = 1e-6
-_LARGEST_MISS = 10.0
 _LARGEST_LOGARITHM = 40.0
 
 
@@ -155,7 +154,7 @@ def _beside(one: Gaps, size: int) -> bool:
     places = len(one.places) == 4 and all(len(place) == rows for place in one.places)
     slopes = len(one.slopes) == rows and all(len(line) == size for line in one.slopes)
     noises = not one.noises or (len(one.noises) == rows and min(one.noises) > 0.0)
-    return rows > 0 and places and slopes and noises and max(map(abs, one.gaps)) <= _LARGEST_MISS
+    return rows > 0 and places and slopes and noises and max(map(abs, one.gaps)) <= LARGEST_MISS
 
 
 def _is_covariance(matrix: FloatArray) -> bool:

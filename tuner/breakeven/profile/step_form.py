@@ -92,6 +92,10 @@ class Departures(NamedTuple):
     sd: FloatArray
 
 
+LARGEST_MISS = 10.0
+"""Largest gap (ln): the law of a row that is off by twenty thousand times is no law."""
+
+
 @dataclass(frozen=True)
 class Gaps:
     """The rows of all arms beside the law.
