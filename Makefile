@@ -51,7 +51,7 @@ load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RP
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
 
 # Each test once; the table at the end says what each stage took.
-test: env ## Everything, 75 minutes on two cores: checks, unit, property, reference, engine, fleet and cluster tests
+test: env ## Everything, 50 minutes on two cores: checks, unit, property, reference, engine, fleet and cluster tests
 	@$(BIN)/python -m timekeeping test
 
 test-times: env ## Seconds and CPU seconds by folder, the dearest tests and fixtures, what is waiting (TESTS=tests/fleet)
