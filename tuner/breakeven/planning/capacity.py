@@ -315,11 +315,18 @@ def _most_others(strain: Callable[[float], float]) -> float | None:
         low, below = high, above
         high *= 4.0
         above = strain(high) - 1.0
+    if math.isnan(above):
+        return None
     # False position, which a straight line ends at once; an end that stays is taken for half as far (Illinois).
     stayed = ""
     for _ in range(_STEPS):
         middle = (low * above - high * below) / (above - below)
+        if not low <= middle <= high:
+            # A bound of a far number in flight may be infinite, which gives no position.
+            middle = 0.5 * (low + high)
         at = strain(middle) - 1.0
+        if math.isnan(at):
+            return None
         if abs(at) <= _EXACT:
             return middle
         if at > 0:

@@ -37,6 +37,8 @@ INDEPENDENT_S = 1800.0
 _FORGOTTEN_S = 7 * 86400.0
 _CONVERTED_SD = 0.5
 """Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors."""
+_NOTHING_KNOWN_SD = 3.0
+"""Standard deviation (ln) of a coefficient of which nothing is known: a factor of twenty either way. A drawn one must be a number."""
 _ANOTHER_UNIT = math.log(1000.0)
 """Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page that says anything."""
 _SURPRISING_SD = 3.0
@@ -171,7 +173,7 @@ def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s:
             if one.arm.family == other.arm.family and one.arm != NO_SPECULATION:
                 prior[2 * i : 2 * i + 2, 2 * j : 2 * j + 2] += family_variance[one.arm.family]
         own = slice(2 * i, 2 * i + 2)
-        prior[own, own] += np.asarray(one.relative_covariance) + _OWN_SD**2 * np.eye(2)
+        prior[own, own] += _bounded(one.relative_covariance) + _OWN_SD**2 * np.eye(2)
     precision = np.linalg.inv(prior)
     pull = np.zeros(size)
     for i, one in enumerate(priors):
@@ -182,6 +184,13 @@ def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s:
         pull[2 * i : 2 * i + 2] += towards
     covariance = np.linalg.inv(precision)
     return LearnedLaws(tuple(one.arm for one in priors), covariance @ pull, covariance)
+
+
+def _bounded(covariance: FloatArray) -> FloatArray:
+    """A covariance whose standard deviations are at most `_NOTHING_KNOWN_SD`."""
+    sd = np.sqrt(np.diag(covariance))
+    share = np.minimum(1.0, _NOTHING_KNOWN_SD / np.maximum(sd, 1e-9))
+    return np.asarray(covariance * np.outer(share, share))
 
 
 def _family_variances(priors: Sequence[LawPrior], seen: Mapping[Arm, Evidence]) -> dict[str, float]:
