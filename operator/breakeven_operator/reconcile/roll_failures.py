@@ -181,7 +181,7 @@ def read_later(series: Iterable[InstantSample]) -> LaterReading:
     """Sort the elements of a later query's result by ReplicaSet; one that lacks requests or finished ones is left out."""
     found: dict[NamespacedName, dict[str, float]] = defaultdict(dict)
     for one in series:
-        if math.isfinite(one.value):
+        if 0.0 <= one.value < math.inf:
             owner = NamespacedName(one.labels.get("namespace", ""), one.labels.get(SIBLINGS, ""))
             found[owner][one.labels.get(STAT, "")] = one.value
     return LaterReading(

@@ -209,9 +209,13 @@ def masked(stats: Mapping[str, FloatArray], part: BoolArray) -> dict[str, FloatA
 
 
 def grown(counter: FloatArray) -> FloatArray:
-    """By how much a counter grew in each block; one that fell belongs to a process that began again at 0."""
-    steps = np.diff(counter)
-    return np.where(steps < 0.0, counter[1:], steps)
+    """By how much a counter grew in each block; one that fell belongs to a process that began again at 0.
+
+    A page may say anything: nothing is known of the blocks beside what is no count.
+    """
+    counted = np.where((counter >= 0.0) & (counter < np.inf), counter, np.nan)
+    steps = np.diff(counted)
+    return np.where(steps < 0.0, counted[1:], steps)
 
 
 def _same_process(stats: Mapping[str, FloatArray], began: BoolArray) -> BoolArray:

@@ -26,6 +26,8 @@ _LEAST_IDLE = 0.05
 _BELOW_RANGE = 0.25
 """A load below the measured range by less than this share of the range is still determined: C1 is an intercept."""
 
+_MOST_DISPERSED = 1e6
+"""Largest dispersion: beyond it a number in flight and the next one are the same float."""
 _DOUBTED = 0.5
 """Standard deviation of the latency added by bursts, over its expectation (docs/validation.md)."""
 
@@ -317,8 +319,8 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
         curve: with Poisson arrivals.
         dispersion: variance over mean of the counts of arrivals in spans as long as a request.
     """
-    more = dispersion - 1.0
-    if more <= 0.0:
+    more = min(dispersion, _MOST_DISPERSED) - 1.0
+    if not more > 0.0:
         return curve
     knots = _later(curve.open_ends, more)
     met = knots[:, 0] + more
