@@ -19,7 +19,7 @@ from sweeps import wild_sweep
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What follows may be refused, in one line."""
+    """Allow a refusal in one line."""
     try:
         yield
     except BreakevenError as error:
