@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from breakeven.fitting import fit_points
-from breakeven.fitting.diagnostics import r_squared
+from breakeven.fitting.diagnostics import r_squared, verdict
+from breakeven.fitting.observations import observe
 from breakeven.points.point import Origin
 from breakeven.points.row import point
+from breakeven.profile.fits import LawFit
 from breakeven.reasons import Reason
 from draws import seeds_of_law
 from sweeps import CLIENTS, closed, poisson
@@ -302,3 +304,9 @@ def test_the_end_of_a_curve_that_bends_is_no_bad_point() -> None:
     assert fit_points([lone, *rows[1:]]).arms[0].excluded == ()
     wrong = replace(rows[0], mean_latency_s=1.2 * 1.5)
     assert [one.reason for one in fit_points([wrong, *rows[1:]]).arms[0].excluded] == [Reason.OUTLIER]
+
+
+def test_a_law_of_no_latency_alone_has_no_residual_there() -> None:
+    used, _ = observe(closed("none", 0, 1.0, 0.05, clients=[1, 2, 4, 8]), 1.0)
+    alone = LawFit(0.0, 0.05, ((0.0, 0.0), (0.0, 0.0)), dof=2, noise=1.0, max_relative_error=1.0)
+    assert verdict(used, alone, None, None) == (False, Reason.COEFFICIENT_AT_BOUND)

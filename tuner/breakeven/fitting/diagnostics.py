@@ -200,6 +200,9 @@ def verdict(
     """
     if law is None or len(by_load(observations)) < FEWEST_LOADS:
         return False, Reason.TOO_FEW_POINTS
+    if not (law.c1_s > 0 and law.c2_s > 0):
+        # Such a law may say 0 at a row: residuals there are no numbers.
+        return False, Reason.COEFFICIENT_AT_BOUND
     others = [one.others for one in observations]
     rise = (max(others) - min(others)) * law.c2_s
     missed = max(law.max_relative_error, left_out or 0.0)
@@ -207,7 +210,6 @@ def verdict(
     scatter = law.noise / len(observations) ** 0.5 if bends is None else 0.5 * bends.points_error
     blind = 2.0 * scatter > _DECIDES_NOTHING
     against = (
-        (not (law.c1_s > 0 and law.c2_s > 0), Reason.COEFFICIENT_AT_BOUND),
         (bends is None and rise < _LEAST_RISE * law.c1_s, Reason.LOAD_RANGE_TOO_NARROW),
         (
             bends is None and missed > SHAPE_LIMIT and _has_a_shape(observations, law),
