@@ -17,13 +17,17 @@ def test_stopped_in_a_roll(place, stage, facing, process):
     with facing(
         place, f"{process} stopped in a roll", "the roll ends, once, when it is back; users notice nothing"
     ) as row:
+        # Users find the pods through the API server: who comes after it has stopped finds none.
+        until("users are answered", lambda: row.users.answered)
         place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": "eagle/3"}}})
         row.writes = 1
         place.until_service("a roll is under way", lambda status: (status.get("rollout") or {}).get("phase"))
         cluster.stop_process(process)
-        answered = row.users.answered
-        until("30 requests are answered meanwhile", lambda: row.users.answered >= answered + 30)
-        cluster.restart_process(process)
+        try:
+            answered = row.users.answered
+            until("30 requests are answered meanwhile", lambda: row.users.answered >= answered + 30)
+        finally:
+            cluster.restart_process(process)
         row.over()
         until("the API server is ready", lambda: api.get("/readyz"))
         place.until_settled("eagle/3")

@@ -314,7 +314,14 @@ class Study:
         if tail is None:
             return PiecewiseLaw(c1_s, c2_s)
         own_c1_s, own_c2_s = self._measured(profile, arm)
-        return PiecewiseLaw(c1_s, c2_s, (), tail.c1_s * c1_s / own_c1_s, tail.c2_s * c2_s / own_c2_s)
+        # A coefficient at its bound moves by no factor.
+        return PiecewiseLaw(
+            c1_s,
+            c2_s,
+            (),
+            tail.c1_s * (c1_s / own_c1_s if own_c1_s > 0.0 else 1.0),
+            tail.c2_s * (c2_s / own_c2_s if own_c2_s > 0.0 else 1.0),
+        )
 
     def _law_of_schedule(self, profile: Profile, arm: Arm) -> PiecewiseLaw:
         """A schedule's curve."""
