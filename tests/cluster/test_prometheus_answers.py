@@ -151,7 +151,7 @@ def test_the_sums_of_a_large_fleet_are_those_of_its_pods(tmp_path):
     end_s = int(time.time())
     with prometheus_of(tmp_path, "\n".join([*gauges_and_counters(end_s), "# EOF", ""])) as address:
         pods, sums = (
-            read_fleet(asked(address, at(make(["llm"], [], WINDOW_S, 120), end_s)))
+            read_fleet(asked(address, at(make(["llm"], EngineSeries(), WINDOW_S, 120), end_s)))
             for make in (fleet_query, sums_query)
         )
     assert {len(readings) for readings in pods.pods.values()} == {1}
