@@ -214,7 +214,7 @@ class StatusModel(Model):
 def fits(value: float) -> bool:
     """Whether the schemas take a figure: a finite number of at most fifteen digits before the point."""
     # Rounded as it is written: 999999999999999.9 would become a one with fifteen zeros.
-    return abs(value) < 9e14 or (math.isfinite(value) and abs(float(f"{value:.6g}")) < 1e15)
+    return math.isfinite(value) and abs(float(f"{value:.6g}")) < 1e15
 
 
 def decimal_string(value: float) -> str:
@@ -225,10 +225,7 @@ def decimal_string(value: float) -> str:
     """
     if not fits(value):
         raise ValueError(f"{value!r} is no figure of a status; expected a finite number below 1e15")
-    text = f"{value:.6g}"
-    if "e" not in text:
-        return text
-    figure = Decimal(text)
+    figure = Decimal(f"{value:.6g}")
     # Below that the schema refuses it, and it is what arithmetic leaves of zero: 1.4e-16.
     if abs(figure) < 1 and figure != round(figure, 12):
         figure = round(figure, 12).normalize() + 0
