@@ -31,7 +31,7 @@ from breakeven.fitting.uncertainty import (
 )
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import Point, multiplied
+from breakeven.points.point import LEAST_S, Point, multiplied
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
@@ -43,15 +43,12 @@ from breakeven.profile.fits import (
     MeasuredRange,
     Measurement,
 )
+from breakeven.profile.step_form import LARGEST_MISS
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
 _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
-
-_LEAST_S = 1e-9
-_LARGEST_ERROR = 10.0
-"""Largest error (ln): a bound twenty thousand times off says nothing, and a larger one is no number that a profile takes."""
 
 _OF_LATENCY = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "p99_latency_s")
 _OF_DECODING = ("tpot_mean_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s")
@@ -244,7 +241,8 @@ def _saturation(
     law = 1.0 / fit.c2_s
     found = inverse_bounds(_bounds(fit, confidence)[1])
     if ceiling is not None and ceiling < law and found is not None:
-        error = math.exp(min(t_quantile(confidence, fit.dof) * fit.noise, _LARGEST_ERROR))
+        # A bound that is farther off says nothing, and is no number that a profile takes.
+        error = math.exp(min(t_quantile(confidence, fit.dof) * fit.noise, LARGEST_MISS))
         found = (ceiling / error, ceiling * error)
     saturation = max(law if ceiling is None else min(law, ceiling), carried)
     if found is not None:
@@ -279,7 +277,7 @@ def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | Non
         diagnostics.design([one for one, _ in rows]), np.array([value for _, value in rows])
     )
     fit = law_fit(solution)
-    return fit if fit.c1_s >= _LEAST_S else None
+    return fit if fit.c1_s >= LEAST_S else None
 
 
 def _quantiles(used: Sequence[Observation], column: str) -> dict[str, LawFit]:
@@ -442,7 +440,7 @@ def carried(point: Point, factor: float) -> Point:
         factor: of the law, on the latency.
     """
     first_s, most = min(point.ttft_mean_s or 0.0, point.mean_latency_s), point.arm.k + 1.0
-    decoding_s = max(point.mean_latency_s - first_s, _LEAST_S)
+    decoding_s = max(point.mean_latency_s - first_s, LEAST_S)
     decoding = min(max(1.0 + point.mean_latency_s * (factor - 1.0) / decoding_s, 1.0 / most), most)
     whole = (first_s + decoding * decoding_s) / (first_s + decoding_s)
     return multiplied(point, dict.fromkeys(_OF_LATENCY, whole) | dict.fromkeys(_OF_DECODING, decoding))

@@ -116,8 +116,8 @@ _MEASURED_HERE = Origin("this measurement", 1)
 _COUNTED = {"counted": True}
 
 # A day: no request takes longer, so a larger value is in milliseconds. No request over a network takes a nanosecond.
-_LEAST_S, _MOST_S = 1e-9, 86_400.0
-_Seconds = Annotated[float, Field(ge=_LEAST_S, le=_MOST_S)]
+LEAST_S, _MOST_S = 1e-9, 86_400.0
+_Seconds = Annotated[float, Field(ge=LEAST_S, le=_MOST_S)]
 _PerToken = Annotated[float, Field(gt=0, le=_MOST_S)]
 _Rate = Annotated[float, Field(ge=1e-9, le=1e6)]
 _Count = Annotated[float, Field(ge=0, le=1e12)]
@@ -391,9 +391,9 @@ class Point:
 
 
 def multiplied(point: Point, factors: Mapping[str, float]) -> Point:
-    """A row with some of its times multiplied; what was not measured stays so.
+    """A row with some of its times multiplied; times that were not measured stay unknown.
 
-    A time at the end of its column's range stays there: a token that came with the one before it takes no less than nothing.
+    A product outside of the range of times becomes the nearest end of that range.
 
     Args:
         point: the row.
@@ -403,7 +403,7 @@ def multiplied(point: Point, factors: Mapping[str, float]) -> Point:
     return replace(
         point,
         **{
-            name: min(max(value * factors[name], _LEAST_S), _MOST_S)
+            name: min(max(value * factors[name], LEAST_S), _MOST_S)
             for name, value in times_s.items()
             if value is not None
         },

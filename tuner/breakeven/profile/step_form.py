@@ -93,7 +93,7 @@ class Departures(NamedTuple):
 
 
 LARGEST_MISS = 10.0
-"""Largest gap (ln): the law of a row that is off by twenty thousand times is no law."""
+"""Largest gap (ln), a factor of twenty thousand: a law that misses a row by more is refused."""
 
 
 @dataclass(frozen=True)
