@@ -104,7 +104,7 @@ _LENGTHS = (1.0, 2.0, 3.0, 30.0, 300.0, 1e5)
 
 
 def wild_sweep(rng: np.random.Generator) -> list[Point]:
-    """Rows of one to three arms, of which half the sweeps contradict themselves by a factor of 1.6."""
+    """Rows of two or three arms. Latencies of half the sweeps scatter by a factor of 1.6, so that rows contradict each other."""
     scatter = rng.choice([0.05, 0.5])
     arms = [("none", 0)]
     arms += [

@@ -98,7 +98,7 @@ class WriteResult:
 
 
 class DryRun:
-    """Does nothing of a plan.
+    """Shows what plans would do, and does nothing.
 
     Args:
         show: gets one line per action.

@@ -17,7 +17,7 @@ def test_stopped_in_a_roll(place, stage, facing, process):
     with facing(
         place, f"{process} stopped in a roll", "the roll ends, once, when it is back; users notice nothing"
     ) as row:
-        # Users find the pods through the API server: who comes after it has stopped finds none.
+        # Users find the pods through the API server: without it a new user finds none.
         until("users are answered", lambda: row.users.answered)
         place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"pinnedArm": "eagle/3"}}})
         row.writes = 1

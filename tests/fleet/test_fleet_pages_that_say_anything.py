@@ -25,8 +25,8 @@ class LyingPages:
 
     Args:
         rng: draws them.
-        share: of the values that are none.
-        always: the same statistics in every answer, not values here and there.
+        share: of the values, or of the statistics, that are false.
+        always: a false statistic is false in every answer; else each value is drawn by itself.
     """
 
     def __init__(self, rng: np.random.Generator, share: float, *, always: bool) -> None:

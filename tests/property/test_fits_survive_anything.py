@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.errors import BreakevenError
+from breakeven.errors import BreakevenError, InputError
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
 from draws import draws
@@ -54,6 +54,13 @@ def survives(seed: int) -> None:
 @given(st.integers(0, 1 << 32))
 def test_a_fit_of_anything_is_a_profile_or_one_line(seed):
     survives(seed)
+
+
+def test_a_row_that_no_law_of_the_others_gives_is_named():
+    with pytest.raises(
+        InputError, match=r"^wild\.csv: row \d+, column mean_latency_s: .* times (above|below) the law"
+    ):
+        fit_points(wild_sweep(np.random.default_rng(4)))
 
 
 @pytest.mark.parametrize("seed", [4, 75, 119, 260, 289])

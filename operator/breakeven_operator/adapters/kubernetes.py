@@ -360,7 +360,7 @@ class KubernetesCluster:
         headers: Mapping[str, str],
         limits: aiohttp.ClientTimeout,
     ) -> _Response:
-        method, url, headers, _, _ = await self._api.param_serialize(
+        method, url, sent, _, _ = await self._api.param_serialize(
             method,
             path,
             query_params=query,
@@ -370,7 +370,7 @@ class KubernetesCluster:
         answer = await self._api.call_api(
             method,
             url,
-            header_params=headers,
+            header_params=sent,
             body=dict(body) if body is not None else None,
             _request_timeout=limits,
         )

@@ -211,7 +211,7 @@ def masked(stats: Mapping[str, FloatArray], part: BoolArray) -> dict[str, FloatA
 def grown(counter: FloatArray) -> FloatArray:
     """By how much a counter grew in each block; one that fell belongs to a process that began again at 0.
 
-    A page may say anything: nothing is known of the blocks beside what is no count.
+    A value below 0 or without end is no count: the blocks on both sides of it are unknown.
     """
     counted = np.where((counter >= 0.0) & (counter < np.inf), counter, np.nan)
     steps = np.diff(counted)

@@ -74,7 +74,7 @@ def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
 def pods_by_arm(pods: Iterable[PodState], candidates: Candidates) -> dict[Arm | None, int]:
     """Number of pods of each arm; None: an arm that is not known.
 
-    Read once for each value: hundreds of pods have two of them.
+    Each value is read once: a fleet of hundreds of pods has two.
     """
     found: dict[Arm | None, int] = {}
     for value, count in Counter(pod.value for pod in pods).items():

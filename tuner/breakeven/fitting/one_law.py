@@ -67,7 +67,7 @@ _SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075,
 _ROUNDS = 40
 _SETTLED = 1e-4
 _ROUNDING = 1e-12
-"""Share of the largest variance that stands for the rounding of all."""
+"""Share of the largest variance that is added to each: more than rounding takes away, and less than has an effect."""
 _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
 """Figures of the scatter, each of which takes a degree of freedom, and how many the priors are worth."""
 
@@ -417,7 +417,7 @@ def _solve(
     # The inverse of slopes' @ slopes, by a factor: inverted itself, it is not symmetric where rows contradict each other.
     half = np.linalg.inv(np.linalg.qr(slopes, mode="r"))
     covariance = np.asarray(half @ half.T, dtype=float)
-    # Rows that contradict each other leave figures so well known beside others that rounding makes their variance negative.
+    # Where rows contradict each other, rounding may leave a variance below 0.
     covariance += _ROUNDING * np.diag(covariance).max() * np.eye(figures.size)
     of_rows = slopes[: rows[0].size]
     used = float(np.trace(covariance @ of_rows.T @ of_rows))

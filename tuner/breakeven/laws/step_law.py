@@ -256,7 +256,7 @@ class _Bound(NamedTuple):
 
 
 def _bound(costs: CostsOfSteps, positions: FloatArray) -> _Bound:
-    # A fit may try costs of nothing at all, and a step takes some time.
+    # A fit may try weights that cost nothing, and a step takes some time.
     memory = np.maximum(
         costs.weights_s * (1.0 - costs.untouched * np.exp(-positions / costs.touching)), _LEAST
     )

@@ -98,6 +98,7 @@ class Decision:
     ahead: Forecast | None
     pays_until_rps: float | None = None
     fewest: FewestReplicas | None = None
+    # A question holds a function: no two evaluations are equal.
     evaluations: Evaluations = field(default=Evaluations((), {}), compare=False)
     confidence: float = 0.9
     speedup: Estimate | None = None

@@ -38,7 +38,7 @@ _FORGOTTEN_S = 7 * 86400.0
 _CONVERTED_SD = 0.5
 """Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors."""
 _NOTHING_KNOWN_SD = 3.0
-"""Standard deviation (ln) of a coefficient of which nothing is known: a factor of twenty either way. A drawn one must be a number."""
+"""Standard deviation (ln) of a coefficient of which nothing is known: a factor of twenty either way. Draws of a larger one overflow."""
 _ANOTHER_UNIT = math.log(1000.0)
 """Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page that says anything."""
 _SURPRISING_SD = 3.0

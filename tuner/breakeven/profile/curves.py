@@ -27,7 +27,7 @@ _BELOW_RANGE = 0.25
 """A load below the measured range by less than this share of the range is still determined: C1 is an intercept."""
 
 _MOST_DISPERSED = 1e6
-"""Largest dispersion: beyond it a number in flight and the next one are the same float."""
+"""Largest dispersion that counts: bursts of a million requests. Of much larger ones no two knots differ."""
 _DOUBTED = 0.5
 """Standard deviation of the latency added by bursts, over its expectation (docs/validation.md)."""
 
