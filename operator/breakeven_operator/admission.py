@@ -18,6 +18,7 @@ from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES
+from breakeven_operator.workloads.object_facts import parse_time
 
 _WAITING = frozenset({"", "Pending"})
 # From the end of a run's budget to that of its last pod.
@@ -154,10 +155,10 @@ def _is_overdue(run: Manifest, now: datetime | None) -> bool:
     """
     status = run.get("status") or {}
     budget = (status.get("plan") or {}).get("budget") or {}
-    longest_s, started = budget.get("maxDurationSeconds"), status.get("startedTime")
+    longest_s, started = budget.get("maxDurationSeconds"), parse_time(status.get("startedTime"))
     if now is None or longest_s is None or started is None:
         return False
-    return now - datetime.fromisoformat(started) > timedelta(seconds=longest_s) + _ENDING
+    return now - started > timedelta(seconds=longest_s) + _ENDING
 
 
 def _refused(pod: Manifest) -> bool:

@@ -499,4 +499,5 @@ def _is_moving(service: SpeculativeService, now: datetime) -> bool:
     rollout = service.status.rollout
     if rollout is None or rollout.phase not in _MOVING:
         return False
-    return rollout.deadline_time is None or now <= rollout.deadline_time + _LATE
+    # Whoever may write a status may write the last date there is, which nothing can be added to.
+    return rollout.deadline_time is None or now - _LATE <= rollout.deadline_time

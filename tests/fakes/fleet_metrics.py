@@ -547,7 +547,7 @@ async def _answered(source: PrometheusAccess, delay_s: float) -> None:
 
 
 def _runs(pod: dict[str, Any]) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
 
 
 def _ready_s(pod: dict[str, Any]) -> float:

@@ -226,7 +226,9 @@ class FakeKubelet:
                 },
             )
         elif _revision(found) < highest:
-            found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = str(highest + 1)
+            found["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = str(
+                highest + 1
+            )
         return found
 
     def _start_pod(self, deployment: dict[str, Any], replica_set: dict[str, Any]) -> str | None:
@@ -421,7 +423,8 @@ def _owner(kind: str, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _revision(replica_set: dict[str, Any]) -> int:
-    return int(replica_set["metadata"]["annotations"]["deployment.kubernetes.io/revision"])
+    said = (replica_set["metadata"].get("annotations") or {}).get("deployment.kubernetes.io/revision", "")
+    return int(said) if said.isdigit() else 0
 
 
 def _set_of(pod: dict[str, Any]) -> str:

@@ -117,6 +117,7 @@ def looked_at(decision: Decision) -> None:
     """All that a status shows of a decision."""
     assert "nan" not in sentence(decision)
     memory = decision.memory
+    assert all(one.possible for one in memory.evidence.values())
     kept = [number for one in memory.evidence.values() for number in (*one.precision, *one.pull)]
     assert all(map(math.isfinite, (memory.saved, memory.backlog.here, memory.backlog.without, *kept)))
     for one in decision.evaluations.arms:

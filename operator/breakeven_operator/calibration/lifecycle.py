@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
+from breakeven.errors import InputError
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import MIN_POINTS, Trials
@@ -22,11 +23,14 @@ from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import named_files
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import RUNS, Ref
+from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
     CalibrationPlan,
+    CalibrationRunStatus,
     RunPhase,
     read_run,
 )
@@ -45,14 +49,21 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
         fitted: a fit that this run asked for in order to settle its next arm.
 
     Raises:
-        InputError: the run or its service cannot be read.
+        InputError: its service cannot be read.
     """
-    run = read_run(view.run)
+    try:
+        run = read_run(view.run)
+    except InputError as problem:
+        return _unreadable(view, problem, now)
+    return _advanced(Transition(view, run, now), fitted)
+
+
+def _advanced(transition: Transition, fitted: DoneFit | None) -> tuple[Action, ...]:
+    run, view = transition.run, transition.view
     ended = run.status.phase is not None and run.status.phase.final
     if ended or run.metadata.deletion_timestamp is not None:
         # The Jobs go with the run; deleting them frees the GPUs at once.
         return tuple(Delete(job_ref(job)) for job in view.jobs)
-    transition = Transition(view, run, now)
     if view.service is None:
         return _without_service(transition)
     service = SpeculativeService.read(
@@ -91,6 +102,31 @@ def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, 
     return (
         *transition.write({"reason": str(write.reason), "message": write.sentence[:1024]}),
         EmitEvent(transition.ref, str(write.reason), write.sentence, warning=True, throttled=True),
+    )
+
+
+def _unreadable(view: RunView, problem: InputError, now: datetime) -> tuple[Action, ...]:
+    """The end of a run whose spec or status a person has changed to what no operator writes, with its Jobs.
+
+    Left as it is, it would be in the way of every other run of its service for ever.
+    """
+    meta, found = view.run["metadata"], view.run.get("status") or {}
+    reason, message = str(ClusterReason.CALIBRATION_FAILED), f"it cannot be read: {problem}"[:1024]
+    aspects = (Aspect("Complete", True, reason, message), Aspect("Succeeded", False, reason, message))
+    over = CalibrationRunStatus(
+        phase=RunPhase.FAILED,
+        reason=reason,
+        message=message,
+        finished_time=now,
+        conditions=merge((), aspects, meta.get("generation", 0), now),
+    )
+    # The rest stays as it is: without it a part that a person owns would break the schema, and the write with it.
+    kept = {key: part for key, part in found.items() if key not in {"points", "answers"}}
+    ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
+    return (
+        WriteStatus(ref, {**kept, **over.to_json_object()}),
+        *(Delete(job_ref(job)) for job in view.jobs),
+        EmitEvent(ref, reason, message, warning=True),
     )
 
 

@@ -167,11 +167,7 @@ def named_files(run: Manifest, service: Manifest | None) -> dict[str, set[str]]:
 
 
 def workload_spec(document: str | None) -> WorkloadSpec:
-    """The workload that a plan holds.
-
-    Raises:
-        InputError: a newer version wrote what this one does not know.
-    """
+    """The workload that a plan holds, which is readable: see the rules of `CalibrationPlan`."""
     return WorkloadSpec.read(json.loads(document), "workload") if document is not None else WorkloadSpec()
 
 

@@ -64,7 +64,7 @@ def _remembered(case: Case, running: Arm, replicas: int) -> DecisionMemory:
         candidate_since_s=_epoch(memory.candidate_since_time) if candidate is not None else None,
         seen=seen_of(memory, arms),
         saved=memory.saved_request_seconds / (replicas if memory.largest_replicas else 1),
-        evidence={arms[one.arm]: _read(one) for one in evidence if one.arm in arms},
+        evidence={arms[one.arm]: one.evidence for one in evidence if one.arm in arms},
         largest=_largest(memory, replicas, scaled=case.scaled),
         decided_s=_epoch(memory.decided_time),
         backlog=Backlog(
@@ -132,16 +132,6 @@ def _stored_largest(status: MemoryStatus, largest: LargestRate, replicas: int) -
         "largest_replicas": replicas,
         "largest_time": _time(at_s),
     }
-
-
-def _read(stored: LiveEvidence) -> Evidence:
-    levels = (stored.alone_seconds, stored.company_seconds)
-    return Evidence(
-        (stored.precision_alone, stored.precision_both, stored.precision_company),
-        (stored.pull_alone, stored.pull_company),
-        stored.time.timestamp(),
-        (levels[0], levels[1]) if levels[0] and levels[1] else None,
-    )
 
 
 def _stored(arm: Arm, evidence: Evidence) -> LiveEvidence:

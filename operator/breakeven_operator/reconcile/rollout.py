@@ -30,6 +30,8 @@ from breakeven_operator.workloads.workload import Workload
 # Without any measured start of this engine: long enough for a large model from a cold disk.
 _UNKNOWN_STARTUP_S = 1800.0
 _SLACK_S = 60.0
+# A target of two billion replicas, or one that drains for ever, has a deadline too: no date is 10^10 days away.
+_LONGEST_S = 366 * 86400.0
 _MAX_BACKOFF_FACTOR = 16
 
 
@@ -225,7 +227,7 @@ def deadline_s(context: RolloutContext, pods: int | None = None) -> float:
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
     batch = max(1, workload.max_surge + workload.max_unavailable)
     batches = max(1, math.ceil((workload.desired if pods is None else pods) / batch))
-    return batches * (2 * startup_s + workload.grace_s) + _SLACK_S
+    return min(batches * (2 * startup_s + workload.grace_s) + _SLACK_S, _LONGEST_S)
 
 
 def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:

@@ -17,6 +17,7 @@ from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven_operator.reconcile.model_account import GAP_S
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.figures import Renewal, status_fields
+from breakeven_operator.workloads.object_facts import parse_time
 
 _SMALL = 0.05
 # A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth of itself and says the same.
@@ -93,9 +94,8 @@ def _decided(status: Mapping[str, Any]) -> object:
 
 def _since_s(before: object, after: object) -> float:
     """Time (s) from one decision to another; 0 if one was never made."""
-    if not isinstance(before, str) or not isinstance(after, str):
-        return 0.0
-    return (datetime.fromisoformat(after) - datetime.fromisoformat(before)).total_seconds()
+    began, ended = parse_time(before), parse_time(after)
+    return (ended - began).total_seconds() if began is not None and ended is not None else 0.0
 
 
 def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -24,7 +24,14 @@ from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, ClassStanding, DecisionFacts, DecisionStatus
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
-from breakeven_operator.resources.targetstatus import ArmSource, Current, PodsOfArm, Target
+from breakeven_operator.resources.targetstatus import (
+    LONGEST_IMAGE,
+    LONGEST_MODEL,
+    ArmSource,
+    Current,
+    PodsOfArm,
+    Target,
+)
 from breakeven_operator.workloads.running_arm import pods_by_arm
 from breakeven_operator.workloads.workload import Workload
 
@@ -94,13 +101,13 @@ def _target(cycle: CycleFacts) -> Target | None:
         uid=workload.ref.uid,
         generation=workload.generation,
         container_name=engine.name if engine else None,
-        image=identity.image if identity else None,
-        model=identity.model if identity else None,
+        image=_cut(identity.image, LONGEST_IMAGE) if identity else None,
+        model=_cut(identity.model, LONGEST_MODEL) if identity else None,
         served_model_name=(
             cycle.service.spec.metrics_source.served_model_name
-            or (identity.served_model if identity else None)
+            or (_cut(identity.served_model, LONGEST_MODEL) if identity else None)
         ),
-        gpu_product=_gpu_product(workload),
+        gpu_product=_cut(_gpu_product(workload), 128),
         gpus_per_pod=identity.gpus if identity else None,
         replicas=workload.desired,
         replicas_changed_time=scaled_time(workload, cycle.service.status.target, cycle.now),
@@ -111,12 +118,17 @@ def _target(cycle: CycleFacts) -> Target | None:
     )
 
 
+def _cut(text: str | None, longest: int) -> str | None:
+    """A text of the target as a status has room for it; `refuse_target` names the one that is too long."""
+    return None if text is None else text[:longest]
+
+
 def _gpu_product(workload: Workload) -> str | None:
-    """The GPU class of the pods; of several all, as far as there is room."""
+    """The GPU class of the pods; all of several."""
     names = [one.gpu_class for one in workload.by_class if one.gpu_class is not None]
     if not names:
         return workload.identity.gpu_product if workload.identity is not None else None
-    return ", ".join(names)[:128]
+    return ", ".join(names)
 
 
 def _current(cycle: CycleFacts) -> Current | None:

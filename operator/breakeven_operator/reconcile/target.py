@@ -14,7 +14,9 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
+from breakeven_operator.resources.targetstatus import LONGEST_IMAGE, LONGEST_MODEL
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
+from breakeven_operator.workloads.fingerprint import Identity
 from breakeven_operator.workloads.known import kind_of, owner_words
 from breakeven_operator.workloads.object_facts import owner_of
 from breakeven_operator.workloads.served_engine import ServedEngine
@@ -64,16 +66,9 @@ def refuse_target(
             else f"{kind} {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    if engine.start.shell and not engine.words:
-        return _unreadable(engine)
-    if identity.model is None:
-        return Refusal(
-            ClusterReason.NOT_VLLM,
-            f"the command line of container {engine.name} names no model: is it `vllm serve MODEL`?",
-        )
-    if engine.speculation.problem is not None and engine.start.literal:
-        message = f"vLLM would refuse to start: {engine.speculation.problem}"
-        return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, message)
+    refusal = _engine_refused(workload.title, engine, identity)
+    if refusal is not None:
+        return refusal
     if workload.unclassed:
         return Refusal(
             ClusterReason.GPU_CLASS_UNKNOWN,
@@ -86,6 +81,30 @@ def refuse_target(
             "the nodes of the pods carry no GPU product label and the pod template names none: "
             "label the nodes (GPU Feature Discovery) or add a nodeSelector",
         )
+    return None
+
+
+def _engine_refused(title: str, engine: ServedEngine, identity: Identity) -> Refusal | None:
+    """Why nothing can be said of the engine that the template starts; None if it is one that can be watched."""
+    if engine.start.shell and not engine.words:
+        return _unreadable(engine)
+    if identity.model is None:
+        return Refusal(
+            ClusterReason.NOT_VLLM,
+            f"the command line of container {engine.name} names no model: is it `vllm serve MODEL`?",
+        )
+    texts = (
+        ("image", engine.container.get("image") or "", LONGEST_IMAGE),
+        ("model", identity.model, LONGEST_MODEL),
+        ("served model name", identity.served_model or "", LONGEST_MODEL),
+    )
+    for what, text, longest in texts:
+        if len(text) > longest:
+            long = f"its {what} has {len(text)} characters; expected at most {longest}"
+            return Refusal(ClusterReason.TARGET_UNREADABLE, f"{title} cannot be read: {long}")
+    if engine.speculation.problem is not None and engine.start.literal:
+        message = f"vLLM would refuse to start: {engine.speculation.problem}"
+        return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, message)
     return None
 
 

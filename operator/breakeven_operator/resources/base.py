@@ -17,6 +17,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeGuard, cast
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -27,6 +28,7 @@ from pydantic import (
     SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
@@ -254,12 +256,23 @@ def _written(value: float) -> str | None:
     return decimal_string(value) if fits(value) else None
 
 
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def computable(value: datetime) -> datetime:
+    """The time in UTC, moved to where a year may be added to it or taken from it.
+
+    The API server takes 0001-01-01T00:00:00+14:00 and 9999-12-31T23:59:59-14:00, which have no time in UTC.
+    """
+    return min(max(value, _FIRST), _LAST).astimezone(UTC)
+
+
 def _whole_seconds(value: datetime) -> str:
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _milliseconds(value: datetime) -> str:
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # A float in Python, a decimal string in JSON: the API conventions allow no floats, and a client that re-encodes
@@ -272,15 +285,45 @@ RequiredNumber = Annotated[float, BeforeValidator(_read_decimal), *_IN_JSON]
 # A computed figure that no schema takes (infinite, no number, too large) is left out: with one such figure in it the API
 # server would refuse the whole status, cycle after cycle.
 Number = Annotated[float, WrapValidator(_read_if_it_fits), *_IN_JSON]
+_MOST_LEARNED = 1e12
+
+
+def _as_far_as_any_fleet(value: float) -> float:
+    return min(max(value, -_MOST_LEARNED), _MOST_LEARNED)
+
+
+# An amount that a decision learns and computes on with. A person who edits a status may write one that no fleet reaches; a
+# sum with it would have no text that the schemas take.
+LearnedAmount = Annotated[RequiredNumber, AfterValidator(_as_far_as_any_fleet)]
+
+
+class Learned(StatusModel):
+    """A part of what windows have taught. A person who edits a status may write one that no window leaves."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether windows can have left it; one that they cannot have left is forgotten, see `LEARNED`."""
+        raise NotImplementedError
+
+
+def _possible(parts: tuple[Learned, ...], reading: ValidationInfo) -> tuple[Learned, ...]:
+    # Only as the API server has them: a decision that leaves an impossible one is a defect, and must not be hidden.
+    return tuple(one for one in parts if one.possible) if reading.mode == "json" else parts
+
+
+# Marks a list of such parts.
+LEARNED = AfterValidator(_possible)
 # Times that people read: whole seconds, as in Kubernetes' own times.
 Time = Annotated[
     AwareDatetime,
+    AfterValidator(computable),
     PlainSerializer(_whole_seconds, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
 ]
 # Times that decisions are computed from: rounding to seconds would make a one-second window end early or late.
 Instant = Annotated[
     AwareDatetime,
+    AfterValidator(computable),
     PlainSerializer(_milliseconds, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
 ]

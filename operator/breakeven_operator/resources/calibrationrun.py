@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model
 
 from breakeven.arm import ADAPTIVE, SCHEDULE
+from breakeven.errors import InputError
 from breakeven.load_driver.design import LOADS_AGAIN, POINTS_AT_OTHER_LENGTHS
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.answerstatus import ArmAnswers
@@ -181,9 +183,32 @@ class CalibrationRunSpec(Model):
     ] = ()
 
 
+def _is_configuration(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | None)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_workload(text: str | None) -> bool:
+    try:
+        return text is None or bool(WorkloadSpec.read(json.loads(text), "workload"))
+    except (ValueError, RecursionError, InputError):
+        return False
+
+
 class PlannedArm(StatusModel):
     """One arm as it is measured."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            None,
+            "is no configuration",
+            "null or a JSON object, as the operator wrote it",
+            lambda arm: _is_configuration(arm.speculative_config),
+            ".speculativeConfig",
+        ),
+    )
     arm: Annotated[
         TrialName,
         Field(
@@ -234,6 +259,15 @@ class PlannedArm(StatusModel):
 class CalibrationPlan(StatusModel):
     """The run's measurements, fixed when it starts, so that a change of the service's spec cannot bend it half-way."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            None,
+            "is no workload",
+            "the JSON of spec.workload, as an operator of this version or an older one wrote it",
+            lambda plan: _is_workload(plan.workload),
+            ".workload",
+        ),
+    )
     arms: tuple[PlannedArm, ...] = row(
         "Arms in the order of measuring.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 2
     )

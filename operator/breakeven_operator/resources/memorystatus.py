@@ -10,10 +10,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from breakeven.planning.learned_laws import Evidence
 from breakeven_operator.resources.base import (
     ATOMIC,
+    LEARNED,
     ArmName,
     Instant,
+    Learned,
+    LearnedAmount,
     Number,
     ObjectName,
     RequiredNumber,
@@ -29,7 +33,7 @@ LONGEST_VALUE = 256
 """Characters of an annotation's value that are remembered; what comes after them makes no other value."""
 
 
-class SeenAcceptance(StatusModel):
+class SeenAcceptance(Learned):
     """Acceptance measured live on the target."""
 
     arm: Annotated[ArmName, Field(description="The arm that ran.")]
@@ -47,8 +51,13 @@ class SeenAcceptance(StatusModel):
         max_length=32,
     )
 
+    @property
+    def possible(self) -> bool:
+        """See Learned."""
+        return self.tokens_per_step > 0.0 and (self.relative_scatter or 0.0) >= 0.0
 
-class LiveEvidence(StatusModel):
+
+class LiveEvidence(Learned):
     """What the live latency of an arm has said about its law: a Gaussian over the logarithms of two factors.
 
     The first factor is on C1 (a request alone), the second on C2 (other requests in flight); see docs/numbers.md.
@@ -71,6 +80,22 @@ class LiveEvidence(StatusModel):
         "C1 that the profile gave at the acceptance and lengths of then; a law that was converted since is in more doubt."
     )
     company_seconds: Number | None = row("C2 that the profile gave at the same acceptance and lengths.")
+
+    @property
+    def possible(self) -> bool:
+        """See Learned."""
+        return self.evidence.possible
+
+    @property
+    def evidence(self) -> Evidence:
+        """As the library takes it."""
+        levels = (self.alone_seconds, self.company_seconds)
+        return Evidence(
+            (self.precision_alone, self.precision_both, self.precision_company),
+            (self.pull_alone, self.pull_company),
+            self.time.timestamp(),
+            (levels[0], levels[1]) if levels[0] and levels[1] else None,
+        )
 
 
 class Suspicion(StatusModel):
@@ -136,12 +161,12 @@ class MemoryStatus(StatusModel):
     profile: ObjectName | None = row(
         "Profile that the evidence is about; under another one it does not count."
     )
-    saved_request_seconds: RequiredNumber = row(
+    saved_request_seconds: LearnedAmount = row(
         "Request time of the fleet that speculation has saved; it fades over ten days.",
         Renewal.AMOUNT,
         default=0.0,
     )
-    largest_rps: RequiredNumber = row(
+    largest_rps: LearnedAmount = row(
         "Largest load of the fleet that was seen within ten days.", Renewal.AMOUNT, default=0.0
     )
     largest_replicas: int | None = row(
@@ -150,23 +175,23 @@ class MemoryStatus(StatusModel):
         ge=1,
     )
     largest_time: Instant | None = row("When it came.", Renewal.LEARNED)
-    queued_requests: RequiredNumber = row(
+    queued_requests: LearnedAmount = row(
         "Requests of the fleet that wait, by what came and what the arm in place carries; until they are served latency teaches nothing.",
         Renewal.LEARNED,
         default=0.0,
     )
-    queued_without: RequiredNumber = row(
+    queued_without: LearnedAmount = row(
         "Those that would wait, had no speculation run all along.", Renewal.LEARNED, default=0.0
     )
     queued_time: Instant | None = row("When requests last waited.", Renewal.LEARNED)
-    evidence: tuple[LiveEvidence, ...] = row(
+    evidence: Annotated[tuple[LiveEvidence, ...], LEARNED] = row(
         "What live latency has said about each arm that ever ran.",
         Renewal.LEARNED,
         default=(),
         extra=list_map("arm"),
         max_length=64,
     )
-    seen: tuple[SeenAcceptance, ...] = row(
+    seen: Annotated[tuple[SeenAcceptance, ...], LEARNED] = row(
         "Newest live acceptance per drafter; it outranks the calibrated one until a new profile counts.",
         default=(),
         extra=list_map("arm"),

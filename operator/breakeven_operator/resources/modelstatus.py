@@ -14,8 +14,10 @@ from breakeven.estimate import Estimate
 from breakeven.serving.causes import Finding
 from breakeven_operator.resources.base import (
     ATOMIC,
+    LEARNED,
     ArmName,
     Instant,
+    Learned,
     Number,
     ObjectName,
     RequiredNumber,
@@ -38,7 +40,7 @@ MOST_WINDOWS = 12
 """Windows that an account keeps."""
 
 
-class AccountWindow(StatusModel):
+class AccountWindow(Learned):
     """One window of the arm in place: what was measured over what the profile predicts for its load, lengths and acceptance."""
 
     time: Annotated[Instant, Field(description="When it ended."), Renewal.BEGINNING]
@@ -66,13 +68,24 @@ class AccountWindow(StatusModel):
         max_length=4,
     )
 
+    @property
+    def possible(self) -> bool:
+        """See Learned."""
+        ratios = (self.latency_ratio, self.ttft_ratio, self.tpot_ratio, self.speedup, self.observed_seconds)
+        return (
+            all(one is None or 0.0 < one < 1e9 for one in ratios)
+            and all(one is None or one >= 0.0 for one in (self.predicted_lower, self.predicted_upper))
+            and all(one is None or 0.0 <= one < 1e6 for one in (self.sampling_error, self.speedup_error))
+            and 0.0 < self.window_seconds < 1e6
+        )
+
 
 class ModelAccount(StatusModel):
     """The last windows of the arm in place, none of which overlaps another."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
     profile: Annotated[ObjectName, Field(description="The profile that predicted.")]
-    windows: tuple[AccountWindow, ...] = row(
+    windows: Annotated[tuple[AccountWindow, ...], LEARNED] = row(
         "Oldest first.", Renewal.LEARNED, default=(), extra=ATOMIC, max_length=MOST_WINDOWS
     )
 

@@ -10,6 +10,10 @@ from pydantic import Field
 from breakeven_operator.resources.base import ArmName, Instant, StatusModel, Time, list_map
 from breakeven_operator.resources.figures import FigureGauge, row
 
+LONGEST_IMAGE = 1024
+LONGEST_MODEL = 512
+"""Characters of an image and of a model's name that statuses hold."""
+
 
 class ArmSource(StrEnum):
     """Reason why the pods run the arm they run."""
@@ -25,9 +29,11 @@ class Target(StatusModel):
     uid: str | None = row("UID of the target; another one means it was recreated.", max_length=64)
     generation: int | None = row("Generation of the target that was read.", ge=0)
     container_name: str | None = row("Container that runs vLLM.", max_length=63)
-    image: str | None = row("Image of that container, by digest where pods tell.", max_length=1024)
-    model: str | None = row("Model that is served.", max_length=512)
-    served_model_name: str | None = row("Value of vLLM's model_name label that is asked for.", max_length=512)
+    image: str | None = row("Image of that container, by digest where pods tell.", max_length=LONGEST_IMAGE)
+    model: str | None = row("Model that is served.", max_length=LONGEST_MODEL)
+    served_model_name: str | None = row(
+        "Value of vLLM's model_name label that is asked for.", max_length=LONGEST_MODEL
+    )
     gpu_product: str | None = row(
         "GPU class of the nodes its pods run on (nvidia.com/gpu.product).", max_length=128
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 # Whole GPUs of any vendor's plugin (nvidia.com/gpu, amd.com/gpu).
@@ -21,6 +23,13 @@ _BESIDE = re.compile(
 )
 # Resources of Kubernetes itself that have a slash in their name.
 _OWN = ("kubernetes.io/", "requests.", "attachable-volumes-")
+_UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}}
+_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)}
+_QUANTITY = re.compile(
+    rf"(?P<number>\d{{1,20}}(?:\.\d{{0,9}})?(?:[eE][+-]?\d\d?)?)(?P<unit>{'|'.join(_UNITS)})"
+)
+# More than any node has; a status holds no sum of numbers that are longer.
+_MOST = Decimal(2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +80,8 @@ def devices_of(container: Mapping[str, Any], pod_spec: Mapping[str, Any] | None 
     resources = container.get("resources") or {}
     asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     extended = {
-        name: int(str(number))
-        for name, number in asked.items()
+        name: _number(str(quantity))
+        for name, quantity in asked.items()
         if "/" in name and not name.startswith(_OWN) and ".kubernetes.io/" not in name
     }
     behind = {
@@ -90,3 +99,15 @@ def devices_of(container: Mapping[str, Any], pod_spec: Mapping[str, Any] | None 
         claims=tuple(claims),
         resources=tuple(sorted(extended)),
     )
+
+
+def _number(quantity: str) -> int:
+    """Devices of a quantity as Kubernetes writes it, such as `2`, `1e0` or `1k`.
+
+    The API server lets no fraction of a device into a pod, but into the template of a custom resource: a part of one is one.
+    """
+    found = _QUANTITY.fullmatch(quantity)
+    if found is None:
+        return 1
+    number: Decimal = Decimal(found["number"]) * _UNITS[found["unit"]]
+    return math.ceil(min(number, _MOST))

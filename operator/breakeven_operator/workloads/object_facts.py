@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from breakeven_operator.ports import Manifest
+from breakeven_operator.resources.base import computable
 
 
 def owner_of(manifest: Manifest) -> Mapping[str, Any]:
@@ -20,9 +21,17 @@ def owner_uid(manifest: Manifest) -> str:
     return str(owner_of(manifest).get("uid", ""))
 
 
-def parse_time(text: str | None) -> datetime | None:
-    """Kubernetes' RFC 3339 time."""
-    return datetime.fromisoformat(text) if text else None
+def parse_time(text: object) -> datetime | None:
+    """A time of the API, RFC 3339, moved to where `computable` says; None if there is none, or none that Python has.
+
+    The API server takes the year 0, and a small t or z in the objects of a CRD.
+    """
+    if not isinstance(text, str):
+        return None
+    try:
+        return computable(datetime.fromisoformat(text.upper()))
+    except (ValueError, TypeError):
+        return None
 
 
 def condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from breakeven_operator.workloads.object_facts import parse_time
+
 _FINISHED = frozenset({"Succeeded", "Failed"})
 # The deletion's time stands at the end of the grace period. Past it the kubelet kills; a live one then needs seconds, and
 # the clocks of API server and operator may differ by some.
@@ -44,8 +46,7 @@ def is_overdue(pod: Mapping[str, Any], now: datetime) -> bool:
 
 def deletion(pod: Mapping[str, Any]) -> datetime | None:
     """End of the grace period of a pod that is being deleted; None while nobody deletes it."""
-    text = pod["metadata"].get("deletionTimestamp")
-    return datetime.fromisoformat(text) if text else None
+    return parse_time(pod["metadata"].get("deletionTimestamp"))
 
 
 def node_is_lost(node: Mapping[str, Any]) -> bool:

@@ -213,6 +213,7 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
     assert deadline(900.0, desired=4) > 1.9 * deadline(900.0)
     assert deadline(None) > deadline(900.0), "what was never seen gets the most time"
     assert deadline(900.0, roll_deadline_seconds=60) == 60.0
+    assert deadline(900.0, desired=2**31 - 1) == 366 * 86400.0, "later there is no date"
 
 
 @pytest.mark.parametrize(

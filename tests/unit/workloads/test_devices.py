@@ -39,6 +39,24 @@ def test_a_device_is_counted_whatever_its_plugin_calls_it(asked: dict[str, Any],
     assert devices_of({"resources": {"requests": asked, "limits": asked}}).count == count
 
 
+@pytest.mark.parametrize(
+    ("quantity", "count"),
+    [
+        ("0", 0),
+        ("2.0", 2),
+        ("1e0", 1),
+        ("1k", 1000),
+        ("1Ki", 1024),
+        ("0.5", 1),
+        ("many", 1),
+        ("9e99", 2**31 - 1),
+        ("1Ei", 2**31 - 1),
+    ],
+)
+def test_a_number_of_devices_is_any_quantity_of_kubernetes(quantity: str, count: int) -> None:
+    assert devices_of({"resources": {"limits": {"nvidia.com/gpu": quantity}}}).count == count
+
+
 def test_a_claim_is_a_device_and_its_template_is_what_it_is() -> None:
     container = {"resources": {"claims": [{"name": "gpu"}, {"name": "other", "request": "half"}]}}
     pod = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "mig-7g"}]}

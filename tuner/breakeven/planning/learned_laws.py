@@ -41,6 +41,8 @@ _NOTHING_KNOWN_SD = 3.0
 """Standard deviation (ln) of a coefficient of which nothing is known: a factor of twenty either way. Draws of a larger one overflow."""
 _ANOTHER_UNIT = math.log(1000.0)
 """Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page that says anything."""
+_MOST_PRECISION = 1e9
+"""Precision that no week of windows reaches: the mean of each half hour is known to `_NOISE_SD`."""
 _SURPRISING_SD = 3.0
 _DRAWS = 16
 
@@ -60,6 +62,16 @@ class Evidence:
     pull: tuple[float, float] = (0.0, 0.0)
     at_s: float = 0.0
     level_s: tuple[float, float] | None = None
+
+    @property
+    def possible(self) -> bool:
+        """Whether windows of live latency can have left it: in a file or a status that a person changed, it may be anything."""
+        (a, b, c), towards = self.precision, math.hypot(*self.pull)
+        if not (0.0 <= a <= _MOST_PRECISION and 0.0 <= c <= _MOST_PRECISION):
+            return False
+        # Six digits of each are stored. Means beyond the bound are no evidence, see `with_latency`.
+        together = b * b <= a * c * (1.0 + 1e-4) + 1e-9
+        return together and towards <= 2.0 * _ANOTHER_UNIT * (a + c) and min(self.level_s or (1.0,)) > 0.0
 
     def faded(self, now_s: float) -> Evidence:
         """The evidence as it counts later: it fades, because engines and requests change."""
