@@ -14,7 +14,7 @@ from breakeven.cli.profile_options import read_profile
 from breakeven.profile import Conditions, Profile
 from breakeven.reporting import profile_page
 from breakeven.reporting.lines import arm_curves
-from breakeven.reporting.page import Table, render_page, render_png
+from breakeven.reporting.page import ReportPage, Table, render_page, render_png
 from breakeven.reporting.profile_page import drawings, render_report, verdict
 
 POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
@@ -125,13 +125,15 @@ def test_without_warnings_there_is_no_heading_for_them(profile: Profile) -> None
 def test_every_text_is_escaped() -> None:
     bad = "<img src=x onerror=alert(1)>"
     page = render_page(
-        title=bad,
-        facts=[bad],
-        verdict=bad,
-        pictures=[],
-        warnings=[bad],
-        tables=[Table(bad, (bad,), ((bad,),), bad)],
-        footer=bad,
+        ReportPage(
+            title=bad,
+            facts=[bad],
+            verdict=bad,
+            pictures=[],
+            warnings=[bad],
+            tables=[Table(bad, (bad,), ((bad,),), bad)],
+            footer=bad,
+        )
     )
     assert "<img" not in page
     # The title stands twice: in the head and above the facts.

@@ -16,7 +16,7 @@ from breakeven.planning.wording import ranges_text
 from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
-from breakeven.reporting.page import Draw, Picture, Table, render_page
+from breakeven.reporting.page import Draw, Picture, ReportPage, Table, render_page
 from breakeven.reporting.theme import Theme
 
 if TYPE_CHECKING:
@@ -50,14 +50,16 @@ def render_report(
         for name, draw in drawings(profile, load_range_rps, conditions).items()
     ]
     return render_page(
-        title=title,
-        facts=[*_facts(profile, title), *_asked(profile, conditions)],
-        verdict=verdict(profile, load_range_rps, conditions),
-        note=note,
-        pictures=pictures,
-        warnings=profile.warnings,
-        tables=_tables(profile),
-        footer=f"breakeven {__version__}. Speedups are at equal request rate (open loop, Poisson) against no speculation.",
+        ReportPage(
+            title=title,
+            facts=[*_facts(profile, title), *_asked(profile, conditions)],
+            verdict=verdict(profile, load_range_rps, conditions),
+            note=note,
+            pictures=pictures,
+            warnings=profile.warnings,
+            tables=_tables(profile),
+            footer=f"breakeven {__version__}. Speedups are at equal request rate (open loop, Poisson) against no speculation.",
+        )
     )
 
 
