@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
@@ -88,6 +89,15 @@ class Conditions:
             output_tokens=output,
             output_tokens_sq=square,
         )
+
+
+ConditionsOf = Callable[[Arm], Conditions]
+"""Conditions of each arm."""
+
+
+def as_measured(_: Arm) -> Conditions:
+    """Acceptance and lengths of the measurement."""
+    return Conditions()
 
 
 def strays(measured: Lengths, now: Lengths) -> bool:
