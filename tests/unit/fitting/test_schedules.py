@@ -90,13 +90,13 @@ def test_a_schedule_that_was_not_measured_is_not_predicted_from_the_pooled_form(
 
 def test_other_lengths_move_a_schedule_as_a_whole():
     found = steep()
-    longer = {"output_tokens": 128.0}
+    longer = Conditions(output_tokens=128.0)
     # Time per token is all of the latency here, up to the first token's.
     for clients in (1, 9, 60, 200):
         before = found.predict(STEEP_SCHEDULE, concurrency=clients).latency_s
-        assert found.predict(STEEP_SCHEDULE, concurrency=clients, **longer).latency_s == pytest.approx(
-            2.0 * before, rel=0.25
-        )
+        assert found.predict(
+            STEEP_SCHEDULE, concurrency=clients, conditions=longer
+        ).latency_s == pytest.approx(2.0 * before, rel=0.25)
 
 
 def test_a_family_has_one_schedule():

@@ -161,7 +161,7 @@ def test_a_report_for_other_acceptance_and_lengths_says_what_plan_says(profile: 
     curves = arm_curves(profile, lambda arm: asked.get(arm, Conditions(None, 400.0, 150.0)))
     moved = next(one for one in curves if one.arm == eagle)
     alike = {"prompt_tokens": 400.0, "output_tokens": 150.0}
-    compared = profile.compare(eagle, NO_SPECULATION, rps=0.0, tokens_per_step=1.6, **alike)
+    compared = profile.compare(eagle, NO_SPECULATION, rps=0.0, conditions=Conditions(1.6, **alike))
     assert moved.speedup[0] == pytest.approx(compared.speedup)
     assert moved.break_even_rps == compared.break_even_rps
     assert not moved.measured_rps.size, "measured points hold for the measured conditions"

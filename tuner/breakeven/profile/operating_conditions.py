@@ -77,6 +77,10 @@ class Conditions:
                 "give prompt_tokens in the points file, or ask without --prompt-tokens"
             )
 
+    def of_another_arm(self) -> Conditions:
+        """The same lengths and arrivals with the acceptance as measured: one arm's says nothing of another's."""
+        return replace(self, tokens_per_step=None, tokens_per_step_error=0.0)
+
     def lengths(self, measured: Lengths) -> Lengths:
         """The lengths asked for; answers spread as measured, because their present spread is not known."""
         output, square = measured.output_tokens, measured.output_tokens_sq
