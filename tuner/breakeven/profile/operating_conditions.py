@@ -78,7 +78,7 @@ class Conditions:
             )
 
     def of_another_arm(self) -> Conditions:
-        """The same lengths and arrivals with the acceptance as measured: one arm's says nothing of another's."""
+        """The same lengths and arrivals; the acceptance is as measured, because each arm has its own."""
         return replace(self, tokens_per_step=None, tokens_per_step_error=0.0)
 
     def lengths(self, measured: Lengths) -> Lengths:
