@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 
 from breakeven.profile import Profile
-from breakeven.reporting.page import Picture, Table, render_page, render_png
+from breakeven.reporting.page import Picture, ReportPage, Table, render_page, render_png
 from demo import installation
 from demo.performance import RESULTS, Casting, Scene, perform, what_to_try
 from demo.picture import draw
@@ -132,33 +132,38 @@ def _page(
 ) -> str:
     failed = [f"{check.what}: {check.detail}" for check in checks if not check.ok]
     return render_page(
-        title="Breakeven demo: a simulated GPU fleet through a day of load",
-        facts=[f"{service.name}: {service.gpu}, {service.mode}" for service in record.services.values()],
-        verdict="; ".join(f"{name}: {story.sentence}" for name, story in stories.items()),
-        pictures=[
-            Picture(
-                lambda theme: draw(record, profiles, theme),
-                "Above: what calibration measured (points), the fitted law with its bounds, and the break-even; the dashed "
-                "lines are the loads of this run. Below: the run, and of each roll what it promised and what was measured.",
-                first=True,
-            )
-        ],
-        warnings=failed,
-        tables=[
-            Table("What happened", PHASE_HEAD, phase_rows(record)),
-            Table("Answers beside those of no speculation", ANSWER_HEAD, answer_rows(profiles)),
-            Table("Promise against measurement", ROLL_HEAD, roll_rows(record)),
-            Table(
-                "Checks",
-                ("check", "", "detail"),
-                [(c.what, "ok" if c.ok else "FAILED", c.detail) for c in checks],
-            ),
-            Table("Shortened for the demo", ("setting", "production", "here"), record.shortened),
-            Table(
-                "Events",
-                ("seconds", "object", "reason", "message"),
-                [(f"{e.at_s - record.started_s:.0f}", e.service, e.reason, e.message) for e in record.events],
-            ),
-        ],
-        footer="The engine is simulated; control plane, operator, Prometheus and Helm are real. Loads and expectations come from the measured profiles.",
+        ReportPage(
+            title="Breakeven demo: a simulated GPU fleet through a day of load",
+            facts=[f"{service.name}: {service.gpu}, {service.mode}" for service in record.services.values()],
+            verdict="; ".join(f"{name}: {story.sentence}" for name, story in stories.items()),
+            pictures=[
+                Picture(
+                    lambda theme: draw(record, profiles, theme),
+                    "Above: what calibration measured (points), the fitted law with its bounds, and the break-even; the dashed "
+                    "lines are the loads of this run. Below: the run, and of each roll what it promised and what was measured.",
+                    first=True,
+                )
+            ],
+            warnings=failed,
+            tables=[
+                Table("What happened", PHASE_HEAD, phase_rows(record)),
+                Table("Answers beside those of no speculation", ANSWER_HEAD, answer_rows(profiles)),
+                Table("Promise against measurement", ROLL_HEAD, roll_rows(record)),
+                Table(
+                    "Checks",
+                    ("check", "", "detail"),
+                    [(c.what, "ok" if c.ok else "FAILED", c.detail) for c in checks],
+                ),
+                Table("Shortened for the demo", ("setting", "production", "here"), record.shortened),
+                Table(
+                    "Events",
+                    ("seconds", "object", "reason", "message"),
+                    [
+                        (f"{e.at_s - record.started_s:.0f}", e.service, e.reason, e.message)
+                        for e in record.events
+                    ],
+                ),
+            ],
+            footer="The engine is simulated; control plane, operator, Prometheus and Helm are real. Loads and expectations come from the measured profiles.",
+        )
     )

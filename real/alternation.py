@@ -17,7 +17,7 @@ from scipy import stats
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
-from breakeven.profile import Prediction, Profile
+from breakeven.profile import Conditions, Prediction, Profile
 from real.findings import ErrorGoal, Row, RunFinding, number
 from real.greedy_users import Account, Offered, together
 
@@ -196,9 +196,11 @@ def _prediction(profile: Profile, arm: Arm, offered: Offered, tokens_per_step: f
     return profile.predict(
         arm,
         rps=offered.rps,
-        tokens_per_step=tokens_per_step,
-        prompt_tokens=float(offered.load.shape.prompt_tokens),
-        output_tokens=float(offered.load.shape.output_tokens),
+        conditions=Conditions(
+            tokens_per_step=tokens_per_step,
+            prompt_tokens=float(offered.load.shape.prompt_tokens),
+            output_tokens=float(offered.load.shape.output_tokens),
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from demo.traffic import RequestShape
 from real.greedy_users import SteadyLoad
 from real.served_model import Pace, ServedModel
@@ -115,7 +115,9 @@ def most_promising(profile: Profile, served: ServedModel) -> Arm:
 def _load(profile: Profile, rps: float, shape: RequestShape, pace: Pace) -> SteadyLoad:
     """A load in blocks that are long enough for the latency that no speculation is predicted to have there."""
     predicted = profile.predict(
-        NO_SPECULATION, rps=rps, prompt_tokens=shape.prompt_tokens, output_tokens=shape.output_tokens
+        NO_SPECULATION,
+        rps=rps,
+        conditions=Conditions(prompt_tokens=shape.prompt_tokens, output_tokens=shape.output_tokens),
     )
     least_s = pace.warmup_s + _LATENCIES_IN_A_BLOCK * (predicted.latency_s or 0.0)
     return SteadyLoad(rps, shape, max(pace.block_s, least_s), pace.warmup_s)

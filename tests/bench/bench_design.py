@@ -33,10 +33,10 @@ from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.next_point import next_point
 from breakeven.load_driver.question import EXPECTED_SHARES, Question
 from breakeven.planning.best_arm import best_arm
-from breakeven.planning.evaluation import evaluate
+from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.objective import Slo
 from breakeven.points.point import Point
-from breakeven.profile import Conditions, LoadPoint, Profile
+from breakeven.profile import LoadPoint, Profile
 from breakeven.profile.comparisons import speedups_at_rps
 
 CHOOSING, JUDGING = (1, 2), (101, 102)
@@ -156,7 +156,7 @@ def judged(
 def named_arm(profile: Profile, rps: float) -> Arm:
     """The arm that `plan` names at a rate; where it needs an extrapolation, the one that needs none."""
     arms = [fit.arm for fit in profile.arms if fit.fit is not None]
-    found = evaluate(profile, arms, LoadPoint(rps), lambda _: Conditions(), Slo(), doubtful=True)
+    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps), doubtful=True))
     best = best_arm(found, Slo())
     return best.kept or best.arm
 

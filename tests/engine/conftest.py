@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
-from breakeven_sim.engine.costs import parse_costs
+from breakeven_sim.engine.costs import DefaultLimits, parse_costs
 from breakeven_sim.engine.drafting import TextSource
 
 
@@ -68,8 +68,9 @@ def make_config() -> Callable[..., EngineConfig]:
             method,
             DraftLengths(k, tiers),
             kv_pool_tokens=pool,
-            max_num_seqs=seqs,
-            max_num_batched_tokens=batched,
+            limits=DefaultLimits(
+                max_num_seqs=seqs, max_num_batched_tokens=batched, max_model_len=costs.limits.max_model_len
+            ),
         )
 
     return make

@@ -23,7 +23,7 @@ from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.serve_arguments import parse
 from breakeven_sim.engine.speculative_config import speculation
-from breakeven_sim.engine.vllm_api import VllmApi
+from breakeven_sim.engine.vllm_api import AnswerSource, NamedModel, VllmApi
 
 HERE = Path(__file__).parent
 COMMAND_LINES = json.loads((HERE / "vllm_0_32_command_lines.json").read_text())
@@ -166,7 +166,7 @@ async def served(make_config):
     engine = Engine(make_config(None, 0, step__base_s=1e-4, step__per_token_s=1e-6))
     metrics = EngineMetrics(engine, "tiny", CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None), created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
-    api = VllmApi(paced, metrics, ("tiny",), "./tiny", 1024, None, None, 0)
+    api = VllmApi(paced, metrics, NamedModel(("tiny",), "./tiny", 1024), AnswerSource())
     running = asyncio.create_task(paced.run())
     async with TestClient(TestServer(api.application())) as client:
         yield client

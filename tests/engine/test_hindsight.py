@@ -72,11 +72,15 @@ def spent_s(trace: RateTrace, plan: hindsight.SwitchPlan, law, replicas: int, ro
     return replayed_s(trace, fleet, list(plan.changes[1:]))
 
 
-def freely_spent_s(trace: RateTrace, arms: list[Arm], law, replicas: int) -> float:
-    windows, _ = free_windows(trace, arms, law, replicas)
+def freely_spent_s(trace: RateTrace, laws: dict[Arm, PiecewiseLaw], replicas: int) -> float:
+    windows, _ = free_windows(trace, laws, replicas)
     return float(
         sum(w.latency_s * r * h for w, r, h in zip(windows, trace.rate_rps, trace.length_s, strict=True))
     )
+
+
+def laws_of(*arms: Arm) -> dict[Arm, PiecewiseLaw]:
+    return {arm: LAWS[arm] for arm in arms}
 
 
 def every_way_s(trace: RateTrace, arms: list[Arm], law, replicas: int, roll_s: float) -> float:
@@ -125,7 +129,7 @@ def scaled(trace: RateTrace, replicas: int) -> RateTrace:
 def test_a_plan_is_the_best_of_all_sequences_with_rolls(trace, replicas, roll_s, bent):
     arms = [NO_SPECULATION, EAGLE, SCHEDULE if bent else LONGER]
     trace = scaled(trace, replicas)
-    plan = best_plan(trace, arms, LAWS.__getitem__, replicas, roll_s)
+    plan = best_plan(trace, laws_of(*arms), replicas, roll_s)
     assert plan.spent_s == pytest.approx(
         every_way_s(trace, arms, LAWS.__getitem__, replicas, roll_s), rel=1e-6
     )
@@ -135,25 +139,25 @@ def test_a_plan_is_the_best_of_all_sequences_with_rolls(trace, replicas, roll_s,
 @given(loads(30), st.sampled_from([1, 3, 8, 40]), st.sampled_from([0.0, 20.0, 300.0, 1000.0]))
 def test_a_plan_costs_what_its_replay_costs(trace, replicas, roll_s):
     trace = scaled(trace, replicas)
-    plan = best_plan(trace, list(LAWS), LAWS.__getitem__, replicas, roll_s)
+    plan = best_plan(trace, LAWS, replicas, roll_s)
     assert spent_s(trace, plan, LAWS.__getitem__, replicas, roll_s) == pytest.approx(plan.spent_s, rel=1e-9)
 
 
 def test_a_plan_with_few_fleets_kept_costs_what_its_replay_costs():
     random = np.random.default_rng(3)
     trace = rates_trace((4 * random.choice([5.0, 11.0, 17.0], 20).repeat(4)).tolist(), 150.0)
-    args = ([NO_SPECULATION, EAGLE, LONGER], LAWS.__getitem__, 4, 100.0)
+    args = (laws_of(NO_SPECULATION, EAGLE, LONGER), 4, 100.0)
     full = best_plan(trace, *args)
     thin = best_plan(trace, *args, kept_per_arm=1, starts_per_roll=2)
     assert len(full.changes) > 2
     assert full.spent_s < thin.spent_s < 1.2 * full.spent_s
-    assert spent_s(trace, thin, *args[1:]) == pytest.approx(thin.spent_s, rel=1e-9)
+    assert spent_s(trace, thin, LAWS.__getitem__, *args[1:]) == pytest.approx(thin.spent_s, rel=1e-9)
 
 
 def test_rolls_begin_seldom_enough_for_short_windows():
     """Within the 600 s that a roll takes, 32 moments to begin one: every 19 s, not at the end of every second."""
     trace = rates_trace([5.0] * 950 + [16.5] * 1500, 1.0)
-    args = ([NO_SPECULATION, EAGLE], LAWS.__getitem__, 1, 600.0)
+    args = (laws_of(NO_SPECULATION, EAGLE), 1, 600.0)
 
     def begun_s(**options):
         return [at_s for at_s, _ in best_plan(trace, *args, **options).changes[1:]]
@@ -167,7 +171,7 @@ def test_the_greedy_choice_is_the_best_of_all_sequences():
     # From few in flight into a load at which the break-even (28 in flight) is crossed within the window.
     laws, h = [LAWS[NO_SPECULATION], LAWS[EAGLE]], 1.0
     trace = rates_trace([1.0, 13.5], h * SUBSTEPS)
-    windows, changes = free_windows(trace, [NO_SPECULATION, EAGLE], LAWS.__getitem__, 1)
+    windows, changes = free_windows(trace, laws_of(NO_SPECULATION, EAGLE), 1)
     found = []
     for sequence in itertools.product((0, 1), repeat=SUBSTEPS):
         n, mean_s = 1.0 * LAWS[EAGLE].at_rps(1.0), 0.0
@@ -187,31 +191,31 @@ def test_the_greedy_choice_is_the_best_of_all_sequences():
 @given(loads(20), st.sampled_from([1, 4, 40]))
 def test_no_plan_is_better_than_the_greedy_choice(trace, replicas):
     trace = scaled(trace, replicas)
-    arms = [NO_SPECULATION, EAGLE, LONGER]
-    free_s = freely_spent_s(trace, arms, LAWS.__getitem__, replicas)
+    laws = laws_of(NO_SPECULATION, EAGLE, LONGER)
+    free_s = freely_spent_s(trace, laws, replicas)
     for roll_s in (0.0, 60.0):
-        plan = best_plan(trace, arms, LAWS.__getitem__, replicas, roll_s)
+        plan = best_plan(trace, laws, replicas, roll_s)
         assert free_s <= plan.spent_s * (1 + 1e-9)
 
 
 def test_rolls_are_planned_only_when_they_are_worth_it():
     laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.04), EAGLE: PiecewiseLaw(0.5, 0.09)}
     swing = rates_trace([2.0, 2.0, 10.0, 10.0, 2.0, 2.0])
-    free = best_plan(swing, list(laws), laws.__getitem__, 1, 0.0)
+    free = best_plan(swing, laws, 1, 0.0)
     # At rest before the rise, and back when the queue is gone.
     assert free.changes == ((0.0, EAGLE), (1200.0, NO_SPECULATION), (2400.0, EAGLE))
     short = rates_trace([16.0, 16.0, 64.0, 16.0, 16.0])
-    assert len(best_plan(short, list(laws), laws.__getitem__, 8, 0.0).changes) == 3
-    assert best_plan(short, list(laws), laws.__getitem__, 8, 600.0).changes == ((0.0, EAGLE),)
+    assert len(best_plan(short, laws, 8, 0.0).changes) == 3
+    assert best_plan(short, laws, 8, 600.0).changes == ((0.0, EAGLE),)
 
 
 def test_a_short_roll_costs_its_own_time_only():
     # A minute of a roll in a window of ten: two such rolls cost less than a peak on the slower arm.
     trace = rates_trace([10.0, 10.0, 26.0, 26.0, 10.0, 10.0])
     laws = {NO_SPECULATION: PiecewiseLaw(1.0, 0.05), EAGLE: PiecewiseLaw(0.5, 0.065)}
-    arms = [arm for _, arm in best_plan(trace, list(laws), laws.__getitem__, 2, 30.0).changes]
+    arms = [arm for _, arm in best_plan(trace, laws, 2, 30.0).changes]
     assert arms == [EAGLE, NO_SPECULATION, EAGLE]
-    assert len(best_plan(trace, list(laws), laws.__getitem__, 2, 900.0).changes) == 1
+    assert len(best_plan(trace, laws, 2, 900.0).changes) == 1
 
 
 # Against the policies that are compared -------------------------------------------------------------------
@@ -250,9 +254,9 @@ def bounds_hold(study: Study) -> None:
 
 def plans_hold(study: Study) -> None:
     """The plans bound the others by themselves, not only because the best of all is taken."""
-    arms = [NO_SPECULATION, *study.candidates]
-    plan = best_plan(study.trace, arms, study.law, study.replicas, study.policy.roll_seconds)
-    free_s = freely_spent_s(study.trace, arms, study.law, study.replicas)
+    laws = {arm: study.law(arm) for arm in (NO_SPECULATION, *study.candidates)}
+    plan = best_plan(study.trace, laws, study.replicas, study.policy.roll_seconds)
+    free_s = freely_spent_s(study.trace, laws, study.replicas)
     others_s = [study.outcome(name).mean_latency_s * study.trace.requests for name in POLICIES[2:]]
     assert plan.spent_s <= min(others_s) * (1 + 1e-6)
     oracle_s, free_oracle_s = (
@@ -384,4 +388,4 @@ def test_without_requests_there_is_nothing_to_be_faster_at():
     profile = fitted({NO_SPECULATION: (1.2, 0.07), EAGLE: (0.78, 0.085)})
     study = Study(LawArms(profile, 256.0), profile, rates_trace([0.0, 0.0]), [EAGLE], 2, Policy())
     assert [study.outcome(name).mean_latency_s for name in ("oracle", "oracle-free")] == [None, None]
-    assert math.isfinite(best_plan(study.trace, [EAGLE], study.law, 2, 300.0).spent_s)
+    assert math.isfinite(best_plan(study.trace, {EAGLE: study.law(EAGLE)}, 2, 300.0).spent_s)

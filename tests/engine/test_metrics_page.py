@@ -15,7 +15,7 @@ from breakeven_sim.engine.drafting import DraftedText
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.requests import Request
-from breakeven_sim.engine.vllm_api import VllmApi
+from breakeven_sim.engine.vllm_api import AnswerSource, NamedModel, VllmApi
 from real.likeness import page_shape
 
 CAPTURED = json.loads(Path(__file__).with_name("vllm_0_32_metrics.json").read_text())
@@ -39,7 +39,7 @@ async def test_the_page_has_the_names_labels_types_and_buckets_of_the_captured_o
     metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
     texts = text_sources("ngram", 0) if method else None
-    api = VllmApi(paced, metrics, ("tiny",), "tiny", 1024, None, texts, 0)
+    api = VllmApi(paced, metrics, NamedModel(("tiny",), "tiny", 1024), AnswerSource(texts))
     running = asyncio.create_task(paced.run())
     async with TestClient(TestServer(api.application())) as client:
         for path, body in (

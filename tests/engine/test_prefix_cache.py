@@ -13,7 +13,7 @@ from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.prefix_cache import PrefixCache
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.requests import Request
-from breakeven_sim.engine.vllm_api import VllmApi
+from breakeven_sim.engine.vllm_api import AnswerSource, NamedModel, VllmApi
 
 CACHE = CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None)
 PROMPT = [*range(100)]
@@ -65,7 +65,7 @@ async def test_the_load_driver_reads_the_share_of_prompts_that_was_found(make_co
     engine = Engine(make_config(step__base_s=1e-4, step__per_token_s=1e-6))
     metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
-    api = VllmApi(paced, metrics, ("tiny",), "tiny", 1024, None, None, 0)
+    api = VllmApi(paced, metrics, NamedModel(("tiny",), "tiny", 1024), AnswerSource())
     api.prefixes = prefixes
     running = asyncio.create_task(paced.run())
     async with TestClient(TestServer(api.application())) as client:

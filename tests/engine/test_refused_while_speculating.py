@@ -14,7 +14,7 @@ from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.protocol import RequestError, parse_generation
 from breakeven_sim.engine.realtime import PacedEngine
-from breakeven_sim.engine.vllm_api import VllmApi
+from breakeven_sim.engine.vllm_api import AnswerSource, NamedModel, VllmApi
 
 BODY = {"model": "org/model", "prompt": "hi", "max_tokens": 4}
 
@@ -56,7 +56,7 @@ async def test_the_page_counts_them_as_vllm_s_does_and_no_engine_finishes_them(
     engine = Engine(make_config("ngram", 3, step__base_s=1e-4, step__per_token_s=1e-6))
     metrics = EngineMetrics(engine, "tiny", CacheInfo(16, 10_000, 1024.0, 0.92, 1024, None), created_s=1.0)
     paced = PacedEngine(engine, metrics.record_step)
-    api = VllmApi(paced, metrics, ("tiny",), "tiny", 1024, None, text_sources("ngram", 0), 0)
+    api = VllmApi(paced, metrics, NamedModel(("tiny",), "tiny", 1024), AnswerSource(text_sources("ngram", 0)))
     running = asyncio.create_task(paced.run())
     body = {"prompt": "a b c", "max_tokens": 4, "stream": stream}
     async with TestClient(TestServer(api.application())) as client:

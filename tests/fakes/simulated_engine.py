@@ -18,7 +18,7 @@ from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.language import Language
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.speculative_config import speculation
-from breakeven_sim.engine.vllm_api import VllmApi
+from breakeven_sim.engine.vllm_api import AnswerSource, NamedModel, VllmApi
 
 _POOL_TOKENS = 10**6
 _MODEL, _MAX_MODEL_LEN = "tiny", 4096
@@ -51,7 +51,9 @@ async def simulated(
     texts = TextSource(costs.method(spec.method).text, 0) if spec else None
     broken = costs.method(spec.method).broken_answers if spec else None
     language = Language(costs.near_ties, broken, spec.drafts.longest if spec else 0)
-    api = VllmApi(paced, metrics, (model,), model, _MAX_MODEL_LEN, None, texts, 0, language=language)
+    api = VllmApi(
+        paced, metrics, NamedModel((model,), model, _MAX_MODEL_LEN), AnswerSource(texts, language=language)
+    )
     runner = web.AppRunner(
         api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
     )

@@ -17,7 +17,7 @@ from breakeven.planning.learned_laws import Evidence, LawPrior, learned
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
 from breakeven.planning.policy import Policy
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json
 
@@ -81,7 +81,7 @@ def test_an_arm_is_not_left_because_a_conversion_says_that_it_loses_while_its_re
     profile, e, slower
 ):
     """Hours of good latency at the calibrated acceptance must not make the conversion as sure as they are."""
-    converted_s = profile.predict(EAGLE, rps=RPS, tokens_per_step=e).latency_s
+    converted_s = profile.predict(EAGLE, rps=RPS, conditions=Conditions(tokens_per_step=e)).latency_s
     none_s = profile.predict(NO_SPECULATION, rps=RPS).latency_s
     assert converted_s > none_s, "by the model it loses"
     assert arm_after(profile, e, slower) == EAGLE
@@ -90,7 +90,7 @@ def test_an_arm_is_not_left_because_a_conversion_says_that_it_loses_while_its_re
 def test_an_arm_is_left_where_the_conversion_is_right(profile):
     e = 1.25
     slower = (
-        profile.predict(EAGLE, rps=RPS, tokens_per_step=e).latency_s
+        profile.predict(EAGLE, rps=RPS, conditions=Conditions(tokens_per_step=e)).latency_s
         / profile.predict(EAGLE, rps=RPS).latency_s
     )
     assert arm_after(profile, e, slower) == NO_SPECULATION

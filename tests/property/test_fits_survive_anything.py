@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from breakeven.errors import BreakevenError, InputError
 from breakeven.fitting import fit_points
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from draws import draws
 from sweeps import wild_sweep
 
@@ -38,12 +38,11 @@ def survives(seed: int) -> None:
             raise AssertionError(f"a fit wrote what cannot be read: {error}") from error
         assert read.arms == found.arms
         loads = ({"rps": 10.0 ** rng.uniform(-3.0, 3.0)}, {"concurrency": float(rng.integers(1, 300))})
-        lengths = {
-            "prompt_tokens": float(rng.choice([1.0, 1e5])),
-            "output_tokens": float(rng.choice([1.0, 5e3])),
-        }
+        lengths = Conditions(
+            prompt_tokens=float(rng.choice([1.0, 1e5])), output_tokens=float(rng.choice([1.0, 5e3]))
+        )
         for fit, load in itertools.product(found.arms, loads):
-            for asked in (load, load | lengths):
+            for asked in (load, load | {"conditions": lengths}):
                 with refusing():
                     found.compare(fit.arm, **asked)
                     latency_s = found.predict(fit.arm, **asked).latency_s

@@ -7,12 +7,12 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.best_arm import best_arm
 from breakeven.planning.decision_memory import DecisionMemory
-from breakeven.planning.evaluation import evaluate
+from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.expected_saving import LiveLoad, Stakes, decide_by_saving, fitted_law
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.objective import Slo
 from breakeven.planning.outlook import ExpectedLoad
-from breakeven.profile import Conditions, LoadPoint
+from breakeven.profile import LoadPoint
 from draws import draws
 from fakes.lawful_profile import lawful_points
 from fakes.lawmodel import ArmLaw, law_model
@@ -45,7 +45,7 @@ def test_what_plan_names_is_what_the_rule_runs_on_a_profile_that_was_fitted(laws
 
 def assert_plan_and_rule_agree(profile, laws, share, running):
     rps = share / max(c2_s for _, c2_s in laws)
-    evaluations = evaluate(profile, ARMS, LoadPoint(rps=rps), lambda _: Conditions(), Slo())
+    evaluations = evaluate(profile, ARMS, LoadQuestion(LoadPoint(rps=rps)))
     latencies_s = sorted(one.latency_s for one in evaluations.arms)
     assume(latencies_s[1] > 1.05 * latencies_s[0])
     constant = (ExpectedLoad(1.0, rps),)

@@ -126,7 +126,8 @@ def none_of(c1_s, share, error, dof) -> ArmFit:
 )
 def test_a_gain_is_a_share_within_its_bounds_at_any_load(c1_s, share, error, dof, loads, arms):
     seen = SeenLoads(tuple(rate for rate, _ in loads), tuple(span + 1.0 for _, span in loads))
-    found = calibration_worth(none_of(c1_s, share, error, dof), seen, ServiceFacts(), arms, public_ratios())
+    expected = expected_ratios(ServiceFacts(), arms, public_ratios())
+    found = calibration_worth(none_of(c1_s, share, error, dof), seen, expected)
     for one in (found.gain, *(arm.gain for arm in found.arms)):
         assert 0.0 <= one.lower <= one.upper <= 1.0
         assert 0.0 <= one.value <= 1.0
@@ -138,9 +139,11 @@ def test_a_gain_is_a_share_within_its_bounds_at_any_load(c1_s, share, error, dof
 @draws(30)
 @given(st.floats(0.01, 100.0), st.floats(1e-4, 1.0), st.floats(0.05, 0.9), st.floats(0.1, 10.0))
 def test_a_gain_does_not_depend_on_the_unit_of_time(c1_s, share, used, unit):
+    expected = expected_ratios(ServiceFacts(), [AskedArm(Arm("mtp", 2))], public_ratios())
+
     def gain(scale):
         none = none_of(c1_s * scale, share, 0.1, 8)
         seen = SeenLoads((used / none.c2_s,), (1.0,))
-        return calibration_worth(none, seen, ServiceFacts(), [AskedArm(Arm("mtp", 2))], public_ratios()).gain
+        return calibration_worth(none, seen, expected).gain
 
     assert (gain(1.0).value, gain(1.0).upper) == pytest.approx((gain(unit).value, gain(unit).upper), rel=1e-9)

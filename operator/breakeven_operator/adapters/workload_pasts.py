@@ -14,7 +14,7 @@ from breakeven.arm import Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.past.courses import TimeGrid
 from breakeven.past.past_reading import AskedPast, read_past
-from breakeven.past.past_worth import facts_of_past, worth_of_past
+from breakeven.past.past_worth import expected_of_past, facts_of_past, worth_of_past
 from breakeven.points.point import Point
 from breakeven.points.table import cells, written
 from breakeven.prior.calibration_worth import CalibrationCost
@@ -181,7 +181,8 @@ def _told(server: _AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstA
     """Read a past and hold it against the measurements of others; in a thread."""
     past = read_past(server, asked, lambda _share: None, server.fit)
     facts = facts_of_past(past, about.facts)
-    worth = worth_of_past(past, about.never_run, facts, public_ratios(), cost=about.cost)
+    expected = expected_of_past(past, about.never_run, facts, public_ratios())
+    worth = worth_of_past(past, expected, cost=about.cost)
     return first_answer(past, worth, server.queries, server.samples)
 
 

@@ -10,7 +10,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.planning.capacity import replicas_for
-from breakeven.planning.evaluation import ArmEvaluation, evaluate
+from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
 from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.reconcile.questions import RollCost, policy_of
@@ -135,14 +135,8 @@ def _number(name: str, text: str) -> float | None:
 def supposed(profile: Profile, service: SpeculativeService, asked: Supposition) -> SupposedAnswer:
     """Every measured arm under a supposition."""
     slo = policy_of(service.spec, RollCost()).slo
-    found = evaluate(
-        profile,
-        [fit.arm for fit in profile.arms],
-        LoadPoint(rps=asked.each_rps),
-        asked.conditions,
-        slo,
-        doubtful=True,
-    )
+    question = LoadQuestion(LoadPoint(rps=asked.each_rps), asked.conditions, slo, doubtful=True)
+    found = evaluate(profile, [fit.arm for fit in profile.arms], question)
     carrying = [one for one in found.arms if not one.prediction.saturated]
     best = min(carrying, key=lambda one: one.latency_s, default=None)
     return SupposedAnswer(

@@ -18,7 +18,7 @@ from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.goodput import goodput
 from breakeven.planning.draft_schedule import schedule
-from breakeven.planning.stepwise import AssumedAcceptance, step_view
+from breakeven.planning.stepwise import step_view
 from breakeven.points.point import Point
 from breakeven.profile import Profile
 from breakeven.serving.command_line import arm_json, configuration
@@ -120,7 +120,7 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
         NotIdentifiedError: no law of the method, or none without speculation.
     """
     try:
-        view = step_view(profile, family, batches, acceptance=AssumedAcceptance())
+        view = step_view(profile, family, batches)
         return KnownSteps(view.draft_lengths, view.step_s, view.tokens_per_step, "the costs of steps")
     except NotIdentifiedError:
         pass

@@ -13,9 +13,9 @@ from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.load_driver.question import EXPECTED_SHARES
 from breakeven.planning.best_arm import best_arm
-from breakeven.planning.evaluation import evaluate
+from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.objective import Slo
-from breakeven.profile import Conditions, LoadPoint, Profile
+from breakeven.profile import LoadPoint, Profile
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.calibration.conclusion import with_words
 from breakeven_operator.calibration.schedule_making import with_schedule
@@ -77,7 +77,7 @@ def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
     Raises:
         NotIdentifiedError: no arm has a law.
     """
-    found = best_arm(evaluate(profile, arms, LoadPoint(rps=rps), lambda _: Conditions(), slo), slo)
+    found = best_arm(evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), slo=slo)), slo)
     return found.kept or found.arm
 
 

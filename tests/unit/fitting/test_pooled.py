@@ -47,7 +47,9 @@ def test_an_unmeasured_draft_length_is_near_the_form_and_its_bounds_hold_it() ->
     for clients in (1, 16, 48):
         truth = float(TRUTH.c1_s(row)) + (clients - 1) * float(TRUTH.c2_s(row))
         found = profile.predict(
-            Arm("eagle3", 5), concurrency=clients, tokens_per_step=STEPS[5], output_tokens=250.0
+            Arm("eagle3", 5),
+            concurrency=clients,
+            conditions=Conditions(tokens_per_step=STEPS[5], output_tokens=250.0),
         )
         low, high = found.latency_ci_s
         assert found.latency_s == pytest.approx(truth, rel=0.07)
@@ -69,7 +71,7 @@ def test_one_draft_length_leaves_the_flat_cost_open_too() -> None:
 def test_what_the_arms_leave_open_is_filled_by_the_priors_of_the_law() -> None:
     profile, _ = pooled(*(arm(k, noise=0.01) for k in (0, 3, 7)))
     row = design(STEPS[1], 1, 200.0)
-    found = profile.predict(Arm("eagle3", 1), concurrency=32, tokens_per_step=STEPS[1])
+    found = profile.predict(Arm("eagle3", 1), concurrency=32, conditions=Conditions(tokens_per_step=STEPS[1]))
     truth = float(TRUTH.c1_s(row)) + 31 * float(TRUTH.c2_s(row))
     assert found.latency_s == pytest.approx(truth, rel=0.09)
 
@@ -82,7 +84,9 @@ def test_ttft_of_an_unmeasured_draft_length_lies_between_its_neighbours(measured
     rows = []
     for one in measured:
         rows += [replace(row, ttft_mean_s=ttft_s(one, row.concurrency - 1)) for row in arm(one)]
-    found = fit_points(rows).predict(Arm("eagle3", k), concurrency=17, tokens_per_step=STEPS[k])
+    found = fit_points(rows).predict(
+        Arm("eagle3", k), concurrency=17, conditions=Conditions(tokens_per_step=STEPS[k])
+    )
     assert found.basis == "pooled"
     assert found.ttft_s == pytest.approx(ttft_s(k, 16), rel=0.15)
     assert found.ttft_s + 199 * found.tpot_s == pytest.approx(found.latency_s, rel=0.06)
@@ -90,7 +94,9 @@ def test_ttft_of_an_unmeasured_draft_length_lies_between_its_neighbours(measured
 
 def test_without_a_ttft_of_the_drafter_none_is_made_up() -> None:
     rows = [replace(row, ttft_mean_s=0.02) for row in arm(0)] + arm(3) + arm(7)
-    found = fit_points(rows).predict(Arm("eagle3", 5), concurrency=17, tokens_per_step=STEPS[5])
+    found = fit_points(rows).predict(
+        Arm("eagle3", 5), concurrency=17, conditions=Conditions(tokens_per_step=STEPS[5])
+    )
     assert (found.ttft_s, found.tpot_s) == (None, None)
 
 

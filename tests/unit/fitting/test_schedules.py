@@ -10,7 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points, with_schedule
-from breakeven.planning.stepwise import AssumedAcceptance, step_view
+from breakeven.planning.stepwise import step_view
 from breakeven.profile import Conditions, Profile
 from breakeven.tiers import Schedule
 from fakes.scheduled_points import LEVEL, STEEP, all_points, latency_s, points
@@ -79,9 +79,7 @@ def test_what_a_schedule_accepts_is_not_converted_and_not_pooled():
     assert fit.tokens_per_step is None
     with pytest.raises(NotIdentifiedError, match="changes with the load"):
         found.curve(LEVEL_SCHEDULE, Conditions(tokens_per_step=2.0))
-    assert step_view(found, "eagle3", 16, acceptance=AssumedAcceptance()).tokens_per_step[
-        -1
-    ] == pytest.approx(3.0)
+    assert step_view(found, "eagle3", 16).tokens_per_step[-1] == pytest.approx(3.0)
 
 
 def test_a_schedule_that_was_not_measured_is_not_predicted_from_the_pooled_form():
@@ -92,13 +90,13 @@ def test_a_schedule_that_was_not_measured_is_not_predicted_from_the_pooled_form(
 
 def test_other_lengths_move_a_schedule_as_a_whole():
     found = steep()
-    longer = {"output_tokens": 128.0}
+    longer = Conditions(output_tokens=128.0)
     # Time per token is all of the latency here, up to the first token's.
     for clients in (1, 9, 60, 200):
         before = found.predict(STEEP_SCHEDULE, concurrency=clients).latency_s
-        assert found.predict(STEEP_SCHEDULE, concurrency=clients, **longer).latency_s == pytest.approx(
-            2.0 * before, rel=0.25
-        )
+        assert found.predict(
+            STEEP_SCHEDULE, concurrency=clients, conditions=longer
+        ).latency_s == pytest.approx(2.0 * before, rel=0.25)
 
 
 def test_a_family_has_one_schedule():

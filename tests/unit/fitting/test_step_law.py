@@ -18,7 +18,7 @@ from breakeven.fitting.arms import carried
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Point
 from breakeven.points.table import cells, written
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from sweeps import closed, poisson
 
 COSTS = CostsOfSteps(
@@ -92,7 +92,7 @@ def profile():
 def test_loads_and_draft_lengths_that_were_not_measured(profile, k, share):
     rate, latency_s, _ = truth(k, share)
     arm = Arm("eagle3", k) if k else NO_SPECULATION
-    found = profile.predict(arm, rps=rate, tokens_per_step=YIELDS[k] if k else None)
+    found = profile.predict(arm, rps=rate, conditions=Conditions(tokens_per_step=YIELDS[k] if k else None))
     assert found.latency_s == pytest.approx(latency_s, rel=0.04)
     assert found.latency_ci_s is not None
     low, high = found.latency_ci_s
@@ -105,9 +105,11 @@ def test_other_lengths_and_acceptance_lie_within_the_bounds(profile, lengths):
     found = profile.predict(
         Arm("eagle3", 7),
         rps=rate,
-        tokens_per_step=lengths.get("e"),
-        prompt_tokens=lengths.get("prompt"),
-        output_tokens=lengths.get("output"),
+        conditions=Conditions(
+            tokens_per_step=lengths.get("e"),
+            prompt_tokens=lengths.get("prompt"),
+            output_tokens=lengths.get("output"),
+        ),
     )
     assert found.latency_s == pytest.approx(latency_s, rel=0.12)
     low, high = found.latency_ci_s
@@ -118,7 +120,9 @@ def test_a_second_prompt_length_narrows_what_other_lengths_take():
     more = [point(0, share, prompt=2048.0) for share in (0.05, 0.5)]
     widths = []
     for points in (sweep(0.01), [*sweep(0.01), *more]):
-        found = fit_points(points).predict(NO_SPECULATION, rps=1.0, prompt_tokens=4096.0)
+        found = fit_points(points).predict(
+            NO_SPECULATION, rps=1.0, conditions=Conditions(prompt_tokens=4096.0)
+        )
         low, high = found.latency_ci_s
         widths.append(high - low)
     assert widths[1] < 0.7 * widths[0]
@@ -156,7 +160,9 @@ def test_an_arm_that_leaves_the_law_is_followed_where_it_was_measured_and_doubte
     widths = [
         np.log(high / low)
         for arm in (Arm("eagle3", 7), Arm("eagle3", 3))
-        for low, high in [profile.predict(arm, rps=rate, tokens_per_step=YIELDS[arm.k]).latency_ci_s]
+        for low, high in [
+            profile.predict(arm, rps=rate, conditions=Conditions(tokens_per_step=YIELDS[arm.k])).latency_ci_s
+        ]
     ]
     assert widths[1] > 1.3 * widths[0], "an arm that was not measured may leave the law as far"
 
@@ -240,9 +246,9 @@ def test_noisy_rows_are_no_evidence_of_a_line():
 def test_the_document_is_the_law(profile):
     again = Profile.from_json(profile.to_json())
     assert again == profile
-    assert again.predict(Arm("eagle3", 5), rps=5.0, tokens_per_step=2.9) == profile.predict(
-        Arm("eagle3", 5), rps=5.0, tokens_per_step=2.9
-    )
+    assert again.predict(
+        Arm("eagle3", 5), rps=5.0, conditions=Conditions(tokens_per_step=2.9)
+    ) == profile.predict(Arm("eagle3", 5), rps=5.0, conditions=Conditions(tokens_per_step=2.9))
     without = replace(profile, steps=None)
     assert "steps" not in without.document()
     with pytest.raises(NotIdentifiedError, match="no law of steps"):

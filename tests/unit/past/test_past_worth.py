@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.past.past_reading import AskedPast, KnownPast, known_past
-from breakeven.past.past_worth import facts_of_past, loads_of_past, worth_of_past
+from breakeven.past.past_worth import expected_of_past, facts_of_past, loads_of_past, worth_of_past
 from breakeven.past.pod_facts import PodFacts, kind_of
 from breakeven.past.steady import cut
 from breakeven.prior.calibration_worth import DEFAULT_ARMS, WorthWord
@@ -36,6 +36,11 @@ def pod(name: str, **given):
     return lawful(RATES, f"chat-7d9f8b6c5d-{name}", **given)
 
 
+def asked_worth(past, asked, **given):
+    expected = expected_of_past(past, asked, ServiceFacts(), public_ratios())
+    return worth_of_past(past, expected, **given)
+
+
 def test_loads_are_a_pods_and_count_by_pod_seconds():
     one, two = loads_of_past(past_of(pod("aaaaa"))), loads_of_past(past_of(pod("aaaaa"), pod("bbbbb")))
     assert sorted(one.rates_rps) == pytest.approx(list(RATES), rel=2e-3)
@@ -59,23 +64,21 @@ def test_the_folder_of_a_model_says_nothing():
 def test_the_usual_arms_are_asked_about_but_for_those_that_ran():
     alone = past_of(pod("aaaaa"))
     both = past_of(pod("aaaaa", last=HALF), pod("zzzzz", k=3, c1_s=1.5, c2_s=0.12, first=HALF))
-    assert {one.arm for one in worth_of_past(alone, (), ServiceFacts(), public_ratios()).arms} == {
-        one.arm for one in DEFAULT_ARMS
-    }
-    left = worth_of_past(both, (), ServiceFacts(), public_ratios())
+    assert {one.arm for one in asked_worth(alone, ()).arms} == {one.arm for one in DEFAULT_ARMS}
+    left = asked_worth(both, ())
     assert {one.arm for one in left.arms} == {one.arm for one in DEFAULT_ARMS} - {EAGLE}
-    only = worth_of_past(both, [AskedArm(EAGLE)], ServiceFacts(), public_ratios())
+    only = asked_worth(both, [AskedArm(EAGLE)])
     assert only.word is WorthWord.ALL_ARMS_RAN
 
 
 def test_a_past_of_speculation_alone_has_no_law_of_none():
     past = past_of(pod("aaaaa", k=3))
-    found = worth_of_past(past, [AskedArm(Arm("ngram", 3))], ServiceFacts(), public_ratios())
+    found = asked_worth(past, [AskedArm(Arm("ngram", 3))])
     assert found.word is WorthWord.NO_LAW_OF_NONE
 
 
 def test_limits_and_level_are_handed_on():
     past = past_of(pod("aaaaa"))
-    strict = worth_of_past(past, (), ServiceFacts(), public_ratios(), least_gain=0.99, confidence=0.5)
+    strict = asked_worth(past, (), least_gain=0.99, confidence=0.5)
     assert strict.word is WorthWord.CALIBRATION_PAYS_NOTHING
     assert strict.confidence == 0.5

@@ -13,9 +13,9 @@ from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.planning.best_arm import BestArm, best_arm
 from breakeven.planning.envelope import envelope
-from breakeven.planning.evaluation import ArmEvaluation, evaluate
+from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.planning.objective import Slo
-from breakeven.profile import Conditions, LoadPoint
+from breakeven.profile import LoadPoint
 from breakeven.reasons import Reason
 from sweeps import CLIENTS, closed, csv_of, poisson
 
@@ -52,7 +52,7 @@ NO_SLO = Slo()
 
 def at(profile, *, rps, slo=NO_SLO, min_gain=0.0, unmeasured=()) -> Ranked:
     arms = [*(fit.arm for fit in profile.arms), *unmeasured]
-    found = evaluate(profile, arms, LoadPoint(rps=rps), lambda _: Conditions(), slo, doubtful=True)
+    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), slo=slo, doubtful=True))
     return Ranked(found.arms, best_arm(found, slo, min_gain))
 
 

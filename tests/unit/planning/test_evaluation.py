@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.planning.evaluation import evaluate, evaluate_live
+from breakeven.planning.evaluation import LoadQuestion, evaluate, evaluate_live
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
-from breakeven.profile import Conditions, LoadPoint
+from breakeven.profile import LoadPoint
 from breakeven.profile.fits import Lengths
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, chat
 
@@ -35,7 +35,7 @@ def test_an_arm_whose_fit_may_not_be_used_does_not_exist_for_a_decision_and_is_s
     assert (found.none, list(found.unbelievable)) == (None, [NO_SPECULATION])
     assert found.running.against_none is None, "no figure may rest on it either"
     arms = [fit.arm for fit in profile.arms]
-    shown = evaluate(profile, arms, LoadPoint(rps=3.0), lambda _: Conditions(), Slo(), doubtful=True)
+    shown = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=3.0), doubtful=True))
     assert [(one.arm, one.believable) for one in shown.arms] == [(NO_SPECULATION, False), (EAGLE, True)]
     assert shown.of(EAGLE).against_none.speedup > 1
 

@@ -11,7 +11,7 @@ import pytest
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import objective_strain
 from breakeven.planning.policy import Policy
-from breakeven.profile import Conditions
+from breakeven.profile import Conditions, LoadPoint
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, ArmLaw, chat
 
@@ -29,10 +29,11 @@ def test_every_missed_limit_is_named_with_both_figures():
 def test_a_quantile_is_named_and_a_mean_in_its_place_too():
     slo = Slo(e2e_s=0.5, tpot_s=0.005, quantile=0.95)
     model = chat(eagle=ArmLaw(0.53, 0.0434, p95_over_mean=2.0))
-    p95 = model.predict(EAGLE, rps=3, quantile=0.95, or_mean=True)
+    p95 = model.predict(EAGLE, rps=3, quantile=0.95)
     assert slo.missed(p95) == ("E2E p95 1.22 s > 500 ms", "TPOT p95 12.2 ms > 5 ms")
     assert slo.unmeasured(p95) == ()
-    mean = chat().predict(EAGLE, rps=3, quantile=0.95, or_mean=True)
+    bare = chat()
+    mean = bare.predict_along(EAGLE, bare.curve(EAGLE), LoadPoint(rps=3), quantile=0.95)
     assert slo.missed(mean)[1] == "TPOT mean 6.09 ms > 5 ms"
     assert slo.unmeasured(mean)[1] == "p95 of TPOT was not measured: its mean is held against the objective"
 

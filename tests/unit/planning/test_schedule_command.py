@@ -14,7 +14,8 @@ from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
 from breakeven.laws.speculation import PooledLaw, design
-from breakeven.planning.stepwise import AssumedAcceptance, step_view
+from breakeven.planning.stepwise import step_view
+from breakeven.profile import Conditions
 from breakeven.readers.reading import read_text
 from validation.judged_engines import ENGINES, Half
 from validation.law_trials import measured
@@ -75,7 +76,7 @@ def run(*arguments):
 
 
 def test_steps_come_back_from_a_profile(profile):
-    view = step_view(profile, "eagle3", 64, acceptance=AssumedAcceptance())
+    view = step_view(profile, "eagle3", 64)
     assert view.basis == "pooled"
     assert view.draft_lengths == tuple(range(8))
     np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
@@ -89,7 +90,7 @@ def test_steps_are_those_of_machines_that_no_law_was_written_from(kind, worst):
     """The second engine of docs/validation.md; prompts and waiting are in the latencies and not in a step."""
     engine = next(one for one in ENGINES if one.kind == kind and one.half is Half.CHOSEN)
     profile = fit_points(measured(Truths.read(engine), "mixed", 0.02, 1))
-    view = step_view(profile, engine.method, 32, acceptance=AssumedAcceptance())
+    view = step_view(profile, engine.method, 32)
     assert (view.basis, view.warnings, view.draft_lengths) == ("pooled", (), tuple(range(8)))
     context = engine.asking.prompt_tokens + engine.asking.output_tokens / 2
     truth = [
@@ -142,7 +143,7 @@ def test_time_per_token_holds_the_prompts_of_other_requests():
     """A closed loop of as many clients measures it; steps alone were a fifth too short at 48 clients."""
     path = Path(__file__).parents[3] / "examples/points.csv"
     example = fit_points(read_text(path.read_text(encoding="utf-8"), str(path)))
-    view = step_view(example, "eagle3", 64, acceptance=AssumedAcceptance())
+    view = step_view(example, "eagle3", 64)
     for clients in (8, 16, 48):
         tpot_s = example.predict(NO_SPECULATION, concurrency=clients).tpot_s
         # A request that reads its prompt does not decode: a few of the clients are doing that.
@@ -192,18 +193,18 @@ def test_the_table_ends_with_what_to_paste(profile_file):
 
 
 def test_given_acceptance_is_carried_to_the_other_draft_lengths(profile):
-    measured = step_view(profile, "eagle3", 1, acceptance=AssumedAcceptance()).tokens_per_step
+    measured = step_view(profile, "eagle3", 1).tokens_per_step
     half = step_view(
-        profile, "eagle3", 1, acceptance=AssumedAcceptance(tokens_per_step=1 + (measured[7] - 1) / 2)
+        profile, "eagle3", 1, conditions=Conditions(tokens_per_step=1 + (measured[7] - 1) / 2)
     ).tokens_per_step
     np.testing.assert_allclose(half - 1.0, (measured - 1.0) / 2)
-    alpha = step_view(profile, "eagle3", 1, acceptance=AssumedAcceptance(alpha=0.5)).tokens_per_step
+    alpha = step_view(profile, "eagle3", 1, alpha=0.5).tokens_per_step
     np.testing.assert_allclose(alpha[:3], [1.0, 1.5, 1.75])
 
 
 def test_longer_prompts_make_steps_dearer_most_of_all_among_many(profile):
-    base = step_view(profile, "eagle3", 32, acceptance=AssumedAcceptance())
-    longer = step_view(profile, "eagle3", 32, acceptance=AssumedAcceptance(), prompt_tokens=4000)
+    base = step_view(profile, "eagle3", 32)
+    longer = step_view(profile, "eagle3", 32, conditions=Conditions(prompt_tokens=4000))
     more = longer.step_s / base.step_s
     assert np.all(more > 1.0)
     assert np.all(more[-1] > more[0])
@@ -211,7 +212,7 @@ def test_longer_prompts_make_steps_dearer_most_of_all_among_many(profile):
 
 def test_without_token_counts_no_step_is_known(profile):
     with pytest.raises(NotIdentifiedError, match="its points need output_tokens"):
-        step_view(replace(profile, pooled=()), "eagle3", 16, acceptance=AssumedAcceptance())
+        step_view(replace(profile, pooled=()), "eagle3", 16)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def profile():
 
 
 def speedup(profile, rps, **conditions):
-    return profile.compare(EAGLE, rps=rps, **conditions).speedup
+    return profile.compare(EAGLE, rps=rps, conditions=Conditions(**conditions)).speedup
 
 
 def test_an_arm_that_pays_needs_nothing(profile):

@@ -19,7 +19,7 @@ from breakeven.prior.calibration_worth import (
     calibration_worth,
     share_of_saturation,
 )
-from breakeven.prior.expected_ratios import AskedArm
+from breakeven.prior.expected_ratios import AskedArm, expected_ratios
 from breakeven.prior.public_table import RatioRow, ServiceFacts, public_ratios
 from breakeven.profile.fits import ArmFit, LawFit
 
@@ -38,7 +38,7 @@ EAGLE, LOSER = AskedArm(Arm("eagle3", 3), 2.6), AskedArm(Arm("draft_model", 5), 
 
 
 def worth(seen=QUIET, asked=(EAGLE,), none=NONE, rows=ROWS, **given):
-    return calibration_worth(none, seen, FACTS, asked, rows, **given)
+    return calibration_worth(none, seen, expected_ratios(FACTS, asked, rows) if asked else None, **given)
 
 
 def agreeing(lone: float, slope: float, method="eagle3", k=3) -> list[RatioRow]:

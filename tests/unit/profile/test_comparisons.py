@@ -50,14 +50,17 @@ def test_ratios_and_break_even_of_the_worked_example() -> None:
     assert found.break_even_concurrency == pytest.approx((1.2 - 0.78) / (0.085 - 0.07) + 1, rel=0.03)
 
 
+def verdict_for(of, rps_range):
+    judged, other = (JudgedCurve(arm, of.curve(arm)) for arm in (EAGLE, NO_SPECULATION))
+    return compare_curves(judged, other, LoadPoint(rps=1), of.confidence, rps_range)
+
+
 def test_a_range_of_interest_lends_no_figure_to_a_break_even_that_was_not_measured() -> None:
     low = profile(0.78, 0.085, clients=(1, 2, 3))
-    found = low.compare(EAGLE, rps=1, rps_range=(0.5, 12.0))
+    found = verdict_for(low, (0.5, 12.0))
     assert (found.break_even_rps, found.break_even_beyond_range) == (None, True)
     assert found.verdict is PaysWhere.BELOW
-    assert profile(0.78, 0.085).compare(EAGLE, rps=1, rps_range=(0.5, 2.0)).break_even_rps == pytest.approx(
-        8.86, abs=0.05
-    )
+    assert verdict_for(profile(0.78, 0.085), (0.5, 2.0)).break_even_rps == pytest.approx(8.86, abs=0.05)
 
 
 @pytest.mark.parametrize(

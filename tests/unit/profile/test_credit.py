@@ -46,7 +46,9 @@ def test_a_rate_beyond_the_law_has_the_latency_that_was_measured(conditions):
     rows = closed("none", 0, 1.2, 0.07, noise=0.01, output_tokens=200.0)
     before = fit_points(rows)
     after = credited(before, NO_SPECULATION, 16.0, 9.0, conditions)
-    found = after.predict(NO_SPECULATION, rps=16.0, output_tokens=conditions.output_tokens)
+    found = after.predict(
+        NO_SPECULATION, rps=16.0, conditions=Conditions(output_tokens=conditions.output_tokens)
+    )
     assert found.latency_s == pytest.approx(9.0, rel=0.01)
     assert found.utilisation < 1
     assert found.outside_measured

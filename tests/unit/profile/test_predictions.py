@@ -8,7 +8,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
-from breakeven.profile import Bounds
+from breakeven.profile import Bounds, LoadPoint
 from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.quantiles import quantile_law
 from sweeps import CLIENTS, closed, poisson
@@ -68,7 +68,9 @@ def test_ttft_and_tpot_follow_their_own_laws_and_add_up(profile) -> None:
 
 
 def test_lower_acceptance_slows_decoding_and_leaves_the_first_token(profile) -> None:
-    usual, poor = (profile.predict(EAGLE, concurrency=1, tokens_per_step=e) for e in (2.5, 1.25))
+    usual, poor = (
+        profile.predict(EAGLE, concurrency=1, conditions=Conditions(tokens_per_step=e)) for e in (2.5, 1.25)
+    )
     assert usual.latency_s == pytest.approx(profile.predict(EAGLE, concurrency=1).latency_s)
     assert poor.ttft_s == pytest.approx(usual.ttft_s, rel=0.01)
     assert poor.tpot_s == pytest.approx(2 * usual.tpot_s, rel=0.01)
@@ -77,7 +79,7 @@ def test_lower_acceptance_slows_decoding_and_leaves_the_first_token(profile) -> 
 
 def test_others_prompts_cost_alike_whatever_is_accepted(profile) -> None:
     """TTFT rises by 5 ms with each other request: that part of C2 is prompts, and the rest doubles if E is half."""
-    poor = profile.predict(EAGLE, concurrency=9, tokens_per_step=1.25)
+    poor = profile.predict(EAGLE, concurrency=9, conditions=Conditions(tokens_per_step=1.25))
     low, high = poor.latency_ci_s
     assert 0.98 * low < 0.1 + 2 * 0.7 + 8 * (0.005 + 2 * 0.08) < 1.08 * high
     assert (high - low) / poor.latency_s > 2 * _width(profile.predict(EAGLE, concurrency=9))
@@ -89,11 +91,11 @@ def _width(found) -> float:
 
 
 def test_other_lengths_change_their_parts_and_far_ones_are_outside(profile) -> None:
-    longer = profile.predict(EAGLE, concurrency=1, output_tokens=401)
+    longer = profile.predict(EAGLE, concurrency=1, conditions=Conditions(output_tokens=401))
     assert longer.latency_s == pytest.approx(0.1 + 400 * 0.7 / 200, rel=0.05)
     assert not longer.outside_measured
-    assert profile.predict(EAGLE, concurrency=1, output_tokens=2001).outside_measured
-    wordy = profile.predict(EAGLE, concurrency=1, prompt_tokens=600)
+    assert profile.predict(EAGLE, concurrency=1, conditions=Conditions(output_tokens=2001)).outside_measured
+    wordy = profile.predict(EAGLE, concurrency=1, conditions=Conditions(prompt_tokens=600))
     assert 0.1 + 0.7 < wordy.latency_s <= 0.1 * 1.2 + 0.7
 
 
@@ -117,8 +119,10 @@ def test_quantiles_of_ttft_and_tpot_have_laws_of_their_own_at_the_means_load(pro
 
 def test_a_quantile_moves_with_the_conditions_as_its_mean_does(profile) -> None:
     usual, usual_mean = (profile.predict(EAGLE, concurrency=9, quantile=q) for q in (0.95, None))
-    for asked in ({"tokens_per_step": 1.25}, {"prompt_tokens": 600}):
-        moved, moved_mean = (profile.predict(EAGLE, concurrency=9, quantile=q, **asked) for q in (0.95, None))
+    for asked in (Conditions(tokens_per_step=1.25), Conditions(prompt_tokens=600)):
+        moved, moved_mean = (
+            profile.predict(EAGLE, concurrency=9, conditions=asked, quantile=q) for q in (0.95, None)
+        )
         assert moved.tpot_s / usual.tpot_s == pytest.approx(moved_mean.tpot_s / usual_mean.tpot_s)
         assert moved.ttft_s / usual.ttft_s == pytest.approx(moved_mean.ttft_s / usual_mean.ttft_s)
 
@@ -127,11 +131,12 @@ def test_a_mean_in_the_place_of_a_quantile_is_named(profile) -> None:
     mean = profile.predict(EAGLE, concurrency=9)
     p50 = profile.predict(EAGLE, concurrency=9, quantile=0.5)
     assert (p50.means, p50.tpot_s, p50.ttft_s) == (("tpot_s",), mean.tpot_s, pytest.approx(0.138))
-    p99 = profile.predict(EAGLE, concurrency=9, quantile=0.99, or_mean=True)
+    p99 = profile.predict_along(EAGLE, profile.curve(EAGLE), LoadPoint(concurrency=9), quantile=0.99)
     assert p99.means == ("latency_s", "ttft_s", "tpot_s")
     assert (p99.latency_s, p99.latency_ci_s) == (mean.latency_s, mean.latency_ci_s)
     # Nothing was measured of it, so nothing stands in for it.
-    none = profile.predict(NO_SPECULATION, rps=1, quantile=0.95, or_mean=True)
+    curve = profile.curve(NO_SPECULATION)
+    none = profile.predict_along(NO_SPECULATION, curve, LoadPoint(rps=1), quantile=0.95)
     assert (none.means, none.ttft_s) == (("latency_s",), None)
 
 
@@ -198,10 +203,10 @@ def test_quantile_laws_that_would_cross_do_not() -> None:
         {"rps": 1, "concurrency": 1},
         {"rps": -1},
         {"concurrency": 0.5},
-        {"rps": 1, "tokens_per_step": 9},
-        {"rps": 1, "tokens_per_step": 0.5},
-        {"rps": 1, "output_tokens": 0},
-        {"rps": 1, "prompt_tokens": 0},
+        {"rps": 1, "conditions": Conditions(tokens_per_step=9)},
+        {"rps": 1, "conditions": Conditions(tokens_per_step=0.5)},
+        {"rps": 1, "conditions": Conditions(output_tokens=0)},
+        {"rps": 1, "conditions": Conditions(prompt_tokens=0)},
     ],
 )
 def test_impossible_questions_are_refused(profile, arguments) -> None:
@@ -214,9 +219,9 @@ def test_what_was_not_measured_is_not_invented(profile) -> None:
         profile.predict(Arm("ngram", 3), rps=1)
     bare = fit_points(closed("eagle3", 3, 0.8, 0.085))
     with pytest.raises(NotIdentifiedError, match="acceptance was not measured"):
-        bare.predict(EAGLE, rps=1, tokens_per_step=2)
+        bare.predict(EAGLE, rps=1, conditions=Conditions(tokens_per_step=2))
     with pytest.raises(NotIdentifiedError, match="output length was not measured"):
-        bare.predict(EAGLE, rps=1, output_tokens=10)
+        bare.predict(EAGLE, rps=1, conditions=Conditions(output_tokens=10))
     saturated = closed("none", 0, 1.2, 0.07) + poisson("eagle3", 3, 0.8, 0.08, [1], flag="SaturatedPoint")
     with pytest.raises(NotIdentifiedError, match="do not determine a latency law"):
         fit_points(saturated).predict(EAGLE, rps=1)
@@ -225,8 +230,14 @@ def test_what_was_not_measured_is_not_invented(profile) -> None:
 def test_the_first_token_remains_where_it_was_not_told_from_the_others() -> None:
     whole = fit_points(closed("eagle3", 3, 0.8, 0.085, output_tokens=200.0))
     # Between one step and one step with all the prefill that C2 could have been.
-    assert 0.8 / 201 < whole.predict(EAGLE, concurrency=1, output_tokens=1).latency_s < 0.8 / 200 + 0.085
-    assert whole.predict(EAGLE, concurrency=1, output_tokens=400).latency_s == pytest.approx(1.6, rel=0.06)
+    assert (
+        0.8 / 201
+        < whole.predict(EAGLE, concurrency=1, conditions=Conditions(output_tokens=1)).latency_s
+        < 0.8 / 200 + 0.085
+    )
+    assert whole.predict(
+        EAGLE, concurrency=1, conditions=Conditions(output_tokens=400)
+    ).latency_s == pytest.approx(1.6, rel=0.06)
 
 
 @pytest.mark.parametrize("load", [{"concurrency": 20}, {"rps": 8.0}])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.profile import Conditions
 from fakes.core_profile import DRAFTER, LOOKUP
 from real.served_model import random_words
 from real.tried_loads import RunError, best_at, decision_rps, most_promising, unfitted
@@ -42,7 +43,9 @@ def test_a_block_is_long_enough_for_the_latency_that_is_predicted(profile):
     for _, load in unfitted(profile, short):
         shape = load.shape
         latency_s = profile.predict(
-            NO_SPECULATION, rps=load.rps, prompt_tokens=shape.prompt_tokens, output_tokens=shape.output_tokens
+            NO_SPECULATION,
+            rps=load.rps,
+            conditions=Conditions(prompt_tokens=shape.prompt_tokens, output_tokens=shape.output_tokens),
         ).latency_s
         assert load.seconds == pytest.approx(load.warmup_s + 2.5 * latency_s)
     assert {load.seconds for _, load in unfitted(profile, served)} == {served.pace.block_s}

@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.evaluation import evaluate
-from breakeven.planning.objective import Slo
-from breakeven.profile import Conditions, LoadPoint
+from breakeven.planning.evaluation import LoadQuestion, evaluate
+from breakeven.profile import LoadPoint
 from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.doubts import present_drift, take_account
@@ -41,9 +40,7 @@ PROFILE = law_model(
         LONGER: ArmLaw(0.6, 0.05, 3.0, noise=0.02),
     }
 )
-EVALUATIONS = evaluate(
-    PROFILE, [NO_SPECULATION, EAGLE, LONGER], LoadPoint(rps=4.0), lambda _: Conditions(), Slo()
-)
+EVALUATIONS = evaluate(PROFILE, [NO_SPECULATION, EAGLE, LONGER], LoadQuestion(LoadPoint(rps=4.0)))
 FIGURES = Window(
     rps=4.0,
     total_rps=4.0,

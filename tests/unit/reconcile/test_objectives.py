@@ -8,9 +8,9 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.attainment import Histogram
-from breakeven.planning.evaluation import evaluate
+from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.objective import Slo
-from breakeven.profile import Conditions, LoadPoint
+from breakeven.profile import LoadPoint
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.latency_metrics import Latencies
@@ -147,10 +147,8 @@ def test_a_prediction_has_an_interval_of_its_own_and_a_mean_is_none():
     def running(p95_over_mean):
         law = ArmLaw(1.0, 0.03, noise=0.05, p95_over_mean=p95_over_mean)
         slo = Slo(ttft_s=0.5, quantile=0.95)
-        load = LoadPoint(rps=4.0)
-        return evaluate(
-            law_model({NO_SPECULATION: law}), [NO_SPECULATION], load, lambda _: Conditions(), slo
-        ).arms[0]
+        question = LoadQuestion(LoadPoint(rps=4.0), slo=slo)
+        return evaluate(law_model({NO_SPECULATION: law}), [NO_SPECULATION], question).arms[0]
 
     found = held(TTFT, seen(ttft=[0.2] * 50))
     (ttft,) = [one for one in with_predictions(found, running(2.0)) if one.figure == "ttft"]

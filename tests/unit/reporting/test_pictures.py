@@ -15,7 +15,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.profile_options import read_profile
 from breakeven.fitting import fit_points
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from breakeven.reporting import plots
 from breakeven.reporting.lines import ArmCurve, arm_curves, best_arm_map
 from breakeven.reporting.plots import latency_against_load, speedup_against_load
@@ -58,7 +58,9 @@ def test_the_map_turns_to_no_speculation_at_the_break_even(profile: Profile) -> 
     assert best is not None
     arm, row = Arm("eagle3", 2), 7
     expected = profile.compare(
-        arm, tokens_per_step=float(tokens_per_step_iid(best.alpha[row], arm.k)), rps=0.0
+        arm,
+        conditions=Conditions(tokens_per_step=float(tokens_per_step_iid(best.alpha[row], arm.k))),
+        rps=0.0,
     ).break_even_rps
     lead = best.lead[best.arms.index(NO_SPECULATION), row]
     last = int(np.flatnonzero(lead < 0)[-1])

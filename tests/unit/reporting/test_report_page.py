@@ -14,7 +14,7 @@ from breakeven.cli.profile_options import read_profile
 from breakeven.profile import Conditions, Profile
 from breakeven.reporting import profile_page
 from breakeven.reporting.lines import arm_curves
-from breakeven.reporting.page import Table, render_page, render_png
+from breakeven.reporting.page import ReportPage, Table, render_page, render_png
 from breakeven.reporting.profile_page import drawings, render_report, verdict
 
 POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
@@ -125,13 +125,15 @@ def test_without_warnings_there_is_no_heading_for_them(profile: Profile) -> None
 def test_every_text_is_escaped() -> None:
     bad = "<img src=x onerror=alert(1)>"
     page = render_page(
-        title=bad,
-        facts=[bad],
-        verdict=bad,
-        pictures=[],
-        warnings=[bad],
-        tables=[Table(bad, (bad,), ((bad,),), bad)],
-        footer=bad,
+        ReportPage(
+            title=bad,
+            facts=[bad],
+            verdict=bad,
+            pictures=[],
+            warnings=[bad],
+            tables=[Table(bad, (bad,), ((bad,),), bad)],
+            footer=bad,
+        )
     )
     assert "<img" not in page
     # The title stands twice: in the head and above the facts.
@@ -159,7 +161,7 @@ def test_a_report_for_other_acceptance_and_lengths_says_what_plan_says(profile: 
     curves = arm_curves(profile, lambda arm: asked.get(arm, Conditions(None, 400.0, 150.0)))
     moved = next(one for one in curves if one.arm == eagle)
     alike = {"prompt_tokens": 400.0, "output_tokens": 150.0}
-    compared = profile.compare(eagle, NO_SPECULATION, rps=0.0, tokens_per_step=1.6, **alike)
+    compared = profile.compare(eagle, NO_SPECULATION, rps=0.0, conditions=Conditions(1.6, **alike))
     assert moved.speedup[0] == pytest.approx(compared.speedup)
     assert moved.break_even_rps == compared.break_even_rps
     assert not moved.measured_rps.size, "measured points hold for the measured conditions"

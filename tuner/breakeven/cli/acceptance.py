@@ -126,12 +126,11 @@ def command(
         "--log": log,
         "--alpha": alpha,
     }
-    known, drafts = _known(given, bonus, drafts, k)
+    known = _known(given, bonus, drafts, k)
     result = _result(
         known,
         known.k if for_k is None else for_k,
         method=method,
-        drafts=drafts,
         design_effect=design_effect,
         confidence=confidence,
         drafted_only=log is not None and method in LOOKUP_METHODS,
@@ -142,10 +141,8 @@ def command(
         _print(result)
 
 
-def _known(
-    given: Mapping[str, Any], bonus: str | None, drafts: float | None, k: int | None
-) -> tuple[_Given, float | None]:
-    """The figures behind the one option whose value is not None, and the drafts behind them.
+def _known(given: Mapping[str, Any], bonus: str | None, drafts: float | None, k: int | None) -> _Given:
+    """The figures behind the one option whose value is not None.
 
     Raises:
         click.UsageError: not one option is given, or one that does not belong to it.
@@ -157,32 +154,33 @@ def _known(
     if bonus is not None and given["--length"] is None:
         raise click.UsageError("--bonus says how to read --length")
     name, value = options[0], given[options[0]]
-    readers: Mapping[str, Callable[[], tuple[_Given, float | None]]] = {
-        "--per-position": lambda: (_from_positions(value, k), drafts),
-        "--conditional": lambda: (_from_positions(_from_conditional(value), k), drafts),
+    readers: Mapping[str, Callable[[], _Given]] = {
+        "--per-position": lambda: _from_positions(value, k, drafts),
+        "--conditional": lambda: _from_positions(_from_conditional(value), k, drafts),
         "--histogram": lambda: _from_histogram(value, k, drafts),
-        "--accepted": lambda: (_from_counts(value, drafts, k), drafts),
-        "--length": lambda: (_from_length(value, bonus, k), drafts),
-        "--rate": lambda: (_from_rate(value, k), drafts),
+        "--accepted": lambda: _from_counts(value, drafts, k),
+        "--length": lambda: _from_length(value, bonus, k)._replace(drafts=drafts),
+        "--rate": lambda: _from_rate(value, k)._replace(drafts=drafts),
         "--log": lambda: _from_log(value, k, drafts),
-        "--alpha": lambda: (_from_alpha(value, k), drafts),
+        "--alpha": lambda: _from_alpha(value, k)._replace(drafts=drafts),
     }
     return readers[name]()
 
 
 class _Given(NamedTuple):
-    """E, the draft length it was measured at, survival if known, alpha if that is what was given."""
+    """E, the draft length it was measured at, survival if known, alpha if that is what was given, the number of drafts if known."""
 
     tokens_per_step: float
     k: int
     survival: tuple[float, ...] | None = None
     alpha: float | None = None
+    drafts: float | None = None
 
 
-def _from_positions(survival: tuple[float, ...], k: int | None) -> _Given:
+def _from_positions(survival: tuple[float, ...], k: int | None, drafts: float | None) -> _Given:
     if k is not None and k != len(survival):
         raise InputError("--k", f"{k} with {len(survival)} positions", "as many positions as drafted tokens")
-    return _Given(1.0 + math.fsum(survival), len(survival), survival)
+    return _Given(1.0 + math.fsum(survival), len(survival), survival, drafts=drafts)
 
 
 def _from_conditional(rates: tuple[float, ...]) -> tuple[float, ...]:
@@ -193,7 +191,7 @@ def _from_conditional(rates: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(float(share) for share in survival_from_conditional(rates))
 
 
-def _from_histogram(steps: tuple[float, ...], k: int | None, drafts: float | None) -> tuple[_Given, float]:
+def _from_histogram(steps: tuple[float, ...], k: int | None, drafts: float | None) -> _Given:
     from breakeven.laws.acceptance_numbers import survival_from_histogram
 
     counted = math.fsum(steps)
@@ -205,17 +203,17 @@ def _from_histogram(steps: tuple[float, ...], k: int | None, drafts: float | Non
         raise InputError(
             "--drafts", f"{drafts:g} with a histogram of {counted:g} steps", "their sum, or nothing"
         )
-    return _from_positions(tuple(float(share) for share in survival_from_histogram(steps)), k), counted
+    return _from_positions(tuple(float(share) for share in survival_from_histogram(steps)), k, counted)
 
 
-def _from_log(log: Path, k: int | None, drafts: float | None) -> tuple[_Given, float]:
+def _from_log(log: Path, k: int | None, drafts: float | None) -> _Given:
     from breakeven.cli.acceptance_log import read_log
 
     if drafts is not None:
         raise click.UsageError("--log counts the drafts: leave --drafts out")
     with click.open_file(str(log), encoding="utf-8", errors="replace") as lines:
         found = read_log(lines, str(log))
-    return _from_positions(found.survival, k), found.drafts
+    return _from_positions(found.survival, k, found.drafts)
 
 
 def _from_length(length: float, bonus: str | None, k: int | None) -> _Given:
@@ -249,7 +247,7 @@ def _from_counts(accepted: float, drafts: float | None, k: int | None) -> _Given
         raise click.UsageError("--accepted needs --drafts and --k")
     if accepted > drafts * k:
         raise InputError("--accepted", f"{accepted:g} of {drafts:g} drafts of {k}", f"at most {drafts * k:g}")
-    return _Given(1.0 + accepted / drafts, k)
+    return _Given(1.0 + accepted / drafts, k, drafts=drafts)
 
 
 def _from_alpha(alpha: float, k: int | None) -> _Given:
@@ -267,7 +265,6 @@ def _result(
     k: int,
     *,
     method: str,
-    drafts: float | None,
     design_effect: float,
     confidence: float,
     drafted_only: bool,
@@ -286,12 +283,12 @@ def _result(
     at, survival = _carried(given, k, method)
     # An alpha already assumes independent positions, so there is no measurement to bound.
     half = 0.0 if k != given.k and given.alpha is None else None
-    if drafts is not None:
+    if given.drafts is not None:
         known = given.survival or survival_iid(
             float(alpha_from_tokens_per_step(given.tokens_per_step, given.k)), given.k
         )
         sampling = NormalDist().inv_cdf(0.5 + confidence / 2.0) * float(
-            tokens_per_step_sd(known, drafts, design_effect)
+            tokens_per_step_sd(known, given.drafts, design_effect)
         )
         gained = given.tokens_per_step - 1.0
         half = sampling * ((at.value - 1.0) / gained if gained > 0 else 1.0)
@@ -310,7 +307,7 @@ def _result(
         method=method,
         basis=at.basis,
         confidence=confidence,
-        warnings=(*(_DRAFTED_ONLY * drafted_only), *(_doubts(given, at, drafts) if k != given.k else ())),
+        warnings=(*(_DRAFTED_ONLY * drafted_only), *(_doubts(given, at) if k != given.k else ())),
     )
 
 
@@ -347,7 +344,7 @@ def _carried(given: _Given, k: int, method: str) -> tuple[TokensPerStep, Sequenc
     return at, [min(float(s) * (at.value - 1.0) / total, 1.0) if total > 0 else 0.0 for s in shape]
 
 
-def _doubts(given: _Given, at: TokensPerStep, drafts: float | None) -> Iterator[str]:
+def _doubts(given: _Given, at: TokensPerStep) -> Iterator[str]:
     """Warnings about a figure that was carried to another draft length."""
     if given.alpha is not None:
         yield "one alpha for all draft lengths overstates long drafts (9 to 14 % on recorded text); give --per-position"
@@ -356,7 +353,7 @@ def _doubts(given: _Given, at: TokensPerStep, drafts: float | None) -> Iterator[
         yield "no positions given: extrapolated from one rate, wide bounds"
     elif at.positions < 3:
         yield f"{at.positions} position(s) measured: fewer than three leave wide bounds at another draft length"
-    if drafts is None:
+    if given.drafts is None:
         yield "no --drafts given: the interval holds what the profile leaves open, not its sampling error"
 
 

@@ -121,7 +121,7 @@ def command(
     """
     from breakeven.cli.plan_view import load_text, result_of, show
     from breakeven.planning.best_arm import best_arm
-    from breakeven.planning.evaluation import evaluate
+    from breakeven.planning.evaluation import LoadQuestion, evaluate
     from breakeven.profile import Conditions, LoadPoint
 
     load_given(rps, concurrency)
@@ -129,9 +129,7 @@ def command(
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
     bursts = dispersion_of(profile, dispersion, arrivals, concurrency)
     now = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens, dispersion=bursts)
-    evaluations = evaluate(
-        profile,
-        _arms(profile, draft_lengths or ()),
+    question = LoadQuestion(
         LoadPoint(rps, concurrency),
         conditions_of(profile, steps, alpha, per_position, now),
         slo,
@@ -139,6 +137,7 @@ def command(
         rps_range=rps_range,
         confidence=confidence,
     )
+    evaluations = evaluate(profile, _arms(profile, draft_lengths or ()), question)
     best = best_arm(evaluations, slo, min_gain_percent / 100.0)
     plan = _planned(evaluations, best, rps_range, _lacks(profile, draft_lengths or ()))
     if as_json:

@@ -85,16 +85,9 @@ def command(
     of_result = None if k == "schedule" else arm_of(method, k, candidate)
     profile = read_profile(profile_path, confidence, of_result)
     arm = arm_in(profile, method, k, candidate)
-    tokens_per_step = _tokens_per_step(arm, tokens_per_step, alpha)
+    conditions = Conditions(_tokens_per_step(arm, tokens_per_step, alpha), prompt_tokens, output_tokens)
     found = profile.predict(
-        arm,
-        rps=rps,
-        concurrency=concurrency,
-        tokens_per_step=tokens_per_step,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        quantile=quantile,
-        confidence=confidence,
+        arm, rps=rps, concurrency=concurrency, conditions=conditions, quantile=quantile, confidence=confidence
     )
     doubtful = extrapolated(found, open_loop=rps is not None)
     where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
@@ -103,7 +96,6 @@ def command(
 
         echo_result(PredictResult.of(found, confidence=confidence, quantile=quantile, extrapolated=doubtful))
     elif found.saturated:
-        conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
         _print_saturated(arm, where, profile.curve(arm, conditions).saturation_rps)
     else:
         _print(found, where, quantile, doubtful=doubtful)

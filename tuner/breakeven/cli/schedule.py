@@ -83,7 +83,8 @@ def command(
     if tpot_worst_case and tpot_slo_s is None:
         raise click.UsageError("--tpot-worst-case needs --tpot-slo-s")
     from breakeven.planning.draft_schedule import schedule
-    from breakeven.planning.stepwise import AssumedAcceptance, step_view
+    from breakeven.planning.stepwise import step_view
+    from breakeven.profile import Conditions
 
     fitted = read_profile(profile, 0.9)
     if method != "none":
@@ -92,10 +93,9 @@ def command(
         fitted,
         method,
         max_batch_size,
-        acceptance=AssumedAcceptance(alpha, tokens_per_step),
+        conditions=Conditions(tokens_per_step, prompt_tokens, output_tokens),
+        alpha=alpha,
         draft_lengths=draft_lengths,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
     )
     step_s = view.step_s.copy()
     step_s[:, 0] *= 1.0 + zero_draft_tax_percent / 100.0

@@ -316,11 +316,13 @@ def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
 def _unmeasured(study: Study) -> dict[Arm, tuple[str, ...]]:
     """Objectives of each arm whose quantile was not measured, so that decisions cannot be compared with it."""
     from breakeven.arm import NO_SPECULATION
+    from breakeven.profile import LoadPoint
 
     slo, found = study.policy.slo, {}
     for arm in (NO_SPECULATION, *study.candidates):
         if study.profile.measured(arm) and study.profile.arm(arm).believable:
-            at = study.profile.predict(arm, concurrency=1.0, quantile=slo.quantile, or_mean=True)
+            curve, alone = study.profile.curve(arm), LoadPoint(concurrency=1.0)
+            at = study.profile.predict_along(arm, curve, alone, quantile=slo.quantile)
             found[arm] = slo.unmeasured(at)
     return found
 

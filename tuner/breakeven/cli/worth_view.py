@@ -28,16 +28,14 @@ class ToldWorth(NamedTuple):
         """Answer a question about a past.
 
         Raises:
-            InputError: see `worth_of_past`.
+            InputError: see `expected_of_past` and `worth_of_past`.
         """
-        from breakeven.past.past_worth import facts_of_past, worth_of_past
+        from breakeven.past.past_worth import expected_of_past, facts_of_past, worth_of_past
 
         facts = facts_of_past(past, question.facts)
         answer = worth_of_past(
             past,
-            question.asked,
-            facts,
-            question.rows,
+            expected_of_past(past, question.asked, facts, question.rows),
             cost=question.cost,
             least_gain=question.least_gain,
             confidence=DEFAULT_CONFIDENCE,

@@ -14,7 +14,7 @@ Profiles are not geometric and shift as a whole with k (`breakeven.laws.mixture`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -312,6 +312,14 @@ class TokensPerStep:
     basis: Basis
     positions: int
 
+    def widened(self, error: float, k: int) -> TokensPerStep:
+        """The same with bounds wider by a relative error; everything between 1 and k + 1."""
+        value, lower, upper = (
+            float(np.clip(x, 1.0, k + 1.0))
+            for x in (self.value, self.lower * (1.0 - error), self.upper * (1.0 + error))
+        )
+        return replace(self, value=value, lower=min(lower, value), upper=max(upper, value))
+
 
 @dataclass(frozen=True)
 class AcceptanceModel:
@@ -355,7 +363,7 @@ class AcceptanceModel:
             second = self._by_rate(k)
             error = INTERPOLATION_ERROR if k > known[0] else BELOW_ERROR
             ends = min(first, second), max(first, second)
-            return self._within((first * second) ** 0.5, *ends, error, k, "interpolated", 0)
+            return TokensPerStep((first * second) ** 0.5, *ends, "interpolated", 0).widened(error, k)
         return self._from_profile(min(known, key=lambda j: (abs(np.log((j + 1) / (k + 1))), j)), k)
 
     def _by_rate(self, k: int) -> float:
@@ -394,14 +402,4 @@ class AcceptanceModel:
             value, lower, upper = (1.0 + scale * (float(x) - 1.0) for x in ends)
         kind = "lookup" if self.method in LOOKUP_METHODS else "model"
         error = FORM_ERROR[kind][min(survival.size, 3) - 1] if basis == "mixture" else FORM_ERROR["model"][0]
-        return self._within(value, lower, upper, error, k, basis, survival.size)
-
-    @staticmethod
-    def _within(
-        value: float, lower: float, upper: float, error: float, k: int, basis: Basis, positions: int
-    ) -> TokensPerStep:
-        """Widen by a relative error and keep everything between 1 and k + 1."""
-        value, lower, upper = (
-            float(np.clip(x, 1.0, k + 1.0)) for x in (value, lower * (1.0 - error), upper * (1.0 + error))
-        )
-        return TokensPerStep(value, min(lower, value), max(upper, value), basis, positions)
+        return TokensPerStep(value, lower, upper, basis, survival.size).widened(error, k)

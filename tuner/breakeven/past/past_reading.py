@@ -24,7 +24,7 @@ from breakeven.past.pod_facts import (
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
 from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, named
 from breakeven.points.point import Point
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from breakeven.profile.comparisons import Comparison
 from breakeven.profile.fits import Lengths
 from breakeven.readers.prometheus import Series
@@ -152,8 +152,7 @@ class KnownPast:
             return profile.compare(
                 arm,
                 rps=one.seen.rps,
-                prompt_tokens=at.prompt_tokens,
-                output_tokens=at.output_tokens,
+                conditions=Conditions(prompt_tokens=at.prompt_tokens, output_tokens=at.output_tokens),
                 confidence=confidence,
             )
         except BreakevenError:

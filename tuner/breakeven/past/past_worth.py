@@ -15,15 +15,13 @@ from breakeven.prior.calibration_worth import (
     SeenLoads,
     calibration_worth,
 )
-from breakeven.prior.expected_ratios import AskedArm
+from breakeven.prior.expected_ratios import AskedArm, ExpectedRatios, expected_ratios
 from breakeven.prior.public_table import RatioRow, ServiceFacts
 
 
 def worth_of_past(
     past: KnownPast,
-    asked: Sequence[AskedArm],
-    facts: ServiceFacts,
-    rows: Sequence[RatioRow],
+    expected: ExpectedRatios | None,
     *,
     cost: CalibrationCost | None = None,
     least_gain: float = LEAST_GAIN,
@@ -33,9 +31,7 @@ def worth_of_past(
 
     Args:
         past: what Prometheus knows.
-        asked: arms that might be calibrated; empty: the usual ones. Those that ran are left out.
-        facts: as `facts_of_past` gives them.
-        rows: measurements of others, such as `public_ratios()`.
+        expected: ratios of the arms that did not run in it, as `expected_of_past` gives them; None: every arm ran.
         cost: of one arm; None: the usual one.
         least_gain: share of request time from which a gain is worth having.
         confidence: two-sided level of the bounds.
@@ -44,19 +40,30 @@ def worth_of_past(
         InputError: as `calibration_worth`.
     """
     profile = past.profile
-    ran = {one.arm for one in profile.arms if one.believable} if profile is not None else set()
-    usual = asked or DEFAULT_ARMS
     none = profile.arm(NO_SPECULATION) if profile is not None and profile.measured(NO_SPECULATION) else None
     return calibration_worth(
-        none,
-        loads_of_past(past),
-        facts,
-        [one for one in usual if one.arm not in ran],
-        rows,
-        cost=cost,
-        least_gain=least_gain,
-        confidence=confidence,
+        none, loads_of_past(past), expected, cost=cost, least_gain=least_gain, confidence=confidence
     )
+
+
+def expected_of_past(
+    past: KnownPast, asked: Sequence[AskedArm], facts: ServiceFacts, rows: Sequence[RatioRow]
+) -> ExpectedRatios | None:
+    """Ratios of the arms that might be calibrated and did not run; None if all ran.
+
+    Args:
+        past: what Prometheus knows.
+        asked: arms that might be calibrated; empty: the usual ones.
+        facts: as `facts_of_past` gives them.
+        rows: measurements of others, such as `public_ratios()`.
+
+    Raises:
+        InputError: as `expected_ratios`.
+    """
+    fits = past.profile.arms if past.profile is not None else ()
+    ran = {one.arm for one in fits if one.believable}
+    never_run = [one for one in asked or DEFAULT_ARMS if one.arm not in ran]
+    return expected_ratios(facts, never_run, rows) if never_run else None
 
 
 def facts_of_past(past: KnownPast, given: ServiceFacts) -> ServiceFacts:

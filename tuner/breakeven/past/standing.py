@@ -8,6 +8,7 @@ from typing import NamedTuple
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.past.past_reading import KnownPast
+from breakeven.profile import Conditions
 from breakeven.profile.comparisons import Comparison
 from breakeven.serving.counted_window import Window
 
@@ -68,7 +69,7 @@ def standing(window: Window, past: KnownPast | None, *, speculating: bool) -> St
     if alone is not None and alone in known:
         try:
             predicted_s = profile.predict(
-                alone, rps=window.rps, prompt_tokens=prompt, output_tokens=output
+                alone, rps=window.rps, conditions=Conditions(prompt_tokens=prompt, output_tokens=output)
             ).latency_s
         except BreakevenError:
             predicted_s = None
@@ -80,9 +81,7 @@ def standing(window: Window, past: KnownPast | None, *, speculating: bool) -> St
                 arm,
                 NO_SPECULATION,
                 rps=window.rps,
-                tokens_per_step=tokens,
-                prompt_tokens=prompt,
-                output_tokens=output,
+                conditions=Conditions(tokens_per_step=tokens, prompt_tokens=prompt, output_tokens=output),
             )
         except BreakevenError:
             continue

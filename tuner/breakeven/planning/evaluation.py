@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,6 +25,7 @@ from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditio
 from breakeven.planning.trust import extrapolated
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.profile.operating_conditions import ConditionsOf, as_measured
 from breakeven.profile.predictions import at_quantile
 
 
@@ -40,7 +41,7 @@ class ArmEvaluation:
         conditions: acceptance and lengths of the prediction.
         tokens_per_step: E that was asked for, or measured live; `None`: as calibrated.
         calibrated_tokens_per_step: E when the arm was measured; `None` where it was not.
-        question: the question that it answers.
+        answers: of the profile to the question that it answers.
     """
 
     arm: Arm
@@ -50,17 +51,17 @@ class ArmEvaluation:
     conditions: Conditions
     tokens_per_step: float | None
     calibrated_tokens_per_step: float | None
-    question: _Question
+    answers: _Answers
 
     @cached_property
     def prediction(self) -> Prediction:
         """Means at the load."""
-        return self.question.predicted(self)
+        return self.answers.predicted(self)
 
     @cached_property
     def promised(self) -> Prediction:
         """The figures of the objectives: the quantile asked for, or the means."""
-        return self.question.promised(self)
+        return self.answers.promised(self)
 
     @property
     def latency_s(self) -> float:
@@ -80,43 +81,47 @@ class ArmEvaluation:
     @property
     def extrapolated(self) -> bool:
         """Whether the prediction is an extrapolation at the utilisation that is trusted by default."""
-        return extrapolated(self.prediction, open_loop=self.question.load.rps is not None)
+        return extrapolated(self.prediction, open_loop=self.answers.question.load.rps is not None)
 
     @property
     def missed(self) -> tuple[str, ...]:
         """Limits of the SLO that it misses."""
-        return self.question.slo.missed(self.promised)
+        return self.answers.question.slo.missed(self.promised)
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
         """Limits that are checked against a mean, or not at all, because their figure was not measured."""
-        return self.question.slo.unmeasured(self.promised)
+        return self.answers.question.slo.unmeasured(self.promised)
 
     @property
     def meets_slo(self) -> bool | None:
         """Whether the arm carries the load and keeps all limits; `None` if the figure of a limit was not measured at all."""
         if self.missed:
             return False
-        return None if self.question.slo.lacks(self.promised) else not self.promised.saturated
+        return None if self.answers.question.slo.lacks(self.promised) else not self.promised.saturated
 
     @cached_property
     def against_none(self) -> Comparison | None:
         """Comparison with no speculation; `None` for no speculation itself, and where that has no law."""
-        return self.question.compared(self, NO_SPECULATION)
+        return self.answers.compared(self, NO_SPECULATION)
 
     @cached_property
     def against_running(self) -> Comparison | None:
         """Comparison with the running arm; `None` for the running arm itself, and where that has no law."""
-        if self.question.running == NO_SPECULATION:
-            return self.against_none
-        return self.question.compared(self, self.question.running)
+        running = self.answers.question.running
+        return self.against_none if running == NO_SPECULATION else self.answers.compared(self, running)
 
     @cached_property
     def capacity(self) -> Capacity | None:
         """Largest rate that keeps every objective, with bounds; saturation without any, `None` where unknown."""
-        asked = self.question
+        asked = self.answers
         return capacity(
-            asked.profile, self.arm, asked.slo, self.conditions, curve=self.curve, confidence=asked.confidence
+            asked.profile,
+            self.arm,
+            asked.question.slo,
+            self.conditions,
+            curve=self.curve,
+            confidence=asked.confidence,
         )
 
     @property
@@ -132,12 +137,12 @@ class ArmEvaluation:
     @property
     def tokens_per_second(self) -> float | None:
         """Output tokens of the replica; `None` where saturated, and where the length is unknown."""
-        return self.question.tokens_per_second(self)
+        return self.answers.tokens_per_second(self)
 
     @cached_property
     def strain(self) -> ObjectiveStrain | None:
         """Ratio of figures to their limits, over all loads; `None` without objectives."""
-        return self.question.strain(self)
+        return self.answers.strain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,55 +179,45 @@ class Evaluations:
         return tuple(one for one in self.arms if one.arm != self.running_arm)
 
 
-def evaluate(
-    profile: Profile,
-    arms: Iterable[Arm],
-    load: LoadPoint,
-    conditions: Callable[[Arm], Conditions],
-    slo: Slo,
-    *,
-    running: Arm | None = None,
-    doubtful: bool = False,
-    rps_range: Span | None = None,
-    confidence: float | None = None,
-) -> Evaluations:
-    """Evaluate arms at one load.
+@dataclass(frozen=True, slots=True)
+class LoadQuestion:
+    """A question about arms at one load.
 
-    Args:
-        profile: the fits.
-        arms: the arms.
+    Attributes:
         load: rate or concurrency of one replica.
         conditions: acceptance and lengths to predict an arm for.
         slo: the objectives.
         running: the arm that the others are compared with, beside no speculation.
-        doubtful: evaluate also arms that no decision may rest on, and arms that were not measured.
+        doubtful: whether arms that no decision may rest on, and arms that were not measured, are evaluated too.
         rps_range: rates for which verdicts are meant; `None`: the measured range.
         confidence: level of the bounds; `None`: the profile's.
     """
-    asked = tuple(dict.fromkeys(arms))
+
+    load: LoadPoint
+    conditions: ConditionsOf = as_measured
+    slo: Slo = field(default_factory=Slo)
+    running: Arm | None = None
+    doubtful: bool = False
+    rps_range: Span | None = None
+    confidence: float | None = None
+
+
+def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> Evaluations:
+    """Evaluate arms of a profile at one load; those without a law that may be used are named with the reason."""
+    named = tuple(dict.fromkeys(arms))
     fits = {fit.arm: fit for fit in profile.arms}
-    judged = {arm for arm in asked if arm in fits and (doubtful or fits[arm].believable)}
-    question = _Question(
-        profile,
-        load,
-        conditions,
-        slo,
-        running,
-        doubtful,
-        rps_range,
-        confidence or profile.confidence,
-        frozenset(arm for arm in judged if fits[arm].fit is not None),
-    )
+    judged = {arm for arm in named if arm in fits and (question.doubtful or fits[arm].believable)}
+    answers = _Answers(profile, question, frozenset(arm for arm in judged if fits[arm].fit is not None))
     found: list[ArmEvaluation] = []
     left_out: dict[Arm, str] = {}
-    for arm in asked:
+    for arm in named:
         try:
-            if not doubtful and arm not in judged:
+            if not question.doubtful and arm not in judged:
                 raise NotIdentifiedError(f"{arm}: its fit may not be used ({profile.arm(arm).reason})")
-            found.append(question.answer(arm))
+            found.append(answers.evaluated(arm))
         except BreakevenError as problem:
             left_out[arm] = str(problem)
-    return Evaluations(tuple(found), left_out, running)
+    return Evaluations(tuple(found), left_out, question.running)
 
 
 def evaluate_live(
@@ -243,32 +238,25 @@ def evaluate_live(
         live: acceptance measured live, the newest per drafter.
         slo: the limits.
     """
-    return evaluate(
-        profile,
-        (NO_SPECULATION, running, *candidates),
-        LoadPoint(rps=load.rps),
-        live_conditions(profile, load, live),
-        slo,
-        running=running,
-    )
+    question = LoadQuestion(LoadPoint(rps=load.rps), live_conditions(profile, load, live), slo, running)
+    return evaluate(profile, (NO_SPECULATION, running, *candidates), question)
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """One question put to a profile about every arm, always under the same conditions."""
+class _Answers:
+    """Answers of a profile to one question, for every arm under the same conditions."""
 
     profile: Profile
-    load: LoadPoint
-    conditions: Callable[[Arm], Conditions]
-    slo: Slo
-    running: Arm | None
-    doubtful: bool
-    rps_range: Span | None
-    confidence: float
+    question: LoadQuestion
     comparable: frozenset[Arm]
     curves: dict[Arm, Curve] = field(default_factory=dict)
 
-    def answer(self, arm: Arm) -> ArmEvaluation:
+    @property
+    def confidence(self) -> float:
+        """Level of all bounds."""
+        return self.question.confidence or self.profile.confidence
+
+    def evaluated(self, arm: Arm) -> ArmEvaluation:
         """Evaluate one arm.
 
         Raises:
@@ -276,7 +264,7 @@ class _Question:
             InputError: impossible conditions.
         """
         curve, converted = self.curve(arm), self.converted(arm)
-        for other in self.comparable & {NO_SPECULATION, self.running}:
+        for other in self.comparable & {NO_SPECULATION, self.question.running}:
             self.curve(other)
         fit = self.profile.arm(arm) if self.profile.measured(arm) else None
         return ArmEvaluation(
@@ -285,15 +273,15 @@ class _Question:
             believable=fit.believable if fit is not None else self.between(arm),
             curve=curve,
             conditions=converted,
-            tokens_per_step=self.conditions(arm).tokens_per_step,
+            tokens_per_step=self.question.conditions(arm).tokens_per_step,
             calibrated_tokens_per_step=fit.tokens_per_step if fit is not None else None,
-            question=self,
+            answers=self,
         )
 
     def converted(self, arm: Arm) -> Conditions:
         """The conditions as far as a profile can be converted to them."""
-        wanted = self.conditions(arm)
-        if self.doubtful or not arm.k or self.profile.arm(arm).tokens_per_step is not None:
+        wanted = self.question.conditions(arm)
+        if self.question.doubtful or not arm.k or self.profile.arm(arm).tokens_per_step is not None:
             return wanted
         return replace(wanted, tokens_per_step=None)
 
@@ -305,23 +293,24 @@ class _Question:
 
     def predicted(self, one: ArmEvaluation) -> Prediction:
         """Means at the load."""
-        return self.profile.predict_along(one.arm, one.curve, self.load, confidence=self.confidence)
+        return self.profile.predict_along(one.arm, one.curve, self.question.load, confidence=self.confidence)
 
     def promised(self, one: ArmEvaluation) -> Prediction:
         """The figures of the objectives."""
-        if not self.slo.is_set or self.slo.quantile is None:
+        slo, load = self.question.slo, self.question.load
+        if not slo.is_set or slo.quantile is None:
             return one.prediction
         fit = self.profile.arm(one.arm) if one.measured else None
         mean = one.prediction
-        met = self.load.others_met(self.load.on(one.curve).others, mean.latency_ci_s)
-        return at_quantile(mean, self.slo.quantile, met, fit, self.confidence)
+        met = load.others_met(load.on(one.curve).others, mean.latency_ci_s)
+        return at_quantile(mean, slo.quantile, met, fit, self.confidence)
 
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
         """Compare two arms at the load."""
         if other is None or one.arm == other or other not in self.comparable:
             return None
         pair = JudgedCurve(one.arm, one.curve), JudgedCurve(other, self.curve(other))
-        return compare_curves(*pair, self.load, self.confidence, self.rps_range)
+        return compare_curves(*pair, self.question.load, self.confidence, self.question.rps_range)
 
     def between(self, arm: Arm) -> bool:
         """Whether an unmeasured draft length lies between measured ones, no speculation included."""
@@ -336,14 +325,14 @@ class _Question:
         tokens = one.conditions.output_tokens or fits[0].lengths.output_tokens
         if tokens is None or one.prediction.latency_s is None:
             return None
-        clients = self.load.concurrency or 1.0
-        return tokens * (self.load.rps if self.load.rps is not None else clients / one.prediction.latency_s)
+        load = self.question.load
+        clients = load.concurrency or 1.0
+        return tokens * (load.rps if load.rps is not None else clients / one.prediction.latency_s)
 
     def strain(self, one: ArmEvaluation) -> ObjectiveStrain | None:
         """Ratio of an arm's figures to their limits; None without objectives."""
-        if not self.slo.is_set:
-            return None
-        return objective_strain(self.profile, one.arm, one.curve, self.slo)
+        slo = self.question.slo
+        return objective_strain(self.profile, one.arm, one.curve, slo) if slo.is_set else None
 
 
 def bounds_of(interval: Bounds | None) -> tuple[float, float]:

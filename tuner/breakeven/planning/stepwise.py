@@ -39,23 +39,14 @@ class StepView:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AssumedAcceptance:
-    """Acceptance to assume: alpha, or E at the longest measured draft length; neither: as measured."""
-
-    alpha: float | None = None
-    tokens_per_step: float | None = None
-
-
 def step_view(
     profile: Profile,
     family: str,
     batches: int,
     *,
-    acceptance: AssumedAcceptance,
+    conditions: Conditions | None = None,
+    alpha: float | None = None,
     draft_lengths: Sequence[int] | None = None,
-    prompt_tokens: float | None = None,
-    output_tokens: float | None = None,
 ) -> StepView:
     """Derive step durations of a method from a profile.
 
@@ -63,10 +54,9 @@ def step_view(
         profile: the fitted model.
         family: the method's (or candidate's) name.
         batches: largest batch size, at least 1.
-        acceptance: the acceptance to assume.
+        conditions: acceptance and lengths to assume; tokens per step are those of the longest measured draft length.
+        alpha: acceptance to assume in place of tokens per step.
         draft_lengths: draft lengths to consider, beside 0; `None`: up to the longest measured.
-        prompt_tokens: mean per request; `None`: as measured.
-        output_tokens: mean per request; `None`: as measured.
 
     Raises:
         NotIdentifiedError: the method was not measured, or its steps or acceptance are not determined.
@@ -81,11 +71,12 @@ def step_view(
         )
     longest = max(measured)
     wanted = tuple(sorted({0, *(draft_lengths or range(1, longest + 1))}))
-    lengths = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens).lengths(pooled.lengths)
+    assumed = conditions or Conditions()
+    lengths = assumed.lengths(pooled.lengths)
     of_any = next(iter(measured.values())).arm
     arms = [replace(of_any, k=k) if k else NO_SPECULATION for k in wanted]
     drafted = [pooled.drafts(k) if k else 0.0 for k in wanted]
-    e = _tokens_per_step(measured, pooled, wanted, acceptance)
+    e = _tokens_per_step(measured, pooled, wanted, alpha, assumed.tokens_per_step)
     steps, prompts = np.stack(
         [
             _durations_s(profile.steps, arm, Tier(1, *map(np.asarray, of_arm)), lengths, batches)
@@ -133,12 +124,14 @@ def _tokens_per_step(
     measured: Mapping[int, ArmFit],
     pooled: PooledFit,
     wanted: Sequence[int],
-    acceptance: AssumedAcceptance,
+    alpha: float | None,
+    at_longest: float | None,
 ) -> FloatArray:
-    if acceptance.alpha is not None:
-        if not 0 <= acceptance.alpha <= 1:
-            raise InputError("--alpha", f"{acceptance.alpha:g}", "a rate between 0 and 1")
-        return tokens_per_step_iid(acceptance.alpha, list(wanted))
+    """E at the wanted draft lengths, shape (K,): from alpha, or E at the longest measured draft length, or as measured."""
+    if alpha is not None:
+        if not 0 <= alpha <= 1:
+            raise InputError("--alpha", f"{alpha:g}", "a rate between 0 and 1")
+        return tokens_per_step_iid(alpha, list(wanted))
     model = pooled.acceptance
     values = []
     for k in wanted:
@@ -149,18 +142,18 @@ def _tokens_per_step(
             raise NotIdentifiedError(f"tokens per step at draft length {k} were not measured; give --alpha")
         values.append(known)
     e = np.array(values)
-    if acceptance.tokens_per_step is None:
+    if at_longest is None:
         return e
     longest = max(measured)
-    if not 1 <= acceptance.tokens_per_step <= longest + 1:
+    if not 1 <= at_longest <= longest + 1:
         raise InputError(
             "--tokens-per-step",
-            f"{acceptance.tokens_per_step:g} at draft length {longest}",
+            f"{at_longest:g} at draft length {longest}",
             f"1 to {longest + 1}",
         )
     there = measured[longest].tokens_per_step
     if there is None or there <= 1:
         raise NotIdentifiedError(f"tokens per step at draft length {longest} were not measured; give --alpha")
     # Accepted drafts keep their proportion between draft lengths.
-    scaled = 1.0 + (e - 1.0) * (acceptance.tokens_per_step - 1.0) / (there - 1.0)
+    scaled = 1.0 + (e - 1.0) * (at_longest - 1.0) / (there - 1.0)
     return np.minimum(scaled, np.array(wanted) + 1.0)

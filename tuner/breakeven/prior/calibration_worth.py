@@ -18,8 +18,7 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.prior.expected_ratios import AskedArm, ExpectedRatios, expected_ratios
-from breakeven.prior.public_table import RatioRow, ServiceFacts
+from breakeven.prior.expected_ratios import AskedArm, ExpectedRatios
 from breakeven.profile.fits import ArmFit
 
 DRAWS = 4000
@@ -143,9 +142,7 @@ class CalibrationWorth:
 def calibration_worth(
     none: ArmFit | None,
     seen: SeenLoads,
-    facts: ServiceFacts,
-    asked: Sequence[AskedArm],
-    rows: Sequence[RatioRow],
+    expected: ExpectedRatios | None,
     *,
     cost: CalibrationCost | None = None,
     least_gain: float = LEAST_GAIN,
@@ -156,20 +153,17 @@ def calibration_worth(
     Args:
         none: fit of no speculation, such as `Profile.arm(NO_SPECULATION)` of a past; None: there is none.
         seen: loads of one replica; empty: none was seen.
-        facts: what is known of the service.
-        asked: arms that were never run.
-        rows: measurements of others, such as `public_ratios()`.
+        expected: ratios of the arms that were never run, as `expected_ratios` gives them; None: every arm ran.
         cost: of one arm; None: the usual one.
         least_gain: share of request time from which a gain is worth having.
         confidence: two-sided level of the bounds.
 
     Raises:
-        InputError: a load that is none, an arm that does not speculate, tokens per step that it cannot make, too few rows.
+        InputError: a load that is none.
     """
     cost = cost or CalibrationCost()
-    if not asked:
+    if expected is None:
         return _without(WorthWord.ALL_ARMS_RAN, cost, confidence)
-    expected = expected_ratios(facts, asked, rows)
     if not seen.rates_rps:
         return _without(WorthWord.NO_LOAD_SEEN, cost, confidence)
     rates, shares = _checked(seen)

@@ -17,7 +17,6 @@ from pydantic import Field
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.intake import json_value, wrong_field
-from breakeven.laws.arrays import Span
 from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curves
 from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
@@ -130,35 +129,28 @@ class Profile:
         *,
         rps: float | None = None,
         concurrency: float | None = None,
-        tokens_per_step: float | None = None,
-        prompt_tokens: float | None = None,
-        output_tokens: float | None = None,
+        conditions: Conditions | None = None,
         quantile: float | None = None,
-        or_mean: bool = False,
         confidence: float | None = None,
     ) -> Prediction:
-        """Predict one arm at one load.
+        """Predict one arm at one load; `predict_along` lets means stand in for a quantile that was not measured.
 
         Args:
             arm: measured or not; one that was not needs a method of which another draft length was measured.
             rps: rate of an open loop (Poisson); this or `concurrency`.
             concurrency: imposed concurrency of a closed loop.
-            tokens_per_step: E now; None: as measured.
-            prompt_tokens: mean prompt length now; None: as measured.
-            output_tokens: mean output length now; None: as measured.
+            conditions: acceptance, lengths and arrivals now; None: as measured.
             quantile: 0.5, 0.95 or 0.99 in place of the means. TTFT and TPOT stay means where theirs was not measured,
                 and `means` of the answer names them.
-            or_mean: let the mean end-to-end latency stand in for a quantile that was not measured, in place of a refusal.
             confidence: level of the bounds; None: the profile's.
 
         Raises:
             InputError: an argument outside its range.
-            NotIdentifiedError: what was measured does not determine the answer.
+            NotIdentifiedError: what was measured does not determine the answer, or the quantile of the latency was not measured.
         """
         load = LoadPoint(rps, concurrency)
-        conditions = Conditions(tokens_per_step, prompt_tokens, output_tokens)
         curve = self.curve(arm, conditions)
-        if quantile is not None and not or_mean:
+        if quantile is not None:
             refuse_unmeasured(self.arm(arm) if self.measured(arm) else None, arm, quantile)
         return self.predict_along(arm, curve, load, quantile=quantile, confidence=confidence)
 
@@ -194,41 +186,27 @@ class Profile:
         *,
         rps: float | None = None,
         concurrency: float | None = None,
-        tokens_per_step: float | None = None,
-        against_tokens_per_step: float | None = None,
-        prompt_tokens: float | None = None,
-        output_tokens: float | None = None,
-        rps_range: Span | None = None,
+        conditions: Conditions | None = None,
         confidence: float | None = None,
     ) -> Comparison:
-        """Compare an arm with another one at one load.
+        """Compare an arm with another one at one load; `compare_curves` compares any two curves over a range of rates.
 
         Args:
             arm: the arm judged.
             against: the other arm.
             rps: equal rate to compare at; this or `concurrency`.
             concurrency: equal concurrency to compare at.
-            tokens_per_step: E of `arm` now; None: as measured.
-            against_tokens_per_step: E of `against` now.
-            prompt_tokens: mean prompt length now.
-            output_tokens: mean output length now.
-            rps_range: rates for which the verdict is meant; None: the measured range.
+            conditions: lengths and arrivals of both arms, and acceptance of `arm` alone; None: as measured.
             confidence: level of the bounds; None: the profile's.
 
         Raises:
             InputError: an argument outside its range.
             NotIdentifiedError: what was measured does not determine one of the two.
         """
-        return compare_curves(
-            JudgedCurve(arm, self.curve(arm, Conditions(tokens_per_step, prompt_tokens, output_tokens))),
-            JudgedCurve(
-                against,
-                self.curve(against, Conditions(against_tokens_per_step, prompt_tokens, output_tokens)),
-            ),
-            LoadPoint(rps, concurrency),
-            confidence or self.confidence,
-            rps_range,
-        )
+        wanted = conditions or Conditions()
+        judged = JudgedCurve(arm, self.curve(arm, wanted))
+        other = JudgedCurve(against, self.curve(against, wanted.of_another_arm()))
+        return compare_curves(judged, other, LoadPoint(rps, concurrency), confidence or self.confidence)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

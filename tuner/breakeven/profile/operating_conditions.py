@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
@@ -76,6 +77,10 @@ class Conditions:
                 "give prompt_tokens in the points file, or ask without --prompt-tokens"
             )
 
+    def of_another_arm(self) -> Conditions:
+        """The same lengths and arrivals; the acceptance is as measured, because each arm has its own."""
+        return replace(self, tokens_per_step=None, tokens_per_step_error=0.0)
+
     def lengths(self, measured: Lengths) -> Lengths:
         """The lengths asked for; answers spread as measured, because their present spread is not known."""
         output, square = measured.output_tokens, measured.output_tokens_sq
@@ -88,6 +93,15 @@ class Conditions:
             output_tokens=output,
             output_tokens_sq=square,
         )
+
+
+ConditionsOf = Callable[[Arm], Conditions]
+"""Conditions of each arm."""
+
+
+def as_measured(_: Arm) -> Conditions:
+    """Acceptance and lengths of the measurement."""
+    return Conditions()
 
 
 def strays(measured: Lengths, now: Lengths) -> bool:

@@ -73,10 +73,10 @@ def name_lines(
     letter, line = _type_size(axes)
     if above:
         axes.set_title(axes.get_title(loc="left"), loc="left", pad=NAMES_PT)
-    for x, _, arm in _side_by_side(above, letter):
-        _name(axes, arm, strokes, (x, top), (0, 3), ha="center", va="bottom")
-    for x, y, arm in _one_below_another(beside, letter, line, (bottom, top)):
-        _name(axes, arm, strokes, (x, y), (4, 0), ha="left", va="center")
+    for end in _side_by_side(above, letter):
+        _name(axes, end._replace(y=top), strokes, above=True)
+    for end in _one_below_another(beside, letter, line, (bottom, top)):
+        _name(axes, end, strokes, above=False)
 
 
 def _type_size(axes: Axes) -> tuple[float, float]:
@@ -112,25 +112,17 @@ def _one_below_another(ends: Sequence[LineEnd], letter: float, line: float, limi
     return placed
 
 
-def _name(
-    axes: Axes,
-    arm: Arm,
-    strokes: Mapping[Arm, Stroke],
-    at: tuple[float, float],
-    offset_points: tuple[float, float],
-    *,
-    ha: Literal["left", "center"],
-    va: Literal["bottom", "center"],
-) -> None:
+def _name(axes: Axes, end: LineEnd, strokes: Mapping[Arm, Stroke], *, above: bool) -> None:
+    """Write an arm's name above the end of its line, or to the right of it."""
     axes.annotate(
-        arm.name,
-        at,
-        xytext=offset_points,
+        end.arm.name,
+        (end.x, end.y),
+        xytext=(0, 3) if above else (4, 0),
         textcoords="offset points",
-        ha=ha,
-        va=va,
+        ha="center" if above else "left",
+        va="bottom" if above else "center",
         fontsize=9,
         weight="bold",
-        color=strokes[arm].colour,
+        color=strokes[end.arm].colour,
         annotation_clip=False,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,10 +15,10 @@ from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens
 from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedups_at_rps
 from breakeven.profile.comparisons import JudgedCurve, Speedups, compare_curves
 from breakeven.profile.fits import Measurement
+from breakeven.profile.operating_conditions import ConditionsOf, as_measured
 from breakeven.profile.student_t import t_quantile
 
 Array = npt.NDArray[np.float64]
-ConditionsOf = Callable[[Arm], Conditions]
 
 # Beyond this share of an arm's saturation the law's error grows without bound; lines end here.
 _LAST_UTILISATION = 0.97
@@ -91,11 +91,6 @@ def drawable(profile: Profile) -> list[ArmFit]:
     """Arms with a law, no speculation first, then by family and draft length, each family's schedule last."""
     fits = [fit for fit in profile.arms if fit.fit is not None and fit.saturation_rps is not None]
     return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.arm.scheduled, fit.k))
-
-
-def as_measured(_: Arm) -> Conditions:
-    """Acceptance and lengths of the measurement."""
-    return Conditions()
 
 
 def arm_curves(profile: Profile, conditions: ConditionsOf = as_measured) -> list[ArmCurve]:

@@ -39,18 +39,33 @@ class Table:
     note: str = ""
 
 
-def render_page(
-    *,
-    title: str,
-    facts: Sequence[str],
-    verdict: str,
-    pictures: Sequence[Picture],
-    warnings: Sequence[str],
-    tables: Sequence[Table],
-    footer: str,
-    note: str = "",
-) -> str:
-    """Render the page; all text is escaped, pictures are inline SVG in a light and a dark version."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPage:
+    """The parts of a page, from the top.
+
+    Attributes:
+        title: in the head and above all.
+        facts: about the measurement or the run, a few words each.
+        verdict: the sentence that a hurried reader takes away.
+        note: a sentence below the verdict.
+        pictures: the first ones stand above the warnings, the others below.
+        warnings: limits of the figures, a sentence each.
+        tables: below the pictures.
+        footer: the last line.
+    """
+
+    title: str
+    facts: Sequence[str]
+    verdict: str
+    note: str = ""
+    pictures: Sequence[Picture]
+    warnings: Sequence[str]
+    tables: Sequence[Table]
+    footer: str
+
+
+def render_page(page: ReportPage) -> str:
+    """Render a page; all text is escaped, pictures are inline SVG in a light and a dark version."""
     import jinja2  # noqa: PLC0415 - only pages need it
 
     environment = jinja2.Environment(
@@ -60,21 +75,21 @@ def render_page(
         undefined=jinja2.StrictUndefined,
     )
     return environment.get_template("page.html.j2").render(
-        title=title,
-        facts=facts,
-        verdict=verdict,
-        note=note,
+        title=page.title,
+        facts=page.facts,
+        verdict=page.verdict,
+        note=page.note,
         pictures=[
             {
                 "first": picture.first,
                 "caption": picture.caption,
                 "svg": {theme.name: _svg(picture.draw, theme) for theme in (LIGHT, DARK)},
             }
-            for picture in pictures
+            for picture in page.pictures
         ],
-        warnings=warnings,
-        tables=tables,
-        footer=footer,
+        warnings=page.warnings,
+        tables=page.tables,
+        footer=page.footer,
     )
 
 

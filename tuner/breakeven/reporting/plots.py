@@ -47,7 +47,8 @@ def speedup_against_load(
     speculative = [curve for curve in curves if curve.arm.k > 0]
     band = _band_strength(speculative)
     for curve in speculative:
-        _line(axes, curve, strokes, band, curve.speedup, curve.speedup_lower, curve.speedup_upper)
+        _band(axes, curve, strokes, (curve.speedup_lower, curve.speedup_upper), band)
+        _line(axes, curve, strokes, curve.speedup)
         _points(axes, curve, strokes, theme, curve.measured_speedup)
         _break_even(axes, curve, strokes, theme, whole=len(speculative) <= MOST_NAMES)
     lines = _highest(array for c in speculative for array in (c.speedup, c.measured_speedup))
@@ -80,7 +81,8 @@ def latency_against_load(
         # An open upper bound (the arm may be saturated there) reaches beyond the picture.
         open_above = np.isfinite(curve.latency_lower_s) & ~np.isfinite(curve.latency_upper_s)
         upper = np.where(open_above, np.maximum(2 * top, curve.latency_lower_s), curve.latency_upper_s)
-        _line(axes, curve, strokes, band, curve.latency_s, curve.latency_lower_s, upper)
+        _band(axes, curve, strokes, (curve.latency_lower_s, upper), band)
+        _line(axes, curve, strokes, curve.latency_s)
         _points(axes, curve, strokes, theme, curve.measured_latency_s)
         axes.axvline(
             curve.saturation_rps, color=strokes[curve.arm].colour, linestyle=":", linewidth=1.0, alpha=0.8
@@ -197,18 +199,21 @@ def _band_strength(curves: Sequence[ArmCurve]) -> float:
     return 0.18 if len(curves) <= MOST_NAMES else 0.08
 
 
-def _line(
+def _band(
     axes: Axes,
     curve: ArmCurve,
     strokes: Mapping[Arm, Stroke],
-    band: float,
-    values: FloatArray,
-    lower: FloatArray,
-    upper: FloatArray,
+    ends: tuple[FloatArray, FloatArray],
+    opacity: float,
 ) -> None:
-    """One arm's line over load with its band, of opacity `band`."""
+    """Shade between the lower and the upper ends of one arm's bounds over load."""
+    colour = strokes[curve.arm].colour
+    axes.fill_between(curve.rps, *ends, color=colour, alpha=opacity, linewidth=0)
+
+
+def _line(axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], values: FloatArray) -> None:
+    """One arm's line over load."""
     stroke = strokes[curve.arm]
-    axes.fill_between(curve.rps, lower, upper, color=stroke.colour, alpha=band, linewidth=0)
     axes.plot(curve.rps, values, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
 
 

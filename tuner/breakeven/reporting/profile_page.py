@@ -10,13 +10,13 @@ from breakeven import __version__
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
-from breakeven.planning.evaluation import evaluate
-from breakeven.planning.objective import Slo
+from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.wording import ranges_text
 from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
+from breakeven.profile.operating_conditions import ConditionsOf, as_measured
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
-from breakeven.reporting.page import Draw, Picture, Table, render_page
+from breakeven.reporting.page import Draw, Picture, ReportPage, Table, render_page
 from breakeven.reporting.theme import Theme
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def render_report(
     profile: Profile,
     title: str,
     load_range_rps: Span | None = None,
-    conditions: computed.ConditionsOf = computed.as_measured,
+    conditions: ConditionsOf = as_measured,
     note: str = "",
 ) -> str:
     """One self-contained HTML page.
@@ -50,14 +50,16 @@ def render_report(
         for name, draw in drawings(profile, load_range_rps, conditions).items()
     ]
     return render_page(
-        title=title,
-        facts=[*_facts(profile, title), *_asked(profile, conditions)],
-        verdict=verdict(profile, load_range_rps, conditions),
-        note=note,
-        pictures=pictures,
-        warnings=profile.warnings,
-        tables=_tables(profile),
-        footer=f"breakeven {__version__}. Speedups are at equal request rate (open loop, Poisson) against no speculation.",
+        ReportPage(
+            title=title,
+            facts=[*_facts(profile, title), *_asked(profile, conditions)],
+            verdict=verdict(profile, load_range_rps, conditions),
+            note=note,
+            pictures=pictures,
+            warnings=profile.warnings,
+            tables=_tables(profile),
+            footer=f"breakeven {__version__}. Speedups are at equal request rate (open loop, Poisson) against no speculation.",
+        )
     )
 
 
@@ -79,7 +81,7 @@ def _facts(profile: Profile, title: str) -> list[str]:
     return [*facts, f"bounds at {profile.confidence:.0%} confidence"]
 
 
-def _asked(profile: Profile, conditions: computed.ConditionsOf) -> list[str]:
+def _asked(profile: Profile, conditions: ConditionsOf) -> list[str]:
     """The acceptance and lengths of the page, if they differ from the measured ones."""
     by_arm = [(fit.arm, conditions(fit.arm)) for fit in computed.drawable(profile)]
     lengths = by_arm[0][1] if by_arm else Conditions()
@@ -112,7 +114,7 @@ _CAPTIONS = {
 def drawings(
     profile: Profile,
     load_range_rps: Span | None = None,
-    conditions: computed.ConditionsOf = computed.as_measured,
+    conditions: ConditionsOf = as_measured,
 ) -> dict[str, Draw]:
     """Pictures of a profile by name; only those it has data for. Curves are computed once and drawn on any paper."""
     lines = computed.arm_curves(profile, conditions)
@@ -145,7 +147,7 @@ def drawings(
 def verdict(
     profile: Profile,
     load_range_rps: Span | None = None,
-    conditions: computed.ConditionsOf = computed.as_measured,
+    conditions: ConditionsOf = as_measured,
 ) -> str:
     """One sentence with bounds: does the best arm pay, at which load, until when."""
     fits = computed.drawable(profile)
@@ -156,7 +158,7 @@ def verdict(
     rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
     where = f"at {rps:.2g} requests/s per replica" + ("" if load_range_rps else " (a fifth of saturation)")
     arms = [fit.arm for fit in fits]
-    found = evaluate(profile, arms, LoadPoint(rps=rps), conditions, Slo(), doubtful=True)
+    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), conditions, doubtful=True))
     compared = [one.against_none for one in found.arms if one.against_none]
     best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
     if best is None or best.speedup is None:

@@ -280,14 +280,7 @@ def _against_profile(
         asked.prompt_tokens or live.prompt_tokens,
         asked.output_tokens or live.output_tokens,
     )
-    compared = profile.compare(
-        arm,
-        NO_SPECULATION,
-        rps=snapshot.window.rps,
-        tokens_per_step=conditions.tokens_per_step,
-        prompt_tokens=conditions.prompt_tokens,
-        output_tokens=conditions.output_tokens,
-    )
+    compared = profile.compare(arm, NO_SPECULATION, rps=snapshot.window.rps, conditions=conditions)
     against = Against(snapshot, profile, arm, conditions, compared)
     findings = (*first_causes(against, findings), *last_causes(against))
     load = f"at {snapshot.window.rps:.2f} rps per pod"

@@ -58,12 +58,7 @@ class Against:
         """An arm against no speculation under other conditions at the same load; None if the profile cannot convert to them."""
         try:
             return self.profile.compare(
-                arm,
-                NO_SPECULATION,
-                rps=self.snapshot.window.rps,
-                tokens_per_step=conditions.tokens_per_step,
-                prompt_tokens=conditions.prompt_tokens,
-                output_tokens=conditions.output_tokens,
+                arm, NO_SPECULATION, rps=self.snapshot.window.rps, conditions=conditions
             )
         except BreakevenError:
             return None
@@ -99,10 +94,7 @@ def last_causes(against: Against) -> Iterator[Finding]:
         return
     try:
         without = against.profile.predict(
-            NO_SPECULATION,
-            rps=snapshot.window.rps,
-            prompt_tokens=against.conditions.prompt_tokens,
-            output_tokens=against.conditions.output_tokens,
+            NO_SPECULATION, rps=snapshot.window.rps, conditions=against.conditions.of_another_arm()
         ).tpot_s
     except BreakevenError:
         return

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from breakeven_sim.engine.costs import EngineCosts, Text
+from breakeven_sim.engine.costs import DefaultLimits, EngineCosts, Text
 from breakeven_sim.engine.drafting import mean_tokens_per_step
 
 
@@ -44,6 +44,10 @@ class DraftLengths:
 
 _PROFILED_CONTEXT = 8192
 """Tokens of context of each request in the steps that an engine times at its start to learn what verification costs."""
+
+
+_MEMORY_SHARE = 0.92
+"""Default of vLLM's --gpu-memory-utilization."""
 
 
 class StepTimes(Protocol):
@@ -188,23 +192,22 @@ def engine_config(
     *,
     drafter: str | None = None,
     kv_pool_tokens: int | None = None,
-    max_num_seqs: int | None = None,
-    max_num_batched_tokens: int | None = None,
-    gpu_memory_utilization: float = 0.92,
+    limits: DefaultLimits | None = None,
 ) -> EngineConfig:
     """The engine that vLLM would start with these costs; an argument that is not given comes from the costs."""
+    limits = limits or costs.limits
     times = StepClock(costs, method, drafts.longest, drafter, adaptive=drafts.adaptive)
     if drafts.adaptive and method is not None:
-        most = max_num_seqs or costs.limits.max_num_seqs
-        drafts = replace(drafts, tiers=_verified(times, costs.method(method, drafter).text, drafts, most))
+        text = costs.method(method, drafter).text
+        drafts = replace(drafts, tiers=_verified(times, text, drafts, limits.max_num_seqs))
     pool = kv_pool_tokens
     if pool is None:
-        pool = costs.kv_pool_tokens(gpu_memory_utilization, costs.method(method, drafter) if method else None)
+        pool = costs.kv_pool_tokens(_MEMORY_SHARE, costs.method(method, drafter) if method else None)
     return EngineConfig(
         times=times,
         drafts=drafts,
-        max_num_seqs=max_num_seqs or costs.limits.max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens or costs.limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
         kv_pool_tokens=pool,
         method=method,
     )

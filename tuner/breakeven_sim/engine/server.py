@@ -25,7 +25,7 @@ from breakeven.errors import BreakevenError, InputError
 from breakeven.serving.dynamic_speculation import KEY
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
 from breakeven_sim.engine.core import Engine
-from breakeven_sim.engine.costs import EngineCosts, load_costs
+from breakeven_sim.engine.costs import DefaultLimits, EngineCosts, load_costs
 from breakeven_sim.engine.drafting import TextSource
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.language import Language
@@ -33,7 +33,7 @@ from breakeven_sim.engine.prefix_cache import PrefixCache
 from breakeven_sim.engine.realtime import PacedEngine
 from breakeven_sim.engine.serve_arguments import VERSION, ServeArguments
 from breakeven_sim.engine.speculative_config import SpeculativeConfig, speculation
-from breakeven_sim.engine.vllm_api import VllmApi
+from breakeven_sim.engine.vllm_api import AnswerSource, NamedModel, VllmApi
 
 _log = logging.getLogger("breakeven.engine_sim")
 _GRACE_S = 1.0
@@ -63,15 +63,19 @@ def prepare(arguments: ServeArguments) -> ServerSetup:
     if spec is not None and _data_parallel(arguments):
         spec = dataclasses.replace(spec, drafts=DraftLengths(spec.drafts.longest))
     method = costs.method(spec.method, spec.drafter) if spec else None
-    max_model_len = arguments.max_model_len or costs.limits.max_model_len
+    limits = DefaultLimits(
+        max_num_seqs=arguments.max_num_seqs or costs.limits.max_num_seqs,
+        max_num_batched_tokens=arguments.max_num_batched_tokens or costs.limits.max_num_batched_tokens,
+        max_model_len=arguments.max_model_len or costs.limits.max_model_len,
+    )
     pool = _kv_pool_tokens(arguments, costs, spec)
     if pool <= 0:
         raise BreakevenError(
             "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
         )
-    if pool < max_model_len:
+    if pool < limits.max_model_len:
         raise BreakevenError(
-            f"To serve at least one request with the model's max seq len ({max_model_len}), {max_model_len} tokens of KV "
+            f"To serve at least one request with the model's max seq len ({limits.max_model_len}), {limits.max_model_len} tokens of KV "
             f"cache are needed, which is larger than the available {pool} tokens. Try increasing "
             "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
         )
@@ -81,11 +85,10 @@ def prepare(arguments: ServeArguments) -> ServerSetup:
         spec.drafts if spec else DraftLengths(0),
         drafter=spec.drafter if spec else None,
         kv_pool_tokens=pool,
-        max_num_seqs=arguments.max_num_seqs,
-        max_num_batched_tokens=arguments.max_num_batched_tokens,
+        limits=limits,
     )
     startup_s = (costs.startup.base_s + (costs.startup.drafter_s if method else 0.0)) * costs.time_scale
-    return ServerSetup(arguments, costs, spec, config, max_model_len, startup_s)
+    return ServerSetup(arguments, costs, spec, config, limits.max_model_len, startup_s)
 
 
 def _data_parallel(arguments: ServeArguments) -> bool:
@@ -175,15 +178,15 @@ def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> Vll
     api = VllmApi(
         paced,
         metrics,
-        launch.arguments.served_names,
-        launch.arguments.model,
-        launch.max_model_len,
-        launch.costs.natural_output_tokens,
-        texts,
-        seed,
+        NamedModel(launch.arguments.served_names, launch.arguments.model, launch.max_model_len),
+        AnswerSource(
+            texts,
+            launch.costs.natural_output_tokens,
+            seed,
+            # Engines of different arms turn other near-ties round.
+            Language(launch.costs.near_ties, broken, seed + launch.config.drafts.longest),
+        ),
         launch.arguments.api_keys,
-        # Engines of different arms turn other near-ties round.
-        Language(launch.costs.near_ties, broken, seed + launch.config.drafts.longest),
     )
     api.prefixes = _prefixes(launch)
     return api

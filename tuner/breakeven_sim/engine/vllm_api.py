@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from aiohttp import web
@@ -46,44 +46,84 @@ _EVERY_ANSWER = {"Server": "uvicorn", "Vary": "Origin"}
 _STRIDE = 7919  # requests begin at different places of the made-up text
 
 
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """The model that an engine serves.
+
+    Attributes:
+        names: model names answered to.
+        root: the model behind them.
+        max_model_len: tokens of one request.
+    """
+
+    names: tuple[str, ...]
+    root: str
+    max_model_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSource:
+    """Lengths and words of answers, and the drafts that they accept.
+
+    Attributes:
+        texts: what drafts get accepted; `None` without speculation.
+        natural_output_tokens: mean length of answers that may end by themselves; `None`: they never do.
+        seed: of natural lengths.
+        language: of greedy answers.
+    """
+
+    texts: TextSource | None = None
+    natural_output_tokens: float | None = None
+    seed: int = 0
+    language: Language = field(default_factory=Language)
+
+    def spoken(self, generation: Generation, number: int, *, batched: bool) -> tuple[Answered, int]:
+        """The answer to a request and its number of tokens; the text of load, which nobody reads, is made up."""
+        greedy = generation.greedy
+        if greedy is None:
+            total, reason = self._length(generation, number)
+            return MadeUp(number * _STRIDE, total, reason), total
+        if greedy.schema is not None:
+            filled = self.language.fill(greedy.prompt_ids, greedy.schema, batched=batched)
+            return filled.cut(generation.max_tokens), min(len(filled.token_ids), generation.max_tokens)
+        total, reason = self._length(generation, text_key(greedy.prompt_ids))
+        spoken = self.language.speak(greedy.prompt_ids, total, reason, batched=batched, number=number)
+        return spoken, len(spoken.token_ids)
+
+    def _length(self, generation: Generation, key: int) -> tuple[int, str]:
+        """Output tokens of a request and why it ends there; the same for the same key."""
+        mean = self.natural_output_tokens
+        if generation.ignore_eos or mean is None:
+            return generation.max_tokens, "length"
+        # A key of its own: the text of a request must not depend on whether its length was drawn.
+        natural = int(np.random.default_rng((self.seed, key, 1)).geometric(1.0 / mean))
+        total = max(natural, generation.min_tokens, 1)
+        return (total, "stop") if total < generation.max_tokens else (generation.max_tokens, "length")
+
+
 class VllmApi:
     """Handlers over one paced engine.
 
     Args:
         paced: the engine in real time.
         metrics: its page.
-        names: model names answered to.
-        root: the model behind them.
-        max_model_len: tokens of one request.
-        natural_output_tokens: mean length of answers that may end by themselves; `None`: they never do.
-        texts: what drafts get accepted; `None` without speculation.
-        seed: of natural lengths.
+        model: the model that is served.
+        answers: source of the answers.
         api_keys: accepted bearer tokens; empty: everybody may.
-        language: of greedy answers.
     """
 
     def __init__(
         self,
         paced: PacedEngine,
         metrics: EngineMetrics,
-        names: tuple[str, ...],
-        root: str,
-        max_model_len: int,
-        natural_output_tokens: float | None,
-        texts: TextSource | None,
-        seed: int,
+        model: NamedModel,
+        answers: AnswerSource,
         api_keys: tuple[str, ...] = (),
-        language: Language | None = None,
     ) -> None:
         self._paced = paced
         self._metrics = metrics
-        self._names = names
-        self._root = root
-        self._max_model_len = max_model_len
-        self._natural_output_tokens = natural_output_tokens
-        self._texts = texts
-        self._seed = seed
-        self._language = language or Language()
+        self._model = model
+        self._answers = answers
         self._authorizations = frozenset(f"Bearer {key}" for key in api_keys)
         self._created = int(time.time())
         self._count = 0
@@ -175,17 +215,19 @@ class VllmApi:
         generation = parse_generation(
             raw,
             chat=chat,
-            names=self._names,
-            max_model_len=self._max_model_len,
-            speculates=self._texts is not None,
+            names=self._model.names,
+            max_model_len=self._model.max_model_len,
+            speculates=self._answers.texts is not None,
             with_ids=self.prefixes is not None,
         )
         if generation.refusal is not None:
             return await _refused(http, generation.refusal, stream=generation.stream)
         number = self._count
         self._count += 1
-        spoken, total = self._spoken(generation, number)
-        text = self._texts.draw(number, total, generation.prompt_tokens) if self._texts is not None else None
+        batched = self._paced.in_flight > 0
+        spoken, total = self._answers.spoken(generation, number, batched=batched)
+        texts = self._answers.texts
+        text = texts.draw(number, total, generation.prompt_tokens) if texts is not None else None
         cached = self.prefixes.look_up(generation.prompt_ids) if self.prefixes is not None else 0
         request = Request(number, 0.0, generation.prompt_tokens, total, text, cached_tokens=cached)
         stream = self._paced.submit(request)
@@ -204,22 +246,9 @@ class VllmApi:
         self._metrics.record_finished(stream.request, spoken.finish_reason, generation.max_tokens)
         judged, greedy = None, generation.greedy
         if greedy is not None and greedy.prompt_logprobs is not None:
-            opinions = self._language.judge(greedy.prompt_ids)
+            opinions = self._answers.language.judge(greedy.prompt_ids)
             judged = prompt_logprobs(opinions, greedy.prompt_ids, greedy.prompt_logprobs)
         return _json(whole_answer(generation, identifier, int(time.time()), spoken, judged))
-
-    def _spoken(self, generation: Generation, number: int) -> tuple[Answered, int]:
-        """The answer to a request and its number of tokens; the text of load, which nobody reads, is made up."""
-        greedy, batched = generation.greedy, self._paced.in_flight > 0
-        if greedy is None:
-            total, reason = self._length(generation, number)
-            return MadeUp(number * _STRIDE, total, reason), total
-        if greedy.schema is not None:
-            filled = self._language.fill(greedy.prompt_ids, greedy.schema, batched=batched)
-            return filled.cut(generation.max_tokens), min(len(filled.token_ids), generation.max_tokens)
-        total, reason = self._length(generation, text_key(greedy.prompt_ids))
-        spoken = self._language.speak(greedy.prompt_ids, total, reason, batched=batched, number=number)
-        return spoken, len(spoken.token_ids)
 
     async def _streamed(
         self, http: web.Request, generation: Generation, stream: Stream, identifier: str, spoken: Answered
@@ -245,16 +274,6 @@ class VllmApi:
         await response.write_eof()
         return response
 
-    def _length(self, generation: Generation, key: int) -> tuple[int, str]:
-        """Output tokens of a request and why it ends there; the same for the same key."""
-        mean = self._natural_output_tokens
-        if generation.ignore_eos or mean is None:
-            return generation.max_tokens, "length"
-        # A key of its own: the text of a request must not depend on whether its length was drawn.
-        natural = int(np.random.default_rng((self._seed, key, 1)).geometric(1.0 / mean))
-        total = max(natural, generation.min_tokens, 1)
-        return (total, "stop") if total < generation.max_tokens else (generation.max_tokens, "length")
-
     # Everything else --------------------------------------------------------------------------------------
 
     async def _models(self, _: web.Request) -> web.Response:
@@ -278,22 +297,22 @@ class VllmApi:
                 "object": "model",
                 "created": self._created,
                 "owned_by": "vllm",
-                "root": self._root,
+                "root": self._model.root,
                 "parent": None,
-                "max_model_len": self._max_model_len,
+                "max_model_len": self._model.max_model_len,
                 "permission": [permission],
             }
-            for name in self._names
+            for name in self._model.names
         ]
         return _json({"object": "list", "data": cards})
 
     async def _tokenize(self, http: web.Request) -> web.Response:
         body = parse_body(await http.read(), TokenizeBody)
-        check_model(body.model, self._names)
+        check_model(body.model, self._model.names)
         tokens = tokenize(body.text())
         answer = {
             "count": len(tokens),
-            "max_model_len": self._max_model_len,
+            "max_model_len": self._model.max_model_len,
             "tokens": [number for number, _ in tokens],
             "token_strs": [piece for _, piece in tokens] if body.return_token_strs else None,
         }
@@ -301,7 +320,7 @@ class VllmApi:
 
     async def _detokenize(self, http: web.Request) -> web.Response:
         body = parse_body(await http.read(), DetokenizeBody)
-        check_model(body.model, self._names)
+        check_model(body.model, self._model.names)
         return _json({"prompt": detokenize(body.tokens)})
 
     async def _load(self, _: web.Request) -> web.Response:
@@ -320,9 +339,7 @@ class VllmApi:
         )
 
     async def _clock(self, _: web.Request) -> web.Response:
-        return web.Response(
-            text=json.dumps(dataclasses.asdict(self._paced.clock())), content_type="application/json"
-        )
+        return web.Response(text=json.dumps(asdict(self._paced.clock())), content_type="application/json")
 
 
 async def _refused(http: web.Request, refusal: RequestError, *, stream: bool) -> web.StreamResponse:

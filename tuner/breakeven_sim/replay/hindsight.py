@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,7 +34,7 @@ STARTS_PER_ROLL = 32
 
 
 def free_windows(
-    trace: RateTrace, arms: Sequence[Arm], law: Callable[[Arm], PiecewiseLaw], replicas: int
+    trace: RateTrace, laws: Mapping[Arm, PiecewiseLaw], replicas: int
 ) -> tuple[list[ReplayedWindow], int]:
     """All windows of a fleet that always runs the arm that leaves the least in flight, and its changes of arm.
 
@@ -42,9 +42,9 @@ def free_windows(
     So the greedy choice has fewer in flight than every other sequence of arms, at every moment. It is made per
     substep, because a window may begin on one side of a break-even and end on the other.
     """
-    laws = [law(arm) for arm in arms]
+    arms, by_place = list(laws), list(laws.values())
     # Free to change at once: from the arm that begins with the least.
-    n = min((at_rest(one, float(trace.rate_rps[0]) / replicas) for one in laws), default=0.0)
+    n = min((at_rest(one, float(trace.rate_rps[0]) / replicas) for one in by_place), default=0.0)
     windows, changes, chosen = [], 0, -1
     rows = zip(trace.length_s.tolist(), trace.rate_rps.tolist(), strict=True)
     for index, (length_s, rate) in enumerate(rows):
@@ -53,14 +53,14 @@ def free_windows(
         for _ in range(SUBSTEPS):
             # Among equally good arms the running one stays.
             n, other, place = min(
-                (implicit(n, rps, one, h), place != chosen, place) for place, one in enumerate(laws)
+                (implicit(n, rps, one, h), place != chosen, place) for place, one in enumerate(by_place)
             )
             changes += other and chosen >= 0
             chosen = place
             inflight += n
-            latency_s += laws[place].mean_s(n)
-            p95_s += laws[place].p95_s(n)
-        saturated = all(rps * one.c2_s >= 1.0 for one in laws)
+            latency_s += by_place[place].mean_s(n)
+            p95_s += by_place[place].p95_s(n)
+        saturated = all(rps * one.c2_s >= 1.0 for one in by_place)
         windows.append(
             ReplayedWindow(
                 index,
@@ -81,14 +81,12 @@ class Greedy:
     """The same choice on the event clock, from the number in flight: a controller for rolls that are free.
 
     Attributes:
-        arms: to choose from.
-        laws: theirs.
+        laws: of the arms to choose from.
         every_s: between two choices (s).
         next_s: see `controllers.Controller`.
     """
 
-    arms: Sequence[Arm]
-    laws: Sequence[PiecewiseLaw]
+    laws: Mapping[Arm, PiecewiseLaw]
     every_s: float
     next_s: float = 0.0
 
@@ -98,8 +96,7 @@ class Greedy:
         self.next_s += self.every_s
         fleet.to(now_s)
         inflight = (fleet.running + fleet.waiting) / fleet.replicas
-        _, place = min((law.mean_s(inflight), place) for place, law in enumerate(self.laws))
-        fleet.roll(self.arms[place], now_s)
+        fleet.roll(min(self.laws, key=lambda arm: self.laws[arm].mean_s(inflight)), now_s)
 
 
 # Paying for rolls -----------------------------------------------------------------------------------------
@@ -120,8 +117,7 @@ class SwitchPlan:
 
 def best_plan(
     trace: RateTrace,
-    arms: Sequence[Arm],
-    law: Callable[[Arm], PiecewiseLaw],
+    laws: Mapping[Arm, PiecewiseLaw],
     replicas: int,
     roll_s: float,
     *,
@@ -136,8 +132,7 @@ def best_plan(
 
     Args:
         trace: rates of the fleet.
-        arms: to choose from.
-        law: of an arm.
+        laws: of the arms to choose from.
         replicas: of the fleet.
         roll_s: start-up time of a replica; 0: changes are free.
         kept_per_arm: fleets kept at the end of a window, evenly from the one with the least total latency to the one with
@@ -145,7 +140,8 @@ def best_plan(
         starts_per_roll: moments at which a roll may begin within the time that one takes: seldom enough for traces of
             short windows.
     """
-    search = _Search([law(arm) for arm in arms], replicas, waves(replicas) * roll_s)
+    arms = list(laws)
+    search = _Search(list(laws.values()), replicas, waves(replicas) * roll_s)
     fleets = search.beginning(float(trace.rate_rps[0]))
     rows = list(zip(trace.start_s.tolist(), trace.length_s.tolist(), trace.rate_rps.tolist(), strict=True))
     next_s = -math.inf

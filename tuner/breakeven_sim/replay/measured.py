@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,15 +61,11 @@ def measured_points(
     """The points of such a calibration; for the arguments see `measured_profile`."""
     points = []
     for arm in wanted:
-        random = np.random.default_rng((seed, 3))
-        ceiling_rps = _ceiling_rps(arms, arm, prompt_tokens, output_tokens, random)
-        for index, share in enumerate(_LOADS):
-            rps = share * ceiling_rps
-            points.append(_open_point(arms, arm, rps, prompt_tokens, output_tokens, random, index))
+        sweep = _EngineSweep(arms, arm, prompt_tokens, output_tokens, np.random.default_rng((seed, 3)))
+        ceiling_rps = sweep.ceiling_rps()
+        points += [sweep.open_point(share * ceiling_rps, index) for index, share in enumerate(_LOADS)]
         if (clients := _clients_of_the_last_tier(arms, arm)) is not None:
-            points.append(
-                _closed_point(arms, arm, clients, prompt_tokens, output_tokens, random, len(_LOADS))
-            )
+            points.append(sweep.closed_point(clients, len(_LOADS)))
     return points
 
 
@@ -85,55 +82,52 @@ def _clients_of_the_last_tier(arms: Arms, arm: Arm) -> int | None:
     return clients if clients <= config.max_batch else None
 
 
-def _requests(
-    arrivals: NDArray[np.float64], prompts: _Ints, outputs: _Ints, random: np.random.Generator, first: int = 0
-) -> list[Request]:
-    chosen = random.integers(0, len(prompts), len(arrivals))
-    return [
-        Request(first + i, float(arrivals[i]), int(prompts[j]), int(outputs[j]))
-        for i, j in enumerate(chosen.tolist())
-    ]
+@dataclass(frozen=True, slots=True)
+class _EngineSweep:
+    """One arm, the lengths that its requests are drawn from, and the source of randomness, which every load moves on."""
 
+    arms: Arms
+    arm: Arm
+    prompts: _Ints
+    outputs: _Ints
+    random: np.random.Generator
 
-def _ceiling_rps(arms: Arms, arm: Arm, prompts: _Ints, outputs: _Ints, random: np.random.Generator) -> float:
-    """Rate at which requests leave while more wait than can be served together."""
-    requests = _requests(np.zeros(_CEILING_REQUESTS), prompts, outputs, random)
-    open_loop(arms, arm, requests)
-    done = np.sort([request.finished_s for request in requests])
-    # The last requests leave a batch that no new request fills up.
-    most = int(0.8 * len(done))
-    return most / float(done[most - 1])
+    def ceiling_rps(self) -> float:
+        """Rate at which requests leave while more wait than can be served together."""
+        requests = self._requests(np.zeros(_CEILING_REQUESTS))
+        open_loop(self.arms, self.arm, requests)
+        done = np.sort([request.finished_s for request in requests])
+        # The last requests leave a batch that no new request fills up.
+        most = int(0.8 * len(done))
+        return most / float(done[most - 1])
 
+    def open_point(self, rps: float, index: int) -> Point:
+        """The point of Poisson arrivals at a rate."""
+        arrivals = np.cumsum(self.random.exponential(1.0 / rps, _REQUESTS))
+        requests = self._requests(arrivals, first=index * _REQUESTS)
+        engine = open_loop(self.arms, self.arm, requests)
+        counted = requests[int(_WARM_UP * len(requests)) :]
+        # The rate that arrived, not the rate that was asked for: 800 draws are a sample.
+        rate = (len(counted) - 1) / (counted[-1].arrival_s - counted[0].arrival_s)
+        load = {"load_mode": LoadMode.POISSON, "request_rate_rps": rate, "achieved_rps": rate}
+        return _point(self.arms, self.arm, counted, engine, index, load)
 
-def _open_point(
-    arms: Arms, arm: Arm, rps: float, prompts: _Ints, outputs: _Ints, random: np.random.Generator, index: int
-) -> Point:
-    arrivals = np.cumsum(random.exponential(1.0 / rps, _REQUESTS))
-    requests = _requests(arrivals, prompts, outputs, random, first=index * _REQUESTS)
-    engine = open_loop(arms, arm, requests)
-    counted = requests[int(_WARM_UP * len(requests)) :]
-    # The rate that arrived, not the rate that was asked for: 800 draws are a sample.
-    rate = (len(counted) - 1) / (counted[-1].arrival_s - counted[0].arrival_s)
-    load = {"load_mode": LoadMode.POISSON, "request_rate_rps": rate, "achieved_rps": rate}
-    return _point(arms, arm, counted, engine, index, load)
+    def closed_point(self, clients: int, index: int) -> Point:
+        """The point of so many clients that each wait for their answer."""
+        number = clients + max(_REQUESTS, 4 * clients)
+        requests = self._requests(np.zeros(number), first=index * _REQUESTS)
+        engine = closed_loop(self.arms, self.arm, requests, clients)
+        # The first requests start together, and the last ones leave a batch that no new request fills up.
+        counted = requests[clients : number - clients]
+        load = {"load_mode": LoadMode.CLOSED, "concurrency": float(clients), "mean_inflight": float(clients)}
+        return _point(self.arms, self.arm, counted, engine, index, load)
 
-
-def _closed_point(
-    arms: Arms,
-    arm: Arm,
-    clients: int,
-    prompts: _Ints,
-    outputs: _Ints,
-    random: np.random.Generator,
-    index: int,
-) -> Point:
-    number = clients + max(_REQUESTS, 4 * clients)
-    requests = _requests(np.zeros(number), prompts, outputs, random, first=index * _REQUESTS)
-    engine = closed_loop(arms, arm, requests, clients)
-    # The first requests start together, and the last ones leave a batch that no new request fills up.
-    counted = requests[clients : number - clients]
-    load = {"load_mode": LoadMode.CLOSED, "concurrency": float(clients), "mean_inflight": float(clients)}
-    return _point(arms, arm, counted, engine, index, load)
+    def _requests(self, arrivals: NDArray[np.float64], first: int = 0) -> list[Request]:
+        chosen = self.random.integers(0, len(self.prompts), len(arrivals))
+        return [
+            Request(first + i, float(arrivals[i]), int(self.prompts[j]), int(self.outputs[j]))
+            for i, j in enumerate(chosen.tolist())
+        ]
 
 
 def _point(

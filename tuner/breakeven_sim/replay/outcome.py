@@ -14,6 +14,7 @@ from breakeven.arm import Arm
 from breakeven.planning.objective import Slo
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.stepping import ReplayedWindow
+from breakeven_sim.replay.traces import RateTrace
 
 _Floats = NDArray[np.float64]
 _Z95 = NormalDist().inv_cdf(0.95)
@@ -99,8 +100,7 @@ def of_requests(
     finished: Sequence[Request],
     switches: int,
     slo: Slo,
-    window_start_s: _Floats,
-    window_length_s: _Floats,
+    windows: RateTrace,
     *,
     engine: bool = True,
 ) -> PolicyOutcome:
@@ -111,16 +111,15 @@ def of_requests(
         finished: the requests.
         switches: rolls begun.
         slo: the limits.
-        window_start_s: of the windows that are compared.
-        window_length_s: likewise.
+        windows: that are compared.
         engine: whether an engine answered, rather than a law without a first token.
     """
     arrival = np.array([r.arrival_s for r in finished])
     latency = np.array([r.finished_s for r in finished]) - arrival
-    place = np.clip(np.searchsorted(window_start_s, arrival, side="right") - 1, 0, len(window_start_s) - 1)
-    counts = np.bincount(place, minlength=len(window_start_s))
+    place = np.clip(np.searchsorted(windows.start_s, arrival, side="right") - 1, 0, len(windows) - 1)
+    counts = np.bincount(place, minlength=len(windows))
     with np.errstate(invalid="ignore"):
-        means = np.bincount(place, latency, minlength=len(window_start_s)) / counts
+        means = np.bincount(place, latency, minlength=len(windows)) / counts
     return PolicyOutcome(
         policy,
         len(finished),
@@ -129,9 +128,9 @@ def of_requests(
         switches,
         _kept_share(finished, latency, slo) if slo.is_set and len(finished) else None,
         means,
-        window_length_s,
+        windows.length_s,
         ReplayedParts.of(finished) if engine else None,
-        float(latency.sum() / window_length_s.sum()) if window_length_s.sum() > 0 else None,
+        float(latency.sum() / windows.length_s.sum()) if windows.length_s.sum() > 0 else None,
     )
 
 

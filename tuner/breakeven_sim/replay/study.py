@@ -182,24 +182,21 @@ class Study:
             if name == "breakeven" or isinstance(parse_policy(name), ScheduleOf)
         ]
         tried = [self.outcome(name) for name in (*map(static_name, arms), *others)]
-        plan = best_plan(
-            self._known_load(), self._any_arm(), self.law, self.replicas, self.policy.roll_seconds
-        )
+        plan = best_plan(self._known_load(), self._laws_of_any_arm(), self.replicas, self.policy.roll_seconds)
         if len(plan.changes) > 1:
             tried.append(self._replay(plan.changes[0][1], list(plan.changes[1:])))
         return min(tried, key=_rank)
 
     def _free_oracle(self) -> PolicyOutcome:
         """The best that hindsight finds if rolls are free; no policy that pays for them is better."""
-        arms = self._any_arm()
+        laws = self._laws_of_any_arm()
         if isinstance(self.trace, RequestTrace):
-            laws = [self.law(arm) for arm in arms]
             # A replica's number in flight changes within the time of a request.
-            every_s = max(min(law.c1_s for law in laws), self.trace.duration_s / _MOST_CHOICES)
-            alone = min(arms, key=lambda arm: self.law(arm).c1_s)
-            free = self._replay_requests(self.trace, alone, Greedy(arms, laws, every_s), 0.0)
+            every_s = max(min(law.c1_s for law in laws.values()), self.trace.duration_s / _MOST_CHOICES)
+            alone = min(laws, key=lambda arm: laws[arm].c1_s)
+            free = self._replay_requests(self.trace, alone, Greedy(laws, every_s), 0.0)
         else:
-            windows, changes = free_windows(self.trace, arms, self.law, self.replicas)
+            windows, changes = free_windows(self.trace, laws, self.replicas)
             free = of_windows("", windows, changes, self.policy.slo, self.trace.rate_rps, self.trace.length_s)
         return min(free, self.outcome("oracle"), key=_rank)
 
@@ -209,11 +206,11 @@ class Study:
             return self.trace
         return self.trace.rates(max(HINDSIGHT_WINDOW_S, self.trace.duration_s / _MOST_CHOICES))
 
-    def _any_arm(self) -> list[Arm]:
-        """Everything that hindsight may run."""
+    def _laws_of_any_arm(self) -> dict[Arm, PiecewiseLaw]:
+        """Laws of every arm that hindsight may run."""
         wanted = [parse_policy(name) for name in self.compared]
         scheduled = [self._schedule(one.family) for one in wanted if isinstance(one, ScheduleOf)]
-        return list(dict.fromkeys([NO_SPECULATION, *self.candidates, *scheduled]))
+        return {arm: self.law(arm) for arm in (NO_SPECULATION, *self.candidates, *scheduled)}
 
     def _decided(self) -> PolicyOutcome:
         # The decision must reckon with the replicas that a roll of this fleet takes away at a time.
@@ -264,14 +261,12 @@ class Study:
             if number % 1000 == 0:
                 self.progress(number)
         fleet.to(math.inf)
-        windows = trace.rates(_COMPARED_WINDOW_S)
         return of_requests(
             "",
             fleet.finished,
             fleet.switches,
             self.policy.slo,
-            windows.start_s,
-            windows.length_s,
+            trace.rates(_COMPARED_WINDOW_S),
             engine=isinstance(self.arms, CostArms),
         )
 
