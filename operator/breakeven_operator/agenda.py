@@ -103,6 +103,10 @@ class Agenda:
     def __init__(self) -> None:
         self._standing: dict[str, _Standing] = {}
 
+    def rest(self) -> None:
+        """Forget everything; another replica may decide meanwhile."""
+        self._standing = {}
+
     def due(self, present: Mapping[str, Grounds], now_s: float) -> list[str]:
         """Services to decide about, by uid, those first that have waited longest; the others stay as they were decided.
 

@@ -28,7 +28,8 @@ from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.shards import Shards
 from breakeven_operator.adapters.unreadable import UnreadableObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.cycle import CycleSettings, Reconciler
+from breakeven_operator.cycle import Reconciler
+from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import SERVICES, NamespacedName
 from breakeven_operator.loop import Loop
 from breakeven_operator.ports import ClusterError, PrometheusAccess

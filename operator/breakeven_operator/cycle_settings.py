@@ -1,0 +1,32 @@
+"""Settings of the operator that its cycles need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from breakeven_operator.ports import TrialSettings
+from breakeven_operator.reconcile.observation import CycleLimits
+from breakeven_operator.watching import WatchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSettings:
+    """Settings of the operator that the loop needs.
+
+    Attributes:
+        deciding_s: longest time of deciding in one cycle; the services left wait for the next cycle, which begins at once.
+        watching: settings of the services that are made for annotated workloads; None: none are.
+        gpu_price_per_hour: by which statuses say money; None: they say none.
+    """
+
+    trial: TrialSettings
+    status_refresh_s: float
+    max_parallel_rolls: int
+    max_parallel_calibrations: int
+    deciding_s: float = 1.0
+    watching: WatchSettings | None = None
+    gpu_price_per_hour: float | None = None
+
+    def limits(self, *, may_roll: bool = True) -> CycleLimits:
+        """The settings that decisions use."""
+        return CycleLimits(self.status_refresh_s, may_roll, self.gpu_price_per_hour)
