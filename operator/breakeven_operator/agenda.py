@@ -20,8 +20,8 @@ from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import Growths
 from breakeven_operator import calibration
-from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.prometheus_answers import Watch
+from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -203,12 +203,12 @@ def _is_under_way(item: Decided, now: datetime) -> bool:
     )
 
 
-def survey(world: Snapshot, observer: Observer, gpu_label: str, now: datetime) -> dict[str, Grounds]:
+def survey(world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> dict[str, Grounds]:
     """Grounds of each service's decision now, by uid, in the order of the services' names.
 
     Args: see _Surveyor.
     """
-    surveyor = _Surveyor(world, observer, gpu_label, now)
+    surveyor = _Surveyor(world, queries, gpu_label, now)
     services = sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name))
     return {service.metadata.uid: surveyor.grounds(service) for service in services}
 
@@ -217,14 +217,14 @@ class _Surveyor:
     """Makes the Grounds of the services of one cycle.
 
     Args:
-        world: what was read. observer: tells how a service is watched.
+        world: what was read. queries: by which services are watched.
         gpu_label: node label that names the GPU class.
         now: time of the observation.
     """
 
-    def __init__(self, world: Snapshot, observer: Observer, gpu_label: str, now: datetime) -> None:
+    def __init__(self, world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> None:
         self._world = world
-        self._observer = observer
+        self._queries = queries
         self._gpu_label = gpu_label
         self._now_s = now.timestamp()
         self._runs: dict[NamespacedName, list[Manifest]] = defaultdict(list)
@@ -236,7 +236,7 @@ class _Surveyor:
         source = service.spec.metrics_source
         namespace = service.metadata.namespace
         pods = [pod for half in with_halves([service]) for pod in self._world.target_pods(half)]
-        watch, lookback = self._observer.watch_of(service), self._observer.lookback_of(service)
+        watch, lookback = self._queries.watch_of(service), self._queries.lookback_of(service)
         # Of a large fleet sums tell whether anything has moved.
         sums = self._world.sums.get(watch)
         fleet = self._world.readings.get(watch) if sums is None else sums

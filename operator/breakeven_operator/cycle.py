@@ -49,8 +49,10 @@ class Reconciler:
         self._failures = writer.failures
         self._agenda = Agenda()
         self._log = CycleLog(telemetry, self._agenda)
-        self._decisions = ServiceDecisions(observer, writer.failures, settings, self._log.warn_once)
-        self._deciding = DecidingStage(clock, observer, self._agenda, self._decisions, self._log, settings)
+        self._decisions = ServiceDecisions(observer.queries, writer.failures, settings, self._log.warn_once)
+        self._deciding = DecidingStage(
+            clock, observer.queries, self._agenda, self._decisions, self._log, settings
+        )
         noted = NotedWriter(writer, self._agenda, clock, telemetry)
         self._shown = ShownServices(telemetry, show)
         upkeep = Upkeep(observer.cluster, clock, noted, telemetry, settings.trial)

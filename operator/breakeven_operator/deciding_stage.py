@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from breakeven_operator.actions import WriteAnnotation
-from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
@@ -26,7 +26,7 @@ class DecidingStage:
 
     Args:
         clock: port.
-        observer: knows by which queries a service is watched.
+        queries: by which services are watched.
         agenda: remembers what decisions were made on.
         decisions: about one service each.
         log: is given what stands, and defects.
@@ -36,14 +36,14 @@ class DecidingStage:
     def __init__(
         self,
         clock: Clock,
-        observer: Observer,
+        queries: ServiceQueries,
         agenda: Agenda,
         decisions: ServiceDecisions,
         log: CycleLog,
         settings: CycleSettings,
     ) -> None:
         self._clock = clock
-        self._observer = observer
+        self._queries = queries
         self._agenda = agenda
         self._decisions = decisions
         self._log = log
@@ -111,7 +111,7 @@ class DecidingStage:
     def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
         """Grounds of decisions, by uid; if a defect hides them, each service has new grounds and is decided about."""
         try:
-            return survey(world, self._observer, self._settings.trial.gpu_label, now)
+            return survey(world, self._queries, self._settings.trial.gpu_label, now)
         except Exception:  # noqa: BLE001 - reported in full, and every service is decided about
             self._log.defect("comparing what decisions rest on failed")
             return {service.metadata.uid: Grounds(object(), (), 0.0) for service in world.services}

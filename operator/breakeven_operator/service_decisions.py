@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from breakeven_operator.actions import WriteAnnotation, WriteStatus
-from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.cycle_settings import CycleSettings
@@ -28,7 +28,7 @@ class ServiceDecisions:
     """Decides about a service that is due, and again if the API server refuses what was decided.
 
     Args:
-        observer: knows by which queries a service is watched.
+        queries: by which services are watched.
         failures: writes that failed.
         settings: see CycleSettings.
         warn: is given the uid of an object that cannot be read, and a sentence why.
@@ -36,12 +36,12 @@ class ServiceDecisions:
 
     def __init__(
         self,
-        observer: Observer,
+        queries: ServiceQueries,
         failures: RefusedWrites,
         settings: CycleSettings,
         warn: Callable[[str, str], None],
     ) -> None:
-        self._surroundings = ServiceSurroundings(observer, failures, settings.trial.gpu_label, warn)
+        self._surroundings = ServiceSurroundings(queries, failures, settings.trial.gpu_label, warn)
         self._failures = failures
         self._settings = settings
         # By uid of the service: lessons of decisions without a write.
