@@ -9,7 +9,7 @@ from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided
-from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
+from breakeven_operator.agenda import Agenda, Grounds, stands_s
 from breakeven_operator.cycle_log import CycleLog
 from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.cycle_settings import CycleSettings
@@ -19,6 +19,7 @@ from breakeven_operator.refused_writes import RefusedWrites
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.roll_places import takes_a_place
 from breakeven_operator.service_decisions import ServiceDecisions
+from breakeven_operator.survey import survey
 
 
 class DecidingStage:
