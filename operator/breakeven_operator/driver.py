@@ -13,291 +13,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Protocol, TypeVar
+from dataclasses import replace
 
-from breakeven.answering.gate import GateFinding
-from breakeven.answering.prompt_set import ANSWER_TOKENS
-from breakeven.arm import NO_SPECULATION, arm_drafting
+from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError
-from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
-from breakeven.load_driver.dataset import Dataset, read_dataset
-from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
-from breakeven.load_driver.question import Question
-from breakeven.load_driver.sweep import Sweep, SweepProgress, check_arm, measure_again, run_sweep
+from breakeven.load_driver.client import EngineClient, EngineError
+from breakeven.load_driver.design import Finished, of_the_sweep
+from breakeven.load_driver.sweep import SweepProgress, check_arm, measure_again, run_sweep
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.answer_trial import AnswerTrial, ask_and_keep, judge_kept
-from breakeven_operator.calibration.answer_secrets import MOUNT_PATH, AnswerOwner, answers_status
-from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, TrialPlan, arm_label, job_name
-from breakeven_operator.calibration.measurements import measured_of, stored
-from breakeven_operator.calibration.sending import sent, text_name, workload_spec
+from breakeven_operator.answer_trial import ask_and_keep, judge_kept
+from breakeven_operator.calibration.measurements import measured_of
 from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
-from breakeven_operator.kinds import RUNS, Resource
-from breakeven_operator.ports import ClusterError, Manifest
-from breakeven_operator.resources.answerstatus import ArmAnswers
-from breakeven_operator.resources.base import SECOND_STARTS
-from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
-from breakeven_operator.resources.calibrationspec import LoadChoice
-from breakeven_operator.resources.workloadspec import PromptSource
+from breakeven_operator.point_store import PointStore, RunGoneError, Runs
+from breakeven_operator.ports import ClusterError
+from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.serve.logs import TextLines
+from breakeven_operator.trial_environment import PromptsError, TrialEnvironment
 
-T = TypeVar("T")
 _LOG = logging.getLogger("trial")
 OK, ENGINE_FAILED, BAD_ENVIRONMENT, NOT_STORED, RUN_GONE, TERMINATED = 0, 1, 2, 3, 4, 143
-_WHERE = "BREAKEVEN_TRIAL"
 _READY_S = 120.0  # the engine's startup probe has succeeded already
-_STORE_ATTEMPTS = 8  # with pauses doubling from 0.5 s: about a minute of an absent API server
-
-
-class Runs(Protocol):
-    """The part of the cluster that a trial uses."""
-
-    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
-        """One object, None if there is none."""
-        ...
-
-    async def apply(
-        self, resource: Resource, body: Manifest, *, force: bool, subresource: str | None, manager: str
-    ) -> Manifest:
-        """Server-side apply."""
-        ...
-
-    async def create(self, resource: Resource, body: Manifest) -> Manifest:
-        """Make an object."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TrialEnvironment:
-    """Settings from the Job's pod template, read from environment variables.
-
-    Attributes:
-        namespace, run: the CalibrationRun.
-        arm_name: the arm as the run calls it.
-        schedule: the draft length per batch size that the engine runs, or the word for adaptive verification; None if it drafts
-            by one length.
-        answers: how its answers are kept, or those of all arms judged; None if none are compared.
-        sweep: what to measure.
-        endpoint: the engine.
-    """
-
-    namespace: str
-    run: str
-    arm_name: str
-    sweep: Sweep
-    endpoint: Endpoint
-    schedule: str | None = None
-    answers: AnswerTrial | None = None
-
-    @classmethod
-    def read(cls, env: Mapping[str, str]) -> TrialEnvironment:
-        """Parse and check the variables that `calibration.jobs` sets.
-
-        Raises:
-            InputError: a variable is missing, or a field of its document is not what it should be; names it.
-            PromptsError: the file of prompts cannot be used.
-        """
-        trial = _trial(_text(env, "TRIAL"))
-        planned, plan, schedule = trial.arm, trial.plan, trial.drafts
-        try:
-            arm = arm_drafting(planned.method, planned.k, planned.candidate, schedule)
-        except ValueError as error:
-            raise InputError(f"{_WHERE}.arm", str(error), "an arm") from error
-        settings = SweepSettings(
-            loads=plan.loads,
-            max_concurrency=trial.max_concurrency,
-            point_seconds=plan.point_seconds,
-            min_point_seconds=min(5, plan.point_seconds),
-            warmup_seconds=plan.warmup_seconds,
-            max_seconds=trial.max_seconds,
-        )
-        auto = plan.load_choice is LoadChoice.AUTO
-        question = Question((arm,), settings, plan.expected_rps, running=arm) if auto else None
-        ca_file = env.get("BREAKEVEN_CA_FILE")
-        spec = workload_spec(plan.workload)
-        dataset = _dataset(trial.prompts, spec.prompts)
-        workload = sent(spec, plan.prompt_tokens, plan.output_tokens, dataset, drafts=planned.k > 0)
-        return cls(
-            namespace=_text(env, "NAMESPACE"),
-            run=trial.run,
-            arm_name=planned.arm,
-            sweep=Sweep(arm, workload, settings, lengths=True, question=question),
-            endpoint=Endpoint(
-                url=_text(env, "URL"),
-                model=plan.served_model_name,
-                api_key=env.get("BREAKEVEN_API_KEY") or env.get(f"{ENGINE_VARIABLES}VLLM_API_KEY") or None,
-                ca_file=Path(ca_file) if ca_file else None,
-                # The engine is asked at its pod's address, which no certificate names.
-                check_hostname=False,
-            ),
-            schedule=schedule,
-            answers=_answers(trial, env, dataset),
-        )
-
-    @property
-    def second_start(self) -> bool:
-        """Whether an arm of the run is measured on another start of its engine."""
-        return self.arm_name in SECOND_STARTS
-
-    @property
-    def field_manager(self) -> str:
-        """Owner of this arm's points."""
-        return f"breakeven-trial-{arm_label(self.arm_name)}"
-
-
-def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) -> AnswerTrial | None:
-    if trial.plan.answers_seconds is None:
-        return None
-    return AnswerTrial(
-        owner=AnswerOwner(
-            _text(env, "NAMESPACE"),
-            trial.service,
-            trial.run,
-            job_name(trial.run, trial.arm.arm),
-            "" if trial.judged else _text(env, "JOB_UID"),
-        ),
-        arm=trial.arm.arm,
-        longest_s=float(trial.plan.answers_seconds),
-        tokens=trial.plan.answers_output_tokens or ANSWER_TOKENS,
-        judged=trial.judged,
-        own=dataset,
-        folder=Path(env.get("BREAKEVEN_ANSWERS") or MOUNT_PATH),
-    )
-
-
-class PromptsError(Exception):
-    """The file of prompts is not there, or is none; one line that shows no prompt."""
-
-
-def _dataset(path: str | None, prompts: PromptSource | None) -> Dataset | None:
-    if prompts is None or path is None:
-        return None
-    try:
-        return read_dataset(Path(path), text_name(prompts), prompts.category)
-    except InputError as error:
-        raise PromptsError(f"workload.prompts: {error}") from None
-
-
-def _trial(text: str) -> TrialPlan:
-    try:
-        return TrialPlan.read(json.loads(text), _WHERE)
-    except ValueError as error:
-        raise InputError(_WHERE, f"no JSON: {error}", "what the calibration Job sets") from None
-
-
-def _text(env: Mapping[str, str], name: str) -> str:
-    value = env.get(f"BREAKEVEN_{name}", "")
-    if not value:
-        raise InputError(f"BREAKEVEN_{name}", "not set", "what the calibration Job sets")
-    return value
-
-
-class RunGoneError(Exception):
-    """The CalibrationRun was deleted or has ended: nobody waits for points any more."""
-
-
-class PointStore:
-    """The arm's points in the CalibrationRun's status; of the judge, its findings about answers."""
-
-    def __init__(self, trial: TrialEnvironment, runs: Runs, *, pause_s: float = 0.5) -> None:
-        self._trial = trial
-        self._runs = runs
-        self._pause_s = pause_s
-        self._points: list[StoredPoint] = []
-        self._answers: list[ArmAnswers] = []
-
-    async def load(self) -> CalibrationRun:
-        """Read the run and remember this arm's points.
-
-        Raises:
-            RunGoneError: there is no such run, or it has ended.
-            ClusterError: the API server does not answer.
-        """
-        found = await self._persistently(self._get)
-        if found is None:
-            raise RunGoneError(f"there is no CalibrationRun {self._trial.namespace}/{self._trial.run}")
-        run = CalibrationRun.read(found, f"CalibrationRun {self._trial.namespace}/{self._trial.run}")
-        if run.status.phase is not None and run.status.phase.final:
-            raise RunGoneError(f"CalibrationRun {self._trial.run} is {run.status.phase} already")
-        self._points = list(run.status.points_of(self._trial.arm_name))
-        return run
-
-    @property
-    def points(self) -> tuple[StoredPoint, ...]:
-        """This arm's points, stored ones and new ones."""
-        return tuple(self._points)
-
-    async def add(self, measured: Point) -> None:
-        """Make one more point durable; returns only when the API server has it.
-
-        Raises:
-            RunGoneError: the run was deleted meanwhile.
-            ClusterError: the API server did not take it.
-        """
-        identity = self._trial.sweep.workload.identity
-        start = self._trial.arm_name if self._trial.second_start else None
-        point = replace(measured, sweep=identity, schedule=self._trial.schedule, start=start)
-        index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
-        self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
-        await self._persistently(self._apply)
-
-    async def add_answers(self, found: GateFinding) -> None:
-        """Make one more finding durable.
-
-        Raises:
-            RunGoneError: the run was deleted meanwhile.
-            ClusterError: the API server did not take it.
-        """
-        self._answers.append(answers_status(found))
-        await self._persistently(self._apply)
-
-    async def _get(self) -> Manifest | None:
-        return await self._runs.get(RUNS, self._trial.namespace, self._trial.run)
-
-    async def _apply(self) -> Manifest:
-        body = {
-            "apiVersion": RUNS.api_version,
-            "kind": RUNS.kind,
-            "metadata": {"name": self._trial.run, "namespace": self._trial.namespace},
-            # All of it each time: what a manager leaves out of an apply is taken away.
-            "status": {
-                name: [one.to_json_object() for one in kept]
-                for name, kept in (("points", self._points), ("answers", self._answers))
-                if kept
-            },
-        }
-        try:
-            return await self._runs.apply(
-                RUNS, body, force=True, subresource="status", manager=self._trial.field_manager
-            )
-        except ClusterError as error:
-            if error.status == 404:
-                raise RunGoneError(f"CalibrationRun {self._trial.run} was deleted") from error
-            raise
-
-    async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat what an absent or overloaded API server refused; what it answers for good is not repeated."""
-        pause_s = self._pause_s
-        for attempt in range(_STORE_ATTEMPTS):
-            try:
-                return await call()
-            except ClusterError as error:
-                for_good = error.status in range(400, 500) and error.status not in {408, 409, 429}
-                if for_good or attempt == _STORE_ATTEMPTS - 1:
-                    raise
-                _LOG.warning("the API server: %s; trying again in %.1f s", error, pause_s)
-                await asyncio.sleep(pause_s)
-                pause_s *= 2
-        raise AssertionError("unreachable")
 
 
 async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:

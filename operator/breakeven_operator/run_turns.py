@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -12,16 +11,17 @@ from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
 from breakeven_operator.actions import Action, ActionPlan, Create, DoneFit, Fit
 from breakeven_operator.adapters.run_files import read_run_files
+from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.admission import Decided, run_views
 from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.cycle_log import CycleLog
 from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import JOBS, RUNS, Ref
+from breakeven_operator.noted_writer import NotedWriter
 from breakeven_operator.ports import Clock, ClusterError, ClusterReader
 from breakeven_operator.refused_writes import RefusedWrite
-from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.writer import DryRun, Writer, WriteResult
 
-_LOG = logging.getLogger(__name__)
 # A fit is awaited, for two minutes at most: with more of them a cycle would be late, and the process restarted.
 _FITS_PER_CYCLE = 1
 # With them one run reads its files, however large; the next run waits for the next cycle.
@@ -29,47 +29,52 @@ _FILES_PER_CYCLE = 4 << 20
 
 
 class RunTurns:
-    """The turns of runs in one cycle.
+    """The turns of runs, cycle by cycle.
 
     Args:
         cluster, clock: ports.
         writer: carries plans out.
-        telemetry: counts surprises.
-        note: is given what came of each plan.
-        warn: is given the uid of a run that cannot be read, and a sentence why.
+        log: is given runs that cannot be read, and defects.
+        settings: see CycleSettings.
     """
 
     def __init__(
         self,
         cluster: ClusterReader,
         clock: Clock,
-        writer: Writer | DryRun,
-        telemetry: Telemetry,
-        note: Callable[[WriteResult, CycleReport], None],
-        warn: Callable[[str, str], None],
+        writer: NotedWriter,
+        log: CycleLog,
+        settings: CycleSettings,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._writer = writer
-        self._telemetry = telemetry
-        self._note = note
-        self._warn = warn
-        # Fits and bytes of files that this cycle has room for.
-        self._fits_left = _FITS_PER_CYCLE
-        self._bytes_left = _FILES_PER_CYCLE
+        self._log = log
+        self._settings = settings
+        # Fits and bytes of files that the present cycle has room for.
+        self._fits_left = 0
+        self._bytes_left = 0
 
-    async def turn(self, view: RunView, now: datetime, report: CycleReport) -> None:
+    async def take(
+        self, world: Snapshot, decided: Iterable[Decided], now: datetime, report: CycleReport
+    ) -> None:
+        """Advance all unfinished runs, in their order; `run_views` says which may go on."""
+        self._fits_left, self._bytes_left = _FITS_PER_CYCLE, _FILES_PER_CYCLE
+        places = self._settings.max_parallel_calibrations
+        for view in run_views(world, decided, places, self._settings.trial, now):
+            await self._turn(view, now, report)
+
+    async def _turn(self, view: RunView, now: datetime, report: CycleReport) -> None:
         """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""
         meta = view.run["metadata"]
         try:
             await self._advance(view, now, report)
         except InputError as error:
-            self._warn(meta["uid"], str(error))
+            self._log.warn_once(meta["uid"], str(error))
         except ClusterError as error:
             report.errors.append(str(error))
         except Exception:  # noqa: BLE001 - as for services
-            _LOG.exception("advancing run %s/%s failed", meta["namespace"], meta["name"])
-            self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+            self._log.defect("advancing run %s/%s failed", meta["namespace"], meta["name"])
 
     async def _advance(
         self, view: RunView, now: datetime, report: CycleReport, fitted: DoneFit | None = None
@@ -90,8 +95,7 @@ class RunTurns:
                 # The next cycle finds the run as it is.
                 return
             self._fits_left -= 1
-        result = await self._writer.carry_out(ActionPlan(ref, actions))
-        self._note(result, report)
+        result = await self._writer.carry_out(ActionPlan(ref, actions), report)
         if result.failed is not None and result.failed.refused:
             await self._say_refused(view, result.failed, now, report)
         for done in result.fits:
@@ -123,7 +127,7 @@ class RunTurns:
     ) -> None:
         """A run whose writes are refused says so and stays where it was, until the next attempt or its deadline."""
         said = calibration.refused(view, refused, now)
-        self._note(await self._writer.carry_out(ActionPlan(_ref_of(view), said)), report)
+        await self._writer.carry_out(ActionPlan(_ref_of(view), said), report)
 
     async def _conclude(self, view: RunView, done: DoneFit, report: CycleReport) -> None:
         try:
@@ -131,8 +135,7 @@ class RunTurns:
         except InputError as error:
             report.errors.append(str(error))
             return
-        result = await self._writer.carry_out(ActionPlan(done.fit.run, actions))
-        self._note(result, report)
+        result = await self._writer.carry_out(ActionPlan(done.fit.run, actions), report)
         if result.failed is not None and result.failed.refused:
             await self._say_refused(view, result.failed, self._clock.now(), report)
 

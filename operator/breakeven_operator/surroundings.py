@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from breakeven.errors import InputError
-from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import service_of
@@ -25,16 +25,20 @@ class ServiceSurroundings:
     """Finds what surrounds a service.
 
     Args:
-        observer: knows by which queries a service is watched.
+        queries: by which services are watched.
         failures: writes that failed.
         gpu_label: label of nodes that names their GPU class.
         warn: is given the uid of an object that cannot be read, and a sentence why.
     """
 
     def __init__(
-        self, observer: Observer, failures: RefusedWrites, gpu_label: str, warn: Callable[[str, str], None]
+        self,
+        queries: ServiceQueries,
+        failures: RefusedWrites,
+        gpu_label: str,
+        warn: Callable[[str, str], None],
     ) -> None:
-        self._observer = observer
+        self._queries = queries
         self._failures = failures
         self._gpu_label = gpu_label
         self._warn = warn
@@ -49,8 +53,8 @@ class ServiceSurroundings:
                     runs.append(read_run(manifest))
                 except InputError as error:
                     self._warn(manifest["metadata"]["uid"], str(error))
-        lookback = self._observer.lookback_of(service)
-        watch = self._observer.watch_of(service)
+        lookback = self._queries.lookback_of(service)
+        watch = self._queries.watch_of(service)
         return ServiceObservation(
             workload=self._workload(world, service, now),
             managed_by=_managed_by(world, service),

@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from breakeven.cli.calibrate import PointsFile, command
+from breakeven.cli.calibrate import command
+from breakeven.cli.points_file import PointsFile
 from breakeven.errors import BreakevenError, InputError
 from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.points.point import LoadMode, Point

@@ -451,7 +451,7 @@ async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplo
             raise KeyError("surprise")
         return reconcile(service, *arguments)
 
-    monkeypatch.setattr("breakeven_operator.cycle.reconcile", defective)
+    monkeypatch.setattr("breakeven_operator.service_decisions.reconcile", defective)
     await world.until(lambda: world.value == VALUE, cycles=3)
     assert "surprise" in caplog.text
     assert "llm/aaa" in caplog.text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator import cycle as cycle_module
+from breakeven_operator import housekeeping, service_decisions
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, SERVICES
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
@@ -18,14 +18,14 @@ LABELS = {"specsvc_namespace": "llm", "specsvc": "chat"}
 def struck(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of services about which deciding raises."""
     names: set[str] = set()
-    sound = cycle_module.reconcile  # type: ignore[attr-defined]  # replaced below
+    sound = service_decisions.reconcile  # type: ignore[attr-defined]  # replaced below
 
     def reconcile(service: Any, *rest: Any) -> Any:
         if service.metadata.name in names:
             raise ZeroDivisionError("float division by zero")
         return sound(service, *rest)
 
-    monkeypatch.setattr(cycle_module, "reconcile", reconcile)
+    monkeypatch.setattr(service_decisions, "reconcile", reconcile)
     return names
 
 
@@ -102,7 +102,6 @@ async def test_one_service_and_its_surprise_do_not_stop_another(struck):
 async def test_a_surprise_while_a_plan_is_carried_out_is_told_alike(monkeypatch):
     world = FleetWorld()
     await speculating(world)
-    housekeeping = cycle_module.housekeeping  # type: ignore[attr-defined]
     monkeypatch.setattr(housekeeping, "mark_in_force", lambda *_: (_ for _ in ()).throw(KeyError("spec")))
     await world.cycle()
     await world.cycle()

@@ -13,10 +13,8 @@ from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.foreign_targets import ForeignTargets
 from breakeven_operator.adapters.made_targets import lacking_pods, mounting, owners_of_pods
-from breakeven_operator.adapters.past_loads import Lookback
 from breakeven_operator.adapters.pod_warnings import PodWarnings
 from breakeven_operator.adapters.profile_entries import FiledProfile
-from breakeven_operator.adapters.prometheus_answers import Watch
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader
 from breakeven_operator.adapters.service_reader import Scope, ServiceReader
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
@@ -83,6 +81,7 @@ class Observer:
 
     Attributes:
         cluster: for what is read again after a write.
+        queries: what Prometheus is asked about a service.
     """
 
     def __init__(
@@ -97,6 +96,7 @@ class Observer:
         self.cluster: ClusterReader = cluster
         self._objects = objects
         self._answers = answers
+        self.queries = answers.queries
         self._reader = ServiceReader(scope)
         self._warnings = PodWarnings(cluster, clock)
         self._foreign = ForeignTargets(cluster)
@@ -125,19 +125,11 @@ class Observer:
             ClusterError: the API server did not give a collection without which nothing can be decided.
         """
         world = await self._observed(soon=soon)
-        return replace(world, firsts=await self._answers.firsts(world))
+        return replace(world, firsts=await self._answers.firsts.read(world))
 
     async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
-        """The world with the readings of those services that are decided about next (`PrometheusReader.legible`)."""
-        return await self._answers.legible(world, due)
-
-    def watch_of(self, service: SpeculativeService) -> Watch:
-        """How a service is watched; equal watches share one query."""
-        return self._answers.watch_of(service)
-
-    def lookback_of(self, service: SpeculativeService) -> Lookback | None:
-        """How a service's past is read; equal lookbacks share one query. None: it is not read, or there is no Prometheus."""
-        return self._answers.lookback_of(service)
+        """The world with the readings of those services that are decided about next (`DuePods.legible`)."""
+        return await self._answers.due_pods.legible(world, due)
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)

@@ -12,10 +12,10 @@ from breakeven.errors import InputError
 from breakeven_operator.adapters.run_files import read_run_files
 from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import planned_workload
-from breakeven_operator.driver import PromptsError
 from breakeven_operator.kinds import CONFIG_MAPS
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.trial_environment import PromptsError
 from fakes.api_server import FakeCluster
 from fakes.calibration_world import RUN, SERVICE, TARGET, timestamp
 from fakes.manual_clock import FakeClock

@@ -6,7 +6,8 @@ uncertainty   noise, covariance, Student bounds
 diagnostics   bad points, bends, left-out loads: reasons not to believe a fit
 arms          one arm's rows, its line       one_law  the law of steps of all arms
 pooled        all draft lengths of one method, as in the paper
-profiles      a whole file of points -> Profile
+law_of_points all rows -> the law of steps       law_findings  findings by that law alone
+fit_warnings  what a reader must know            profiles      a whole file of points -> Profile
 """
 
 from breakeven.fitting.profiles import fit_points, with_law, with_schedule

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
-from breakeven.errors import InputError
 from breakeven.serving import refused_requests
-from breakeven.serving.command_line import configuration, cut, flag_number, speculation
+from breakeven.serving.command_line import cut
 from breakeven.serving.config_file import mounted_files
 from breakeven.serving.drain import Drain, drain
-from breakeven.serving.dynamic_speculation import doubts
 from breakeven.serving.engine_start import (
     EngineStart,
     engine_start,
@@ -20,30 +17,23 @@ from breakeven.serving.engine_start import (
     says_vllm,
     serves_nobody,
 )
-from breakeven.serving.hindrances import hindrances, unknown_context, unknown_words
-from breakeven.serving.opt_in import ANNOTATION, OptIn, preset_opt_in
+from breakeven.serving.engine_warnings import configured, engine_warnings, is_preset
+from breakeven.serving.hindrances import unknown_context
+from breakeven.serving.opt_in import OptIn, preset_opt_in
 from breakeven.serving.pod_templates import (
     PATCH,
-    PRESET_CONTAINER,
-    PRESET_KIND,
     TEMPLATE,
     Neighbours,
     is_helm_template,
 )
-from breakeven.serving.rolling import ROLLED, rolled_kinds
 from breakeven.serving.script_opt_in import opt_in_of
-from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
 from breakeven.serving.template import PassedOver, PodTemplate
-from breakeven.serving.vllm_flags import flags
 from breakeven.serving.vllm_versions import (
-    LAST_OF_FIRST_GENERATION,
     SHUTDOWN_TIMEOUT,
-    VllmVersion,
     known,
     version_of,
 )
-
-_DEFAULT_PORT = 8000
+from breakeven.serving.volume_warnings import volume_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +84,7 @@ def examinations(
         container
         for container in template.containers
         if (
-            says_vllm(container) or _is_preset(template, container)
+            says_vllm(container) or is_preset(template, container)
             if container_name is None
             else container.get("name") == container_name
         )
@@ -103,12 +93,6 @@ def examinations(
         yield _examine(template, container, beside, alone=len(engines) == 1)
     if not engines:
         yield PassedOver(template.title, _no_engine(template, container_name))
-
-
-def _is_preset(template: PodTemplate, container: Mapping[str, Any]) -> bool:
-    """Whether KServe's preset makes the container's command."""
-    own = container.get("command") or container.get("args")
-    return template.kind == PRESET_KIND and container.get("name") == PRESET_CONTAINER and not own
 
 
 def _no_engine(template: PodTemplate, container_name: str | None) -> str:
@@ -136,33 +120,28 @@ def _examine(
 ) -> Examination:
     files = mounted_files(template.pod_spec, container, beside.config_maps)
     places = template.places_of(container)
-    if _is_preset(template, container):
+    if is_preset(template, container):
         start, chosen = preset_start(container), preset_opt_in(container, places)
         stopping = replace(drain(template.pod_spec, container, start.words), problems=())
     else:
         start = engine_start(container, files)
         chosen = opt_in_of(container, start, places, files)
         stopping = drain(template.pod_spec, container, start.words)
-    waited_for, unknown = _volumes(template, beside.claims)
+    waited_for, unknown = volume_warnings(template, beside.claims)
     return Examination(
         template,
         str(container.get("name", "")),
         chosen,
         stopping,
-        (*_warnings(template, container, start), *waited_for),
+        (*engine_warnings(template, container, start), *waited_for),
         (
             refused_requests.note(version_of(str(container.get("image", "")))),
             *_notes(template, container, start, alone=alone),
             *_copied(template),
-            *_unknown_lengths(stopping, start, _config(template, start)),
+            *_unknown_lengths(stopping, start, configured(template, start)),
             *unknown,
         ),
     )
-
-
-def _config(template: PodTemplate, start: EngineStart) -> Mapping[str, Any] | None:
-    """The arm that runs, as far as the file tells."""
-    return _annotated(template) or speculation(start.words).config
 
 
 def _unknown_lengths(stopping: Drain, start: EngineStart, config: Mapping[str, Any] | None) -> Iterator[str]:
@@ -174,42 +153,6 @@ def _unknown_lengths(stopping: Drain, start: EngineStart, config: Mapping[str, A
         )
     if (context := unknown_context(start.words, config)) is not None:
         yield context
-
-
-def _warnings(template: PodTemplate, container: Mapping[str, Any], start: EngineStart) -> Iterator[str]:
-    image, named = str(container.get("image", "")), f"containers[{container.get('name')}]"
-    version = version_of(image)
-    if ANNOTATION in template.annotations:
-        yield (
-            f"{template.annotations_path} has {ANNOTATION}: in Git it takes the key back at every apply; "
-            "remove the line from the manifest (the operator writes it)"
-        )
-    yield from (f"{named}: {problem}" for problem in (*start.problems, start.undrained) if problem)
-    said = speculation(start.words)
-    if said.problem is not None and start.literal:
-        yield f"{named}: vLLM refuses to start: {said.problem}"
-    for config in (said.config, _annotated(template)):
-        if config is not None:
-            yield from doubts(config, start.words, image)
-    config = _config(template, start)
-    for line in (*hindrances(start.words, config, version), *unknown_words(start.words, config, version)):
-        yield f"{named} has {line}"
-    if config and config.get("rejection_sample_method") == "synthetic" and "cpu" in image.lower():
-        yield f"{named} has rejection_sample_method synthetic: vLLM on CPU fails with it; leave it out"
-    yield from _first_generation(container, named, version)
-    yield from _ignored_files(container, named)
-    yield from _flags_with_spaces(container, named, start)
-    yield from _scraped(template, start)
-    if not image and not _is_preset(template, container) and template.kind in ROLLED:
-        yield f"{template.title}: no image: {PATCH}, because the rest of it is not seen here"
-    rolled = ROLLED.get(template.kind)
-    if rolled is not None and (held := rolled.held(template.rolling)) is not None:
-        yield f"{template.title} {held}"
-    if not template.managed:
-        yield (
-            f"{template.title}: the operator rolls {rolled_kinds('and', 's')} and does not manage this kind; the annotation would go "
-            f"to {template.annotations_path or 'no place that reaches its pods'}"
-        )
 
 
 def _copied(template: PodTemplate) -> Iterator[str]:
@@ -224,113 +167,13 @@ def _copied(template: PodTemplate) -> Iterator[str]:
         )
 
 
-def _first_generation(container: Mapping[str, Any], named: str, version: VllmVersion | None) -> Iterator[str]:
-    said = {entry.get("name"): entry.get("value") for entry in container.get("env") or []}
-    if said.get("VLLM_USE_V1") == "0" and (version is None or version <= LAST_OF_FIRST_GENERATION):
-        yield (
-            f"{named}.env has VLLM_USE_V1: engines of the first generation, which ended with {LAST_OF_FIRST_GENERATION}, count "
-            "drafts in other series; remove it, and upgrade"
-        )
-
-
-def _ignored_files(container: Mapping[str, Any], named: str) -> Iterator[str]:
-    for part in ("command", "args"):
-        for item in container.get(part) or []:
-            if str(item).startswith("--config="):
-                yield (
-                    f"{named}.{part} has {item}: vLLM 0.32 reads the file only when its name is an "
-                    "item of its own, and ignores it here without a word"
-                )
-
-
-def _flags_with_spaces(container: Mapping[str, Any], named: str, start: EngineStart) -> Iterator[str]:
-    if start.through_shell or start.unseen:
-        return
-    for part in ("command", "args"):
-        for item in container.get(part) or []:
-            flag, *values = str(item).split(maxsplit=1) or [""]
-            if values and flag in flags():
-                yield (
-                    f"{named}.{part} has {flag} and its value in one item: vLLM takes an item with a space for no flag, and does "
-                    "not start; write them as two items, or with = between them"
-                )
-
-
-def _annotated(template: PodTemplate) -> Mapping[str, Any] | None:
-    """The arm that the template's annotation chooses; None if it chooses none, or cannot be read."""
-    try:
-        return configuration(str(template.annotations.get(ANNOTATION) or ""))
-    except InputError:
-        return None
-
-
-def _scraped(template: PodTemplate, start: EngineStart) -> Iterator[str]:
-    """The objections that annotations for Prometheus raise."""
-    said = template.annotations
-    if str(said.get("prometheus.io/scrape", "")).lower() == "false":
-        yield (
-            f'{template.annotations_path} has prometheus.io/scrape: "false": a Prometheus that goes by annotations leaves '
-            "the engine out, and the operator decides nothing without its metrics"
-        )
-    given, port = said.get("prometheus.io/port"), flag_number(start.words, "--port") or _DEFAULT_PORT
-    if given is not None and str(given) != str(port) and not start.through_shell:
-        yield (
-            f"{template.annotations_path} has prometheus.io/port: {given}, vLLM serves its metrics at {port}: "
-            "they are not found there"
-        )
-
-
-def _volumes(
-    template: PodTemplate, claims: Sequence[Mapping[str, Any]]
-) -> tuple[Sequence[str], Sequence[str]]:
-    """The claims that a pod which a roll adds would wait for in vain; where they are not known, the claims to look at."""
-    spec, pod_spec = template.rolling, template.pod_spec
-    if not template.managed or template.kind not in ROLLED:
-        return (), ()
-    kind = ROLLED[template.kind]
-    try:
-        desired = int(spec.get("replicas", 1))
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"{template.where}: spec.replicas", str(spec["replicas"]), "a number of pods"
-        ) from None
-    place = ".".join(("spec", *kind.rolls_at))
-    try:
-        surge = kind.strategy(spec, desired).max_surge
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"{template.where}: {place}",
-            str(reduce(lambda part, name: part[name], kind.rolls_at, spec)),
-            "numbers of pods or percentages",
-        ) from None
-    if surge == 0:
-        return (), ()
-    own = template.namespace or "default"
-    known_claims = [claim for claim in claims if claim["metadata"].get("namespace", own) == own]
-    alone = unshareable(pod_spec, known_claims)
-    unknown = sorted(mounted_claims(pod_spec) - {claim["metadata"]["name"] for claim in known_claims})
-    pods = f"{surge} pod{'s' if surge > 1 else ''}"
-    without_surge = f"{WITHOUT_SURGE} under {place}"
-    way_out, here = (
-        (f"; or write {without_surge}", f", or {without_surge} here") if kind.rolls_at else ("", "")
-    )
-    return (
-        [f"a roll adds {pods}: {alone}{way_out}"] if alone else [],
-        [
-            f"the pod mounts PersistentVolumeClaim {claim}, which is not in this file: if its accessModes are ReadWriteOnce, a "
-            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there{here}"
-            for claim in unknown
-        ],
-    )
-
-
 def _notes(
     template: PodTemplate, container: Mapping[str, Any], start: EngineStart, *, alone: bool
 ) -> Iterator[str]:
     version, table = version_of(str(container.get("image", ""))), known()
     if template.remark:
         yield template.remark
-    if _is_preset(template, container):
+    if is_preset(template, container):
         yield (
             "KServe's preset starts vLLM and drains it (preStop 15 s, grace 60 s, a --shutdown-timeout within it); requests "
             "that last longer need a template of your own"

@@ -1,0 +1,92 @@
+"""The composition root: which adapter plays which port, and how the parts of a process are closed."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.service_reader import Scope
+from breakeven_operator.connections import Connections
+from breakeven_operator.cycle import Reconciler
+from breakeven_operator.cycle_settings import settings_of_cycles
+from breakeven_operator.leadership import Leadership, NoLease
+from breakeven_operator.loop import Loop
+from breakeven_operator.observing import answers_of, objects_of
+from breakeven_operator.serve.health import Health
+from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.settings import Settings
+from breakeven_operator.showing import Showing
+from breakeven_operator.writer import DryRun, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a running operator that a process starts and stops."""
+
+    connections: Connections
+    leadership: Leadership
+    loop: Loop
+    health: Health
+    registry: CollectorRegistry
+    showing: Showing
+
+
+@contextlib.asynccontextmanager
+async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) -> AsyncIterator[Parts]:
+    """The parts, whose connections end with the context.
+
+    Args:
+        settings: checked.
+        dry_run: decide and print, write nothing, take no Lease.
+        once: there is one cycle only.
+
+    Raises:
+        ClusterError: no access to a cluster.
+    """
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    telemetry = Telemetry(registry)
+    telemetry.gpu_price.set(settings.gpu_price_per_hour or 0.0)
+    clock = SystemClock()
+    connections = await Connections.open(settings, clock, telemetry)
+    cluster = connections.cluster
+
+    def wake() -> None:
+        loop.wake()
+
+    objects = objects_of(settings, cluster, clock, wake, once=once)
+    fitter = ChildFitter()
+    answers = answers_of(settings, connections, clock, telemetry, None if once else fitter)
+    leadership = Leadership.of(settings, cluster, clock, once=once)
+    lease = leadership.lease
+    scope = Scope(settings.allowed_drafters, settings.watch_annotated == "true", leadership.shards)
+    observer = Observer(cluster, clock, objects, answers, scope)
+    writer = (
+        DryRun(_print)
+        if dry_run
+        else Writer(cluster, fitter, clock, objects, may_act=lambda: lease.held, reporter=settings.identity)
+    )
+    health = Health(clock, settings.cycle_s)
+    showing = Showing(settings, cluster, clock, health.late_after_s)
+    cycles = settings_of_cycles(settings, once=once)
+    reconciler = Reconciler(clock, observer, writer, telemetry, cycles, showing.show)
+    leads = NoLease() if dry_run else lease
+    loop = Loop(reconciler, leads, health, telemetry, clock, cycle_s=settings.cycle_s)
+    try:
+        yield Parts(connections, leadership, loop, health, registry, showing)
+    finally:
+        await observer.close()
+        await connections.close()
+        leadership.identity.release()
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"would {line}\n")
+    sys.stdout.flush()

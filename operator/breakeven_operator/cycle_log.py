@@ -1,0 +1,92 @@
+"""The log of cycles, and what they count in /metrics: decisions, defects, and warnings about single objects.
+
+A cycle that found everything as it was says nothing new; so this module remembers what was last said.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.admission import Decided
+from breakeven_operator.agenda import Agenda
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.reconcile.action_plan import reference
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.serve.logs import CYCLE
+from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.writer import WriteResult
+
+_LOG = logging.getLogger(__name__)
+_CYCLE_LOG = logging.getLogger(CYCLE)
+
+
+class CycleLog:
+    """Says what came of decisions, and each warning once.
+
+    Args:
+        telemetry: the operator's metrics.
+        agenda: puts a service that met a defect into the next cycle.
+    """
+
+    def __init__(self, telemetry: Telemetry, agenda: Agenda) -> None:
+        self._telemetry = telemetry
+        self._agenda = agenda
+        # By uid: the verdict of the service that was last logged; the last warning about an object.
+        self._verdicts: dict[str, tuple[str, ...]] = {}
+        self._warned: dict[str, str] = {}
+
+    def keep(self, world: Snapshot) -> None:
+        """Forget everything about services and runs that are gone."""
+        present = {*world.manifests, *(run["metadata"]["uid"] for run in world.runs)}
+        self._verdicts = {uid: words for uid, words in self._verdicts.items() if uid in present}
+        self._warned = {uid: text for uid, text in self._warned.items() if uid in present}
+
+    def warn_once(self, uid: str, text: str) -> None:
+        """A warning about an object that stays as it is would otherwise come with every cycle."""
+        if self._warned.get(uid) != text:
+            self._warned[uid] = text
+            _LOG.warning("%s", text)
+
+    def stands(self, service: SpeculativeService) -> None:
+        """Count a decision that stands as if it were made again."""
+        action, _, reason = self._verdicts[service.metadata.uid]
+        self._telemetry.decided(service, action, reason)
+
+    def decided(self, item: Decided, result: WriteResult, took_s: float) -> None:
+        """Count a decision, and log one line per change or renewed status.
+
+        Args:
+            item: the last decision about its service in this cycle.
+            result: of the plan of the first one.
+            took_s: time that carrying it out took.
+        """
+        service, outcome, uid = item.service, item.outcome, item.service.metadata.uid
+        self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
+        line = {
+            "specsvc": f"{service.metadata.namespace}/{service.metadata.name}",
+            **outcome.plan.facts,
+            "did": [type(action).__name__ for action in result.done],
+            **({"error": str(result.error)} if result.error is not None else {}),
+            "took_s": round(took_s, 4),
+        }
+        news = bool(result.plan.actions) or self._verdicts.get(uid) != outcome.verdict.words
+        self._verdicts[uid] = outcome.verdict.words
+        _CYCLE_LOG.log(logging.INFO if news else logging.DEBUG, "%(specsvc)s %(action)s %(reason)s", line)
+
+    def surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
+        """A defect of the operator met one service: log it in full, count it, and decide again in the next cycle."""
+        _LOG.error("deciding about %s failed", reference(service), exc_info=error)
+        report.errors.append(f"{reference(service)}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
+        self._count_defect()
+        self._verdicts.pop(service.metadata.uid, None)
+        self._agenda.reopen(service.metadata.uid)
+
+    def defect(self, message: str, *names: object) -> None:
+        """Log the exception that is being handled in full, and count it; the message has a `%s` for each name."""
+        _LOG.exception(message, *names)
+        self._count_defect()
+
+    def _count_defect(self) -> None:
+        self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()

@@ -1,0 +1,110 @@
+"""Decisions about one service after the other, each from what the last one has learned.
+
+All that is remembered between cycles is a cache, but for what windows have taught since the status was written: whatever else a
+decision needs stands in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from breakeven_operator.actions import WriteAnnotation, WriteStatus
+from breakeven_operator.adapters.service_queries import ServiceQueries
+from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.admission import Decided
+from breakeven_operator.cycle_settings import CycleSettings
+from breakeven_operator.labels import RESUME_ANNOTATION
+from breakeven_operator.reconcile.service import reconcile
+from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritten
+from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.sharing import sharing
+from breakeven_operator.surroundings import ServiceSurroundings
+
+
+class ServiceDecisions:
+    """Decides about a service that is due, and again if the API server refuses what was decided.
+
+    Args:
+        queries: by which services are watched.
+        failures: writes that failed.
+        settings: see CycleSettings.
+        warn: is given the uid of an object that cannot be read, and a sentence why.
+    """
+
+    def __init__(
+        self,
+        queries: ServiceQueries,
+        failures: RefusedWrites,
+        settings: CycleSettings,
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._surroundings = ServiceSurroundings(queries, failures, settings.trial.gpu_label, warn)
+        self._failures = failures
+        self._settings = settings
+        # By uid of the service: lessons of decisions without a write.
+        self._unwritten: dict[str, UnwrittenMemory] = {}
+        # Generation and resume token: if a person changes them, refused writes are tried again at once.
+        self._asked: dict[str, tuple[int, str]] = {}
+
+    def rest(self) -> None:
+        """Forget what was learned; another replica may decide meanwhile."""
+        self._unwritten = {}
+
+    def keep(self, world: Snapshot) -> None:
+        """Forget services that are gone, and what was learned about those that are not valid any more."""
+        valid, present = {service.metadata.uid for service in world.services}, world.manifests
+        self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
+        self._asked = {uid: asked for uid, asked in self._asked.items() if uid in present}
+
+    def remembered(self, stored: SpeculativeService) -> SpeculativeService:
+        """A service as the API server holds it, with what was learned since its status was written."""
+        return with_unwritten(stored, self._unwritten.get(stored.metadata.uid))
+
+    def decide(
+        self, world: Snapshot, stored: SpeculativeService, now: datetime, *, may_roll: bool
+    ) -> Decided:
+        """Decide about a service.
+
+        Args:
+            world: as it was observed, with the readings of this service.
+            stored: as the API server holds it.
+            now: time of the observation.
+            may_roll: whether the fleet has a place for a roll.
+        """
+        uid, service = stored.metadata.uid, self.remembered(stored)
+        self._hurry(service, now)
+        observation = self._surroundings.of(world, service, now)
+        outcome = reconcile(service, observation, self._settings.limits(may_roll=may_roll), now)
+        outcome = replace(outcome, status=sharing(stored.status, outcome.status))
+        if not any(isinstance(action, WriteStatus) for action in outcome.plan.actions):
+            self._unwritten[uid] = UnwrittenMemory(stored.status.memory, outcome.status.memory)
+        return Decided(service, observation, outcome)
+
+    def without(self, item: Decided, refused: RefusedWrite, now: datetime) -> Decided:
+        """Decide again without a write that the API server refuses: what was announced is taken back, and the word is said.
+
+        The status that announced it was written just now, so the second one is not bound to the version that was read.
+        """
+        service, observation = item.service, item.observation
+        if isinstance(refused.action, WriteAnnotation) and item.outcome.otherwise is not None:
+            service = service.with_status(item.outcome.otherwise)
+            observation = replace(observation, written=item.outcome.status.to_json_object())
+        observation = replace(observation, failures=self._failures.about(service.metadata.uid, now))
+        outcome = reconcile(service, observation, self._settings.limits(), now)
+        actions = tuple(
+            replace(action, resource_version=None) if isinstance(action, WriteStatus) else action
+            for action in outcome.plan.actions
+        )
+        plan = replace(outcome.plan, actions=actions)
+        return replace(item, service=service, outcome=replace(outcome, plan=plan))
+
+    def _hurry(self, service: SpeculativeService, now: datetime) -> None:
+        """A changed spec or a new value of the resume annotation: what was refused is tried at once."""
+        meta = service.metadata
+        asked = (meta.generation or 0, meta.annotations.get(RESUME_ANNOTATION, ""))
+        if self._asked.setdefault(meta.uid, asked) != asked:
+            self._asked[meta.uid] = asked
+            self._failures.hurry(meta.uid, now)

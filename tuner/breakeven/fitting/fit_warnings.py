@@ -1,0 +1,113 @@
+"""Warnings about a fit: what a reader of the profile must know of its rows, its arms and its families."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from breakeven.fitting.observations import RAMP_SHARE
+from breakeven.points.point import Point
+from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.reasons import Reason
+
+_MEANING = {reason.value: reason.meaning for reason in Reason}
+
+
+def warnings_of(
+    fits: Sequence[ArmFit], pooled: Sequence[PooledFit], points: Sequence[Point], share: float
+) -> Iterator[str]:
+    """Whole sentences.
+
+    Args:
+        fits: of all arms.
+        pooled: of the families.
+        points: all rows.
+        share: part of a closed-loop row that ramp and drain take.
+    """
+    for fit in fits:
+        yield from arm_warnings(fit, share)
+    if not any(fit.k == 0 for fit in fits):
+        yield "no row of method none: nothing says what the engine does without speculation, so no arm has a speedup"
+    elif len(fits) == 1:
+        yield "only method none was measured: there is nothing to compare it with"
+    repeated = len(points) - len({repr(replace(one, origin=points[0].origin)) for one in points})
+    if repeated:
+        noun = "row repeats" if repeated == 1 else "rows repeat"
+        yield f"{repeated} {noun} another one in every figure: a measurement given twice counts as two"
+    yield from _engine_warnings(points)
+    for one in pooled:
+        if one.unidentified and set(one.unidentified) - {"c1p", "c2p"}:
+            lengths = ", ".join(str(k) for k in one.draft_lengths)
+            yield (
+                f"{one.method}: draft lengths {lengths} do not determine {', '.join(one.unidentified)}; "
+                "measure another draft length before trusting predictions of others"
+            )
+
+
+def _engine_warnings(points: Sequence[Point]) -> Iterator[str]:
+    """Warnings about rows that may come from two engines; clear cases are refused (`reading.one_setting`)."""
+    several = {"engine_version": "engine versions", "target": "addresses", "endpoint": "kinds of request"}
+    for column, noun in several.items():
+        values = sorted({value for one in points if (value := one.text(column)) is not None})
+        if len(values) > 1:
+            yield f"rows of {len(values)} {noun} ({', '.join(values)}) were fitted together"
+    together = sorted({count for one in points if (count := one.text("replicas")) is not None})
+    if together:
+        counts = ", ".join(together)
+        yield f"rows of {counts} replicas together: rates and requests in flight are of all, not of one engine"
+    foreign = [one for one in points if one.origin.tool]
+    named = ("engine", "engine_version", "target")
+    if len(foreign) > 1 and not any(one.text(column) for one in foreign for column in named):
+        yield "no file names the engine: nothing shows whether all runs were measured on one"
+
+
+def _places(fit: ArmFit, reason: str) -> str:
+    """The rows that were left out for a reason; by their files, where the arm was measured in several."""
+    of_file = Counter([*(one.source for one in fit.measurements), *(one.source for one in fit.excluded)])
+    places = []
+    for source, count in of_file.items():
+        rows = [str(one.row) for one in fit.excluded if (one.reason, one.source) == (reason, source)]
+        numbers = f"{'row' if len(rows) == 1 else 'rows'} {', '.join(rows)}"
+        if len(of_file) == 1:
+            return numbers
+        if rows:
+            places.append(source if count == 1 else f"{source} {numbers}")
+    return ", ".join(places)
+
+
+def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
+    """Sentences about one arm."""
+    if not fit.believable:
+        yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
+    if fit.bend is not None and fit.schedule is None:
+        yield (
+            f"{fit.arm}: the line through its rows bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
+            "predictions follow the law of steps and the rows"
+        )
+    for reason in dict.fromkeys(row.reason for row in fit.excluded):
+        yield f"{fit.arm}: {_places(fit, reason)} left out ({reason}): {_MEANING[reason]}"
+    constant = [one for one in fit.measurements if one.mode == "constant"]
+    alike = sum(one.others == one.inflight for one in constant)
+    if constant:
+        yield (
+            f"{fit.arm}: {len(constant)} of {fit.points} rows had arrivals at a constant rate, which meet up to one other "
+            "less than Poisson arrivals do; "
+            + (
+                f"{alike} without output_tokens_sq are taken for Poisson"
+                if alike
+                else "that is taken into account"
+            )
+        )
+    assumed = sum(one.inflight_assumed for one in fit.measurements)
+    if assumed:
+        how = "assumed" if share == RAMP_SHARE else "learned from the other rows"
+        yield (
+            f"{fit.arm}: {assumed} of {fit.points} closed-loop rows are short and without mean_inflight "
+            f"({Reason.INFLIGHT_UNKNOWN}); ramp and drain are {how} (rho {share:.2f})"
+        )
+    if fit.measured_saturation_rps is not None and fit.c2_s and fit.measured_saturation_rps < 0.98 / fit.c2_s:
+        yield (
+            f"{fit.arm}: saturated at {fit.measured_saturation_rps:.3g} rps when measured; "
+            f"the law alone would promise {1.0 / fit.c2_s:.3g} rps"
+        )
