@@ -30,6 +30,7 @@ from breakeven.planning.learned_laws import (
     Evidence,
     LawPrior,
     LearnedLaws,
+    SeenLatency,
     learned,
     with_latency,
 )
@@ -378,10 +379,8 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
             evidence,
             learned(prior, evidence, now_s),
             prior[1],
-            expected_s=(c1, c2 * inflight),
-            latency_s=alone * c1 + each * c2 * inflight,
-            requests=MANY,
-            now_s=now_s,
+            SeenLatency(alone * c1 + each * c2 * inflight, MANY, (c1, c2 * inflight)),
+            now_s,
         )
     laws = learned(prior, evidence, now_s)
     assert np.exp(laws.mean[2:]) == pytest.approx([alone, each], rel=0.04)
@@ -399,10 +398,8 @@ def watched(
         evidence,
         learned(prior, evidence, now_s),
         prior[1],
-        expected_s=(c1_s, 0.0),
-        latency_s=factor * c1_s,
-        requests=window.get("requests", MANY),
-        now_s=now_s,
+        SeenLatency(factor * c1_s, window.get("requests", MANY), (c1_s, 0.0)),
+        now_s,
     )
 
 
@@ -486,10 +483,8 @@ def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
         {},
         nothing,
         prior[1],
-        expected_s=(c1, c2 * inflight),
-        latency_s=factor * (c1 + c2 * inflight),
-        requests=MANY,
-        now_s=0.0,
+        SeenLatency(factor * (c1 + c2 * inflight), MANY, (c1, c2 * inflight)),
+        0.0,
     )
     doubts = [np.trace(learned(prior, evidence, now_s).covariance) for now_s in (0.0, 7 * DAY_S, 70 * DAY_S)]
     assert doubts == sorted(doubts)

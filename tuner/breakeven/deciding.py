@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
 from breakeven.planning.capacity import FewestReplicas
-from breakeven.planning.decision import Action, Decision, decide, with_acceptance
+from breakeven.planning.decision import Action, Decision, Situation, decide, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law
@@ -76,7 +76,8 @@ class Decisions:
             self.profile, load, running, self.candidates, memory.seen, self.policy.slo
         )
         laws = [fitted_law(one) for one in evaluations.arms]
-        decision = decide(laws, load, past or PastRates(), memory, self.policy, now_s, fewest)
+        situation = Situation(laws, load, memory, self.policy, now_s, past or PastRates(), fewest)
+        decision = decide(situation)
         level = self.profile.confidence
         known = known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, level)
         return replace(decision, evaluations=evaluations, confidence=level, speedup=known)

@@ -39,6 +39,15 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     Raises:
         podcopy.NotCopyableError: it cannot be measured; says why.
     """
+    try:
+        return _plan(view, run, service)
+    except ValidationError as error:
+        # A run's status has no room for 2,000 devices, or for an image's digest of 300 characters.
+        refusal = wrong_field(error, "the target", "`kubectl explain` lists")
+        raise podcopy.NotCopyableError(ClusterReason.CALIBRATION_FAILED, str(refusal)) from None
+
+
+def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
     assert view.target is not None  # noqa: S101 - a run waits for its target before it is planned
     engine, identity = podcopy.engine_of(view.target.engine), view.identity
     podcopy.engine_address(engine)
@@ -61,43 +70,38 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
     # An import sends nothing; its files say how long its requests were.
     workload = planned_workload(view, run.spec, service) if not run.spec.import_from else NOTHING_SENT
     answers_s = calibration.answers.seconds if not run.spec.import_from else None
-    try:
-        return CalibrationPlan(
-            arms=(
-                *(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
-                # The winner comes last: a word about its answers may keep an arm from being entered.
-                *([_JUDGE, _WINNER_AGAIN] if answers_s else []),
-            ),
-            loads=run.spec.loads or calibration.loads,
-            load_choice=calibration.load_choice,
-            expected_rps=_expected_rps(service),
-            prompt_tokens=workload.prompt_tokens,
-            output_tokens=workload.output_tokens,
-            workload=workload.document,
-            point_seconds=calibration.point_seconds,
-            warmup_seconds=calibration.warmup_seconds,
-            startup_deadline_seconds=calibration.startup_deadline_seconds,
-            pending_deadline_seconds=calibration.pending_deadline_seconds,
-            answers_seconds=answers_s,
-            answers_output_tokens=calibration.answers.output_tokens if answers_s else None,
-            budget=(run.spec.budget or calibration.budget).within(view.settings.longest_s),
-            confidence_percent=service.spec.update_policy.confidence_percent,
-            target=view.target.ref.name,
-            target_uid=view.target.ref.uid,
-            container_name=engine.name,
-            image=engine.container.get("image"),
-            model=identity.model,
-            served_model_name=identity.served_model,
-            gpu_product=identity.gpu_product,
-            gpus_per_pod=identity.gpus,
-            fingerprint=identity.fingerprint,
-            template_hash=podcopy.content_hash(engine),
-            image_digest=identity.registry_digest,
-        )
-    except ValidationError as error:
-        # What a run's status cannot hold: 2,000 devices, an image's digest of 300 characters.
-        refusal = wrong_field(error, "the target", "`kubectl explain` lists")
-        raise podcopy.NotCopyableError(ClusterReason.CALIBRATION_FAILED, str(refusal)) from None
+    return CalibrationPlan(
+        arms=(
+            *(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
+            # The winner comes last: a word about its answers may keep an arm from being entered.
+            *([_JUDGE, _WINNER_AGAIN] if answers_s else []),
+        ),
+        loads=run.spec.loads or calibration.loads,
+        load_choice=calibration.load_choice,
+        expected_rps=_expected_rps(service),
+        prompt_tokens=workload.prompt_tokens,
+        output_tokens=workload.output_tokens,
+        workload=workload.document,
+        point_seconds=calibration.point_seconds,
+        warmup_seconds=calibration.warmup_seconds,
+        startup_deadline_seconds=calibration.startup_deadline_seconds,
+        pending_deadline_seconds=calibration.pending_deadline_seconds,
+        answers_seconds=answers_s,
+        answers_output_tokens=calibration.answers.output_tokens if answers_s else None,
+        budget=(run.spec.budget or calibration.budget).within(view.settings.longest_s),
+        confidence_percent=service.spec.update_policy.confidence_percent,
+        target=view.target.ref.name,
+        target_uid=view.target.ref.uid,
+        container_name=engine.name,
+        image=engine.container.get("image"),
+        model=identity.model,
+        served_model_name=identity.served_model,
+        gpu_product=identity.gpu_product,
+        gpus_per_pod=identity.gpus,
+        fingerprint=identity.fingerprint,
+        template_hash=podcopy.content_hash(engine),
+        image_digest=identity.registry_digest,
+    )
 
 
 def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[Arm, ...]:

@@ -88,7 +88,7 @@ class LiveEvidence(Learned):
 
     @property
     def evidence(self) -> Evidence:
-        """As the library takes it."""
+        """The same in the form that the library takes."""
         levels = (self.alone_seconds, self.company_seconds)
         return Evidence(
             (self.precision_alone, self.precision_both, self.precision_company),

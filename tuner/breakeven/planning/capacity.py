@@ -79,10 +79,9 @@ def capacity(
     conditions: Conditions | None = None,
     *,
     max_num_seqs: int | None = None,
-    curve: Curve | None = None,
     confidence: float | None = None,
 ) -> Capacity | None:
-    """Capacity of an arm, measured or derived.
+    """Capacity of an arm, measured or derived, under conditions; see `capacity_along`.
 
     Args:
         profile: the fit.
@@ -90,17 +89,38 @@ def capacity(
         slo: the objectives.
         conditions: acceptance and lengths; None: as measured.
         max_num_seqs: requests that the engine's batch takes; None: not known.
-        curve: `profile.curve(arm, conditions)` where it is there already.
         confidence: level of the bounds; None: the profile's.
-
-    Returns:
-        None if the figure of an objective was not measured at all.
 
     Raises:
         NotIdentifiedError: what was measured does not determine the arm's latency.
         InputError: impossible conditions.
     """
-    curve = curve or profile.curve(arm, conditions)
+    curve = profile.curve(arm, conditions)
+    return capacity_along(profile, arm, curve, slo, max_num_seqs=max_num_seqs, confidence=confidence)
+
+
+def capacity_along(
+    profile: Profile,
+    arm: Arm,
+    curve: Curve,
+    slo: Slo,
+    *,
+    max_num_seqs: int | None = None,
+    confidence: float | None = None,
+) -> Capacity | None:
+    """Capacity of an arm by the curve of its latency.
+
+    Args:
+        profile: the fit.
+        arm: the arm.
+        curve: of the profile, for this arm.
+        slo: the objectives.
+        max_num_seqs: requests that the engine's batch takes; None: not known.
+        confidence: level of the bounds; None: the profile's.
+
+    Returns:
+        None if the figure of an objective was not measured at all.
+    """
     asked = _LoadedArm(profile, arm, curve, slo, confidence or profile.confidence)
     room = _room(profile, arm, max_num_seqs)
     rates = [asked.saturation()]

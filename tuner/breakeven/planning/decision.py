@@ -139,45 +139,58 @@ class Decision:
         return None if self.load.idle else self.evaluations.of(arm)
 
 
-def decide(
-    laws: Sequence[FittedLaw],
-    load: Load,
-    past: PastRates,
-    memory: DecisionMemory,
-    policy: Policy,
-    now_s: float,
-    fewest: FewestReplicas | None = None,
-) -> Decision:
-    """Decide which arm should run.
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The situation that is decided about; all figures in it were observed.
 
-    Pure: equal arguments give equal decisions. Pinning, pausing and missing data are the caller's; all figures given here
-    were observed.
-
-    Args:
+    Attributes:
         laws: of every arm that may run and may be believed, no speculation and the running arm among them.
         load: what was observed, per replica.
-        past: loads before now (1/s per replica), on the clock of `now_s`.
         memory: from the last decision, after `with_acceptance`.
         policy: the gain required and the risk allowed.
         now_s: current time (s).
+        past: loads before now (1/s per replica), on the clock of `now_s`.
         fewest: the arm that needs fewest replicas, if an autoscaler follows the load. An arm that needs more than the running
             one is not entered then, however fast it is: each replica is always near its capacity.
     """
-    arms = [law.prior.arm for law in laws]
-    believable = memory.running in arms and NO_SPECULATION in arms
-    if load.idle and not (believable and past.rps):
-        return _hold(Reason.NO_LOAD, load, memory, policy)
+
+    laws: Sequence[FittedLaw]
+    load: Load
+    memory: DecisionMemory
+    policy: Policy
+    now_s: float
+    past: PastRates = field(default_factory=PastRates)
+    fewest: FewestReplicas | None = None
+
+    def held(self, reason: Reason, memory: DecisionMemory) -> Decision:
+        """A Hold without anything to decide on; the dwell time starts over."""
+        kept = replace(memory, candidate=None, candidate_since_s=None)
+        running = self.memory.running
+        return Decision(
+            Action.HOLD, running, reason, running, None, (), None, kept, self.load, self.policy, None
+        )
+
+
+def decide(now: Situation) -> Decision:
+    """Decide which arm should run.
+
+    Pure: equal situations give equal decisions. Pinning, pausing and missing data are the caller's.
+    """
+    arms, running = [law.prior.arm for law in now.laws], now.memory.running
+    believable = running in arms and NO_SPECULATION in arms
+    if now.load.idle and not (believable and now.past.rps):
+        return now.held(Reason.NO_LOAD, now.memory)
     if not believable:
-        return _hold(Reason.NO_BELIEVABLE_FIT, load, memory, policy)
-    if fewest is not None:
-        affordable = {memory.running, NO_SPECULATION, *fewest.no_more_than(memory.running)}
-        laws = [law for law in laws if law.prior.arm in affordable]
-    ahead = forecast(past, now_s, load.rps, policy.horizon_s)
-    found = _by_saving(laws, load, ahead, memory, policy, now_s)
+        return now.held(Reason.NO_BELIEVABLE_FIT, now.memory)
+    if now.fewest is not None:
+        affordable = {running, NO_SPECULATION, *now.fewest.no_more_than(running)}
+        now = replace(now, laws=[law for law in now.laws if law.prior.arm in affordable])
+    ahead = forecast(now.past, now.now_s, now.load.rps, now.policy.horizon_s)
+    found = _by_saving(now, ahead)
     # The rule's own switch is within no limit yet.
-    after = replace(found.memory, running=memory.running, last_switch_s=memory.last_switch_s, decided_s=now_s)
-    asked = _Asked(laws, load, ahead, memory, policy, found, now_s, fewest)
-    return asked.answer(after)
+    switched_s = now.memory.last_switch_s
+    after = replace(found.memory, running=running, last_switch_s=switched_s, decided_s=now.now_s)
+    return _Asked(now, ahead, found).answer(after)
 
 
 def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s: float) -> DecisionMemory:
@@ -206,16 +219,10 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     return replace(memory, seen=(*others, moved))
 
 
-def _by_saving(
-    laws: Sequence[FittedLaw],
-    load: Load,
-    ahead: Forecast,
-    memory: DecisionMemory,
-    policy: Policy,
-    now_s: float,
-) -> SavingDecision:
+def _by_saving(now: Situation, ahead: Forecast) -> SavingDecision:
+    load, memory, policy = now.load, now.memory, now.policy
     telling = load.requests if load.settled else 0.0
-    since_s = _since_s(memory, load, now_s)
+    since_s = _since_s(memory, load, now.now_s)
     live = LiveLoad(load.rps, load.inflight, load.latency_s, since_s, telling, load.strain)
     stakes = Stakes(
         young_s=_KNOWN_SHARE * policy.day_s,
@@ -229,7 +236,7 @@ def _by_saving(
     )
     # Without a lookback the present load is taken to last, and earlier loads do not count.
     known = memory if policy.lookback_s else replace(memory, largest=LargestRate())
-    return decide_by_saving(laws, live, ahead, known, stakes, now_s)
+    return decide_by_saving(now.laws, live, ahead, known, stakes, now.now_s)
 
 
 def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
@@ -244,46 +251,33 @@ _MOST_AWAY = 0.95
 """Largest share of replicas that are away at a time: with none left every figure of the roll is infinite."""
 
 
-def _hold(reason: Reason, load: Load, memory: DecisionMemory, policy: Policy) -> Decision:
-    """A Hold without anything to decide on; the dwell time starts over."""
-    kept = replace(memory, candidate=None, candidate_since_s=None)
-    return Decision(
-        Action.HOLD, memory.running, reason, memory.running, None, (), None, kept, load, policy, None
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A question with the rule's answer, before the limits and the reason word."""
+    """A situation with the rule's answer, before the limits and the reason word."""
 
-    laws: Sequence[FittedLaw]
-    load: Load
+    now: Situation
     ahead: Forecast
-    memory: DecisionMemory
-    policy: Policy
     found: SavingDecision
-    now_s: float
-    fewest: FewestReplicas | None
 
     def answer(self, after: DecisionMemory) -> Decision:
         """The decision: the rule's answer within the limits."""
-        now_s = self.now_s
-        running, wanted = self.memory.running, self._wanted()
+        now_s = self.now.now_s
+        running, wanted = self.now.memory.running, self._wanted()
         if wanted in {running, NO_SPECULATION}:
             kept = replace(after, candidate=None, candidate_since_s=None)
-            if wanted == running and self.load.idle:
-                return _hold(Reason.NO_LOAD, self.load, kept, self.policy)
+            if wanted == running and self.now.load.idle:
+                return self.now.held(Reason.NO_LOAD, kept)
             if wanted == running:
                 return self._said(Action.STAY, running, self._why_stay(), kept)
             return self._switch(NO_SPECULATION, kept)
-        since_s = self.memory.candidate_since_s
+        since_s = self.now.memory.candidate_since_s
         # A clock that was set back must not hold for ever.
         since_s = now_s if since_s is None else min(since_s, now_s)
-        last_s = self.memory.last_switch_s
+        last_s = self.now.memory.last_switch_s
         rolled_s = -math.inf if last_s is None else min(last_s, now_s)
         rested_s = rolled_s + self._rest_s(after)
-        cooled_s = max(rolled_s + self.policy.cooldown_s, rested_s)
-        dwelt_s = since_s + self.policy.dwell_s
+        cooled_s = max(rolled_s + self.now.policy.cooldown_s, rested_s)
+        dwelt_s = since_s + self.now.policy.dwell_s
         waiting = replace(after, candidate=wanted, candidate_since_s=since_s)
         if self._presses(wanted, rested=now_s >= rested_s) or now_s >= max(cooled_s, dwelt_s):
             return self._switch(wanted, after)
@@ -296,16 +290,18 @@ class _Asked:
 
     def _wanted(self) -> Arm:
         """The arm that needs fewest replicas, if they follow the load; else the one that saves most."""
-        running = self.memory.running
-        if self.fewest is None:
+        running = self.now.memory.running
+        if self.now.fewest is None:
             return self.found.arm
-        known = {law.prior.arm for law in self.laws}
-        if self.fewest.arm != running and self.fewest.arm in known:
-            return self.fewest.arm
-        return self.found.arm if self.found.arm in self.fewest.no_more_than(running) else running
+        known = {law.prior.arm for law in self.now.laws}
+        if self.now.fewest.arm != running and self.now.fewest.arm in known:
+            return self.now.fewest.arm
+        return self.found.arm if self.found.arm in self.now.fewest.no_more_than(running) else running
 
     def _switch(self, to: Arm, after: DecisionMemory) -> Decision:
-        kept = replace(after, running=to, last_switch_s=self.now_s, candidate=None, candidate_since_s=None)
+        kept = replace(
+            after, running=to, last_switch_s=self.now.now_s, candidate=None, candidate_since_s=None
+        )
         return self._said(Action.SWITCH, to, self._why_switch(to), kept)
 
     def _said(
@@ -316,7 +312,7 @@ class _Asked:
         memory: DecisionMemory,
         until_s: float | None = None,
     ) -> Decision:
-        running, options = self.memory.running, self.found.options
+        running, options = self.now.memory.running, self.found.options
         considered = next((one for one in options if one.arm == about), None) or self._best_other()
         decision = Decision(
             action,
@@ -327,10 +323,10 @@ class _Asked:
             options,
             until_s,
             memory,
-            self.load,
-            self.policy,
+            self.now.load,
+            self.now.policy,
             self.ahead,
-            fewest=self.fewest,
+            fewest=self.now.fewest,
         )
         return replace(decision, pays_until_rps=self._pays_until_rps(decision.subject))
 
@@ -339,8 +335,8 @@ class _Asked:
 
     def _rest_s(self, after: DecisionMemory) -> float:
         """Time (s) after a roll in which no arm is entered because requests have had to wait."""
-        day_s, stood_s = self.policy.day_s, after.backlog.stood_s
-        return day_s if stood_s is not None and 0.0 <= self.now_s - stood_s < day_s else 0.0
+        day_s, stood_s = self.now.policy.day_s, after.backlog.stood_s
+        return day_s if stood_s is not None and 0.0 <= self.now.now_s - stood_s < day_s else 0.0
 
     def _presses(self, wanted: Arm, *, rested: bool) -> bool:
         """Whether measurements, not expectations, require this arm at once.
@@ -353,8 +349,8 @@ class _Asked:
 
     def _shortens_queue(self, arm: Arm) -> bool:
         """Whether an arm carries so much more than the running one that an hour makes up for the replicas away in a roll."""
-        policy = self.policy
-        here, there = (self._carries(one) for one in (self.memory.running, arm))
+        policy = self.now.policy
+        here, there = (self._carries(one) for one in (self.now.memory.running, arm))
         return (there - here) * LASTS_S > here * policy.roll_seconds
 
     def _carries(self, arm: Arm) -> float:
@@ -364,7 +360,7 @@ class _Asked:
 
     def _breached(self) -> bool:
         """Whether an objective is missed: by a measured quantile at the lower end of its bounds, or by a measured mean."""
-        slo, load = self.policy.slo, self.load
+        slo, load = self.now.policy.slo, self.now.load
         if load.strain is not None and load.strain[0] is not None and load.strain[0] > 1.0:
             return True
         pairs = ((load.latency_s, slo.e2e_s), (load.ttft_s, slo.ttft_s), (load.tpot_s, slo.tpot_s))
@@ -372,16 +368,16 @@ class _Asked:
 
     def _beyond_capacity(self) -> bool:
         """Whether requests queue at every pod, by measurement and not by a law."""
-        return self.load.saturated
+        return self.now.load.saturated
 
     def _keeps(self, arm: Arm) -> bool:
         """Whether an arm keeps the objectives at the present load where the running one does not."""
-        return self._strain(arm) <= 1.0 < self._strain(self.memory.running)
+        return self._strain(arm) <= 1.0 < self._strain(self.now.memory.running)
 
     def _strain(self, arm: Arm) -> float:
         """Worst ratio of a figure to its limit, by the law as means and quantiles of live requests have corrected it."""
-        running = np.array([self._by_means(self.memory.running)])
-        return self._by_means(arm) * float(tail_factor(running, self.load.strain)[0])
+        running = np.array([self._by_means(self.now.memory.running)])
+        return self._by_means(arm) * float(tail_factor(running, self.now.load.strain)[0])
 
     def _by_means(self, arm: Arm) -> float:
         """The worst ratio by the law as mean latency alone has corrected it; 0 without objectives."""
@@ -389,14 +385,14 @@ class _Asked:
         if law.strain is None:
             return 0.0
         factors = np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]]
-        held = law.table.at(np.array([self.load.rps]), factors)
+        held = law.table.at(np.array([self.now.load.rps]), factors)
         return float(law.strain.at(held, factors)[0, 0])
 
     def _law(self, arm: Arm) -> FittedLaw:
-        return next(law for law in self.laws if law.prior.arm == arm)
+        return next(law for law in self.now.laws if law.prior.arm == arm)
 
     def _why_switch(self, to: Arm) -> Reason:
-        if self.fewest is not None and to == self.fewest.arm:
+        if self.now.fewest is not None and to == self.now.fewest.arm:
             return Reason.FEWER_REPLICAS
         if self._keeps(to):
             return Reason.SLO_VIOLATED
@@ -406,7 +402,7 @@ class _Asked:
 
     def _why_left(self) -> Reason:
         """Reason for which speculation ends."""
-        running = self.memory.running
+        running = self.now.memory.running
         if self._fell(running):
             return Reason.ACCEPTANCE_COLLAPSED
         if self._never_pays(running):
@@ -425,7 +421,7 @@ class _Asked:
         return one.c1_s > none.c1_s and one.c2_s > none.c2_s
 
     def _why_stay(self) -> Reason:
-        running, best = self.memory.running, self._best_other()
+        running, best = self.now.memory.running, self._best_other()
         if best is None:
             return Reason.ALREADY_BEST
         if self._beyond_capacity():

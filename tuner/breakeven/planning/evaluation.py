@@ -18,7 +18,7 @@ from functools import cached_property
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.arrays import Span
-from breakeven.planning.capacity import Capacity, capacity
+from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import ObjectiveStrain, objective_strain
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
@@ -115,13 +115,8 @@ class ArmEvaluation:
     def capacity(self) -> Capacity | None:
         """Largest rate that keeps every objective, with bounds; saturation without any, `None` where unknown."""
         asked = self.answers
-        return capacity(
-            asked.profile,
-            self.arm,
-            asked.question.slo,
-            self.conditions,
-            curve=self.curve,
-            confidence=asked.confidence,
+        return capacity_along(
+            asked.profile, self.arm, self.curve, asked.question.slo, confidence=asked.confidence
         )
 
     @property

@@ -29,7 +29,7 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import Outflow, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
-from breakeven.planning.learned_laws import LawPrior, LearnedLaws, learned, with_latency
+from breakeven.planning.learned_laws import LawPrior, LearnedLaws, SeenLatency, learned, with_latency
 from breakeven.planning.objective_strain import ObjectiveStrain, tail_factor
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import ACCOUNT_S, LASTS_S, Jump, worth_avoiding
@@ -242,15 +242,8 @@ def decide_by_saving(
     evidence = memory.evidence
     teaches = backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
     if teaches and live.inflight is not None and live.latency_s is not None:
-        evidence = with_latency(
-            memory.evidence,
-            known,
-            laws[i].prior,
-            expected_s=laws[i].table.parts_s(live.inflight),
-            latency_s=live.latency_s,
-            requests=live.requests,
-            now_s=now_s,
-        )
+        seen = SeenLatency(live.latency_s, live.requests, laws[i].table.parts_s(live.inflight))
+        evidence = with_latency(memory.evidence, known, laws[i].prior, seen, now_s)
     after = replace(memory, saved=saved, evidence=evidence, largest=largest, backlog=backlog)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)

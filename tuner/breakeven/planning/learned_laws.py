@@ -229,15 +229,24 @@ def _level(seen: Evidence | None) -> tuple[float, float]:
     return (sum(seen.pull) / precision, 1.0 / precision) if precision > 0.0 else (0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class SeenLatency:
+    """Mean latency of one window of the arm in place.
+
+    Attributes:
+        latency_s: measured (s).
+        requests: that it is a mean of, above 0.
+        expected_s: by the profile (s): that of a lone request, and the part that the others add. Both come from the arm's
+            curve: with a straight line near it, a bend would look like an engine that changed.
+    """
+
+    latency_s: float
+    requests: float
+    expected_s: tuple[float, float]
+
+
 def with_latency(
-    evidence: Mapping[Arm, Evidence],
-    laws: LearnedLaws,
-    prior: LawPrior,
-    *,
-    expected_s: Sequence[float],
-    latency_s: float,
-    requests: float,
-    now_s: float,
+    evidence: Mapping[Arm, Evidence], laws: LearnedLaws, prior: LawPrior, seen: SeenLatency, now_s: float
 ) -> dict[Arm, Evidence]:
     """The evidence with one more window's mean latency of the arm in place.
 
@@ -245,21 +254,18 @@ def with_latency(
         evidence: before.
         laws: as known before this window.
         prior: law of the arm in place, as converted to the present acceptance and lengths.
-        expected_s: latency of the window by the profile (s): that of a lone request, and the part that the others add.
-            Both come from the arm's curve: with a straight line near it, a bend would look like an engine that changed.
-        latency_s: mean latency (s).
-        requests: that it is a mean of, above 0.
+        seen: the window's latency.
         now_s: end of the window (s).
     """
     arm, level_s = prior.arm, prior.level_s
     place = 2 * laws.arms.index(arm)
     mean = laws.mean[place : place + 2]
-    parts = np.asarray(expected_s) * np.exp(mean)
+    parts = np.asarray(seen.expected_s) * np.exp(mean)
     predicted_s = float(parts.sum())
-    if not (predicted_s > 0.0 and latency_s > 0.0):
+    if not (predicted_s > 0.0 and seen.latency_s > 0.0):
         return dict(evidence)
     share = parts / predicted_s
-    surprise = math.log(latency_s / predicted_s)
+    surprise = math.log(seen.latency_s / predicted_s)
     towards = surprise + float(share @ mean)
     if abs(towards) > _ANOTHER_UNIT:
         return dict(evidence)
@@ -271,7 +277,7 @@ def with_latency(
         news = -math.expm1(min(before.at_s - now_s, 0.0) / INDEPENDENT_S)
     if news <= 0.0:
         return dict(evidence)
-    variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / requests
+    variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / seen.requests
     doubt = float(share @ laws.covariance[place : place + 2, place : place + 2] @ share)
     if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
         # One surprising window counts less; several in a row show that the engine has changed.

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.decision import Action, decide, with_acceptance
+from breakeven.planning.decision import Action, Situation, decide, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import FittedLaw, fitted_law
@@ -136,7 +136,7 @@ class Decider:
         whole = load if rps is None else replace(load, rps=rps)
         past = PastRates(self.past.end_s, self.past.rps)
         memory = with_acceptance(self.profile, self.memory, whole, now_s)
-        decision = decide(self._at(whole, memory), whole, past, memory, self.policy, now_s)
+        decision = decide(Situation(self._at(whole, memory), whole, memory, self.policy, now_s, past))
         self.memory = decision.memory
         self.reasons[decision.reason.value] = self.reasons.get(decision.reason.value, 0) + 1
         return decision.arm if decision.action is Action.SWITCH else None
