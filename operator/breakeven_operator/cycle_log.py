@@ -6,6 +6,7 @@ A cycle that found everything as it was says nothing new; so this module remembe
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
@@ -13,6 +14,7 @@ from breakeven_operator.agenda import Agenda
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.reconcile.action_plan import reference
+from breakeven_operator.reconcile.failed import Failed
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import Telemetry
@@ -75,7 +77,22 @@ class CycleLog:
         self._verdicts[uid] = outcome.verdict.words
         _CYCLE_LOG.log(logging.INFO if news else logging.DEBUG, "%(specsvc)s %(action)s %(reason)s", line)
 
-    def surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
+    def undecided(
+        self,
+        service: SpeculativeService,
+        error: Exception,
+        report: CycleReport,
+        mark: Callable[[], Failed],
+    ) -> list[Failed]:
+        """A service that met a defect, as marked; empty if it cannot even be marked, which must not end the cycle of all."""
+        self._surprise(service, error, report)
+        try:
+            return [mark()]
+        except Exception:  # noqa: BLE001 - the first one was reported in full, and the other services go on
+            self.defect("marking %s failed", reference(service))
+            return []
+
+    def _surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
         """A defect of the operator met one service: log it in full, count it, and decide again in the next cycle."""
         _LOG.error("deciding about %s failed", reference(service), exc_info=error)
         report.errors.append(f"{reference(service)}: {ClusterReason.INTERNAL_ERROR}: {error!r}")

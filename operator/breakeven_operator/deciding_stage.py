@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.adapters.service_queries import ServiceQueries
@@ -97,7 +98,8 @@ class DecidingStage:
             try:
                 item = self._decisions.decide(world, services[uid], now, may_roll=may_roll)
             except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
-                undecided += self._undecided(world, services[uid], error, now, report)
+                mark = partial(self._marked, world, services[uid], error, now)
+                undecided += self._log.undecided(services[uid], error, report, mark)
                 continue
             moving += any(isinstance(action, WriteAnnotation) for action in item.outcome.plan.actions)
             decided.append(item)
@@ -106,23 +108,12 @@ class DecidingStage:
             self._agenda.decided(uid, grounds[uid], began_s, lasts_s)
         return decided, undecided
 
-    def _undecided(
-        self,
-        world: Snapshot,
-        service: SpeculativeService,
-        error: Exception,
-        now: datetime,
-        report: CycleReport,
-    ) -> list[Failed]:
-        """A service that met a defect; empty if even that cannot be said in its status, which is its own problem alone."""
-        self._log.surprise(service, error, report)
+    def _marked(
+        self, world: Snapshot, service: SpeculativeService, error: Exception, now: datetime
+    ) -> Failed:
         written = world.manifests[service.metadata.uid].get("status") or {}
-        try:
-            remembered = self._decisions.remembered(service)
-            return [failed(remembered, written, error, now, service.metadata.resource_version)]
-        except Exception:  # noqa: BLE001 - the first one was reported in full
-            self._log.defect("saying that %s failed is a failure too", service.metadata.name)
-            return []
+        remembered, version = self._decisions.remembered(service), service.metadata.resource_version
+        return failed(remembered, written, error, now, version)
 
     def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
         """Grounds of decisions, by uid; if a defect hides them, each service has new grounds and is decided about."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from functools import partial
 
 from breakeven_operator.actions import ActionPlan, EmitEvent, WriteStatus
 from breakeven_operator.adapters.snapshot import Snapshot
@@ -72,8 +73,9 @@ class WritingStage:
                 except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
                     # The status of this cycle may be written already: what comes after it starts from it.
                     announced = item.service.with_status(item.outcome.status)
-                    self._log.surprise(announced, error, report)
-                    failures.append(failed(announced, item.outcome.status.to_json_object(), error, now))
+                    document = item.outcome.status.to_json_object()
+                    mark = partial(failed, announced, document, error, now)
+                    failures.extend(self._log.undecided(announced, error, report, mark))
 
         await asyncio.gather(*map(handle, range(len(outcomes))))
         return failures

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator import housekeeping, service_decisions
+from breakeven_operator import deciding_stage, housekeeping, service_decisions
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, SERVICES
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
@@ -97,6 +97,17 @@ async def test_one_service_and_its_surprise_do_not_stop_another(struck):
     await world.until(lambda: world.value == VALUE)
     other = world.cluster.objects["speculativeservices", "llm", "other"]["status"]
     assert [c["reason"] for c in other["conditions"]] == ["InternalError"]
+
+
+async def test_a_service_that_cannot_even_be_marked_does_not_stop_another(struck, monkeypatch, caplog):
+    world = FleetWorld()
+    world.add_services(1)
+    world.calibrate()
+    world.load(3.0)
+    struck.add("service-00")
+    monkeypatch.setattr(deciding_stage, "failed", lambda *_: (_ for _ in ()).throw(OverflowError("date")))
+    await world.until(lambda: world.value == VALUE)
+    assert "marking SpeculativeService/llm/service-00 failed" in caplog.text
 
 
 async def test_a_surprise_while_a_plan_is_carried_out_is_told_alike(monkeypatch):

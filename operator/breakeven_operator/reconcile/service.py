@@ -5,37 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from breakeven.estimate import Estimate
-from breakeven.reasons import Reason
-from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of, still_wanted
 from breakeven_operator.reconcile.annotation_owner import note_writers
-from breakeven_operator.reconcile.barred_arms import barred
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.case_reading import read_case
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubts import take_account
-from breakeven_operator.reconcile.first_wave import partition_of
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
-from breakeven_operator.reconcile.leaving import LEAVING
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.pairs import refuse_pair
-from breakeven_operator.reconcile.preconditions import URGENT
 from breakeven_operator.reconcile.refused_target import refused
-from breakeven_operator.reconcile.rollout import ArmChange, begin
+from breakeven_operator.reconcile.roll_beginning import roll_begun
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.status_report import report
-from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.target import refuse_rolls, refuse_target
 from breakeven_operator.reconcile.under_way import go_on
-from breakeven_operator.reconcile.verdict import SWITCH, Verdict
-from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far
+from breakeven_operator.reconcile.verdict import SWITCH
+from breakeven_operator.reconcile.verification import settled
 from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
-
-# Reasons of rolls that no first wave holds: a person's order, and measurements that ask for the other arm.
-_NOT_HELD: frozenset[Reason | ClusterReason] = frozenset({ClusterReason.PINNED, *URGENT, *LEAVING})
 
 
 def reconcile(
@@ -68,7 +57,7 @@ def reconcile(
     case = case.remembering(take_account(case, verdict.decision, settled=calm))
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
-        begun = _begun(case, step, evidence, verdict)
+        begun = roll_begun(case, step, evidence, verdict)
         waits = of_annotation(observation.failures, now, begun.write)
         refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, limits.may_roll, waits))
         step, verdict = (begun, verdict) if refused_by is None else (step, refused_by)
@@ -106,35 +95,3 @@ def _with_need(case: Case) -> Case:
         case.engine_limits.running,
     )
     return replace(case, need=need)
-
-
-def _begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict) -> RolloutStep:
-    """The step that begins a change of arm."""
-    running, wanted, rollout = case.running.arm, verdict.arm, case.context.rollout
-    assert running is not None and wanted is not None  # noqa: PT018, S101 - no change without both
-    figures = case.live.figures
-    change = ArmChange(
-        running,
-        wanted,
-        case.spec.candidates.speculative_config(wanted),
-        str(verdict.reason),
-        partition_of(case.spec.update_policy, case.workload, wanted, verdict.reason, _NOT_HELD),
-        _promised(verdict),
-        figures.rps if figures is not None else None,
-        figures.latency_s if figures is not None else None,
-    )
-    context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
-    started = begin(context, change, case.service.metadata.uid)
-    memory = started.memory
-    if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:
-        name = case.calibrated.profile_name
-        memory = barred(memory, running.name, verdict.reason, verdict.message, name, case.now)
-    return replace(step.then(started), memory=memory, otherwise=step)
-
-
-def _promised(verdict: Verdict) -> Estimate:
-    """Speedup over the running arm at this load; an empty one if it is not known."""
-    comparison = verdict.decision.against_running if verdict.decision is not None else None
-    if comparison is None or comparison.speedup is None:
-        return Estimate()
-    return Estimate.of(comparison.speedup, comparison.speedup_ci)
