@@ -97,7 +97,7 @@ def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits)
         EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in events(cycle, old)
     )
     return ServiceOutcome(
-        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status)),
+        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, document)),
         status=status,
         verdict=verdict,
         lengths=lengths_of(cycle.live),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -125,9 +128,11 @@ _WARNINGS = frozenset(ClusterReason) - {
 _LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))
 
 
-def facts(cycle: CycleFacts, status: SpeculativeServiceStatus) -> dict[str, object]:
-    """The canonical log line of the cycle: what was seen, decided and done."""
-    decision = status.decision.to_json_object() if status.decision is not None else {}
+def facts(
+    cycle: CycleFacts, status: SpeculativeServiceStatus, document: Mapping[str, Any]
+) -> dict[str, object]:
+    """The canonical log line of the cycle: what was seen, decided and done; `document` is the status as JSON."""
+    decision = document.get("decision", {})
     return {
         "action": cycle.verdict.action,
         "reason": str(cycle.verdict.reason),
