@@ -83,7 +83,7 @@ def operator(cluster: LocalCluster, log: Path) -> Iterator[subprocess.Popen[byte
             child.wait(60)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def control_plane() -> Iterator[LocalCluster]:
     with LocalCluster() as running:
         running.kubectl("apply", "--server-side", f"--filename={CRDS}")
@@ -124,3 +124,58 @@ def test_objects_that_nobody_can_read_stop_no_service(control_plane, tmp_path):
         assert f"Deployment default/odd-{levels} cannot be read" in said
         # Of a run and of a service nobody reads who wrote it.
         assert f"CalibrationRun default/odd-{levels} cannot be read" not in said
+
+
+# Which the API server takes and a date of Python cannot hold in UTC.
+NO_TIME_IN_UTC = "0001-01-01T00:00:00+14:00"
+CHANGED_RUN = {
+    "phase": "Measuring",
+    "startedTime": "2026-01-01t00:00:00z",
+    "plan": {
+        "loads": 8,
+        "promptTokens": 512,
+        "outputTokens": 128,
+        "pointSeconds": 60,
+        "warmupSeconds": 5,
+        "startupDeadlineSeconds": 900,
+        "pendingDeadlineSeconds": 900,
+        "budget": {},
+        "target": "other",
+        "containerName": "vllm",
+        "gpuProduct": "A100",
+        "fingerprint": "abc",
+        "arms": [{"arm": "none", "method": "none", "k": 0, "speculativeConfig": "no JSON"}],
+    },
+}
+
+
+def test_statuses_that_a_person_changed_stop_no_service(control_plane, tmp_path):
+    """A condition of a year without UTC, and a run whose plan is none, beside a service that goes on."""
+    policy = {"mode": "Disabled"}
+    for name in ("hand", "other"):
+        documents = (manifests.target(name), manifests.service(name, name, updatePolicy=policy))
+        control_plane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(documents))
+    run = {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "CalibrationRun",
+        "metadata": {"name": "changed", "namespace": "default"},
+        "spec": {"serviceRef": {"name": "hand"}},
+    }
+    condition = {"type": "Late", "status": "True", "reason": "ByHand", "lastTransitionTime": NO_TIME_IN_UTC}
+    changed = {"status": {"conditions": [{**condition, "message": "", "observedGeneration": 1}]}}
+    control_plane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(run))
+    for what, status in (("specsvc/hand", changed), ("calibrationrun/changed", {"status": CHANGED_RUN})):
+        control_plane.kubectl(
+            "patch", what, "--subresource=status", "--type=merge", f"--patch={json.dumps(status)}"
+        )
+    with operator(control_plane, tmp_path / "operator.log") as child:
+        seen(control_plane, "other", ".status.target.replicas", 1)
+        seen(control_plane, "hand", ".status.target.replicas", 1)
+        control_plane.kubectl(
+            "wait", "calibrationrun/changed", "--for=jsonpath={.status.phase}=Failed", f"--timeout={SEEN_S}s"
+        )
+        control_plane.kubectl("scale", "deployment/other", "--replicas=2")
+        seen(control_plane, "other", ".status.target.replicas", 2)
+        assert child.poll() is None
+    said = control_plane.kubectl("get", "calibrationrun/changed", "--output=jsonpath={.status.message}")
+    assert "status.plan.arms[0].speculativeConfig: is no configuration" in str(said.stdout)
