@@ -13,7 +13,8 @@ from breakeven_operator.cycle_log import CycleLog
 from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.noted_writer import NotedWriter
 from breakeven_operator.ports import Clock
-from breakeven_operator.reconcile.action_plan import conflicted, reference
+from breakeven_operator.reconcile.action_plan import reference
+from breakeven_operator.reconcile.annotation_conflict import conflicted
 from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.service_decisions import ServiceDecisions

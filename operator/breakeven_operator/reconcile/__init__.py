@@ -3,7 +3,7 @@
 observation, service               what is known of one service; all that is decided about it: `reconcile`
 target, refused_target             whether the target can be managed, and the short way if it cannot
 case, case_reading                 the service as it was read: the input of everything that is decided about it
-fleet_query, live_metrics          what its pods do now, or the one reason why that is unknown
+fleet_query, live_metrics, present_figures  what its pods do now, or the one reason why that is unknown
 arrival_metrics, latency_metrics   how bursty its arrivals are, and what its users wait for
 past_metrics                       which loads are expected again
 active_profile, carried            which profile is in force, and whether to measure again
@@ -14,12 +14,12 @@ questions, decide                  the library is asked, in its own types
 judge, verdict                     which arm should run
 gates, preconditions               what forbids a roll to it, as one ordered table
 barred_arms, leaving, outage       arms that failed, arms that are left, and when an outage is allowed
-under_way, steps, rollout          a change from intent to its last replica
+roll_beginning, under_way, steps, rollout  a change from intent to its last replica
 verification, roll_metrics, roll_failures, roll_outcome  what a roll is measured by, and the word for it
-annotation_owner                   who owns the annotation, taking over and handing back
+annotation_owner, annotation_conflict  who owns the annotation, taking over and handing back
 objectives, scaling, paying        what is said beside the arm: objectives, replicas, profit
 cycle_facts, action_plan           what the cycle found, and the actions that follow from it
-status_report, cycle_aspects, conditions, formatting  the status
+status_report, target_report, service_display, cycle_aspects, conditions, formatting  the status
 status_diff, unwritten             whether the status is worth a write, and what is kept until then
 events, failed                     events and the line of the log; what a defect leaves behind
 """

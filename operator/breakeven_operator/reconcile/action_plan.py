@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
-from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.annotation_owner import taken_over
 from breakeven_operator.reconcile.calibration_state import Calibrated
-from breakeven_operator.reconcile.case_reading import context_of, lengths_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.events import events, facts
 from breakeven_operator.reconcile.observation import CycleLimits
@@ -23,8 +20,6 @@ from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.verdict import Verdict
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
-from breakeven_operator.resources.servicestatus import ServiceWorkings
-from breakeven_operator.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +95,20 @@ def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits)
         plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, document)),
         status=status,
         verdict=verdict,
-        lengths=lengths_of(cycle.live),
+        lengths=cycle.live.lengths if cycle.live is not None else None,
         unwritten=worth is Worth.LATER,
+        otherwise=_without_write(cycle, status, limits.gpu_price_per_hour),
     )
 
 
-def conflicted(
-    service: SpeculativeService,
-    outcome: ServiceOutcome,
-    workload: Workload,
-    managers: tuple[str, ...],
-    now: datetime,
-) -> ActionPlan:
-    """The API server refused the annotation because others own it: remember it, say it, wait for a person.
-
-    Args:
-        service: as it was read.
-        outcome: the decision that asked for the annotation. Its figures stand, and so do the results of this cycle.
-        workload: the target.
-        managers: who owns the annotation.
-        now: time of the observation.
-    """
-    shown, kept = outcome.status, outcome.otherwise
-    assert kept is not None  # noqa: S101 - the plan writes an annotation
-    context = context_of(service.with_status(kept), workload, None, now)
-    step = taken_over(context, ", ".join(managers), "owns the annotation")
-    memory = step.memory.replace(written_value=workload.value)
-    changed = shown.replace(
-        workings=ServiceWorkings(memory=memory, display=shown.display),
-        rollout=None,
-        history=step.history(kept.history),
-    )
-    ref = reference(service)
-    return ActionPlan(
-        subject=ref,
-        actions=(
-            WriteStatus(ref, changed.to_json_object()),
-            *(EmitEvent(ref, str(e.reason), e.message, e.warning) for e in step.events),
-        ),
-        facts={"reason": str(ClusterReason.TAKEN_OVER), "managers": list(managers)},
-    )
+def _without_write(
+    cycle: CycleFacts, status: SpeculativeServiceStatus, gpu_price_per_hour: float | None
+) -> SpeculativeServiceStatus | None:
+    """The status to go on from if the annotation that the step writes is refused; None if it writes none."""
+    step = cycle.step
+    if step.write is None:
+        return None
+    if step.otherwise is None:
+        return status
+    memory = step.otherwise.memory.replace(recalibrate=cycle.calibrated.recalibrate)
+    return report(replace(cycle, step=replace(step.otherwise, memory=memory)), gpu_price_per_hour)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from breakeven.profile import Conditions
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import Growths
 from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number, stale
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import InstantSample
+from breakeven_operator.ports import InstantSample, MeanLengths
 from breakeven_operator.reconcile.fleet_query import (
     ENDED,
     EVALUATED,
@@ -134,6 +135,27 @@ class Live:
     def usable(self) -> bool:
         """Whether a decision may rest on the figures."""
         return self.reason is ClusterReason.METRICS_AVAILABLE
+
+    @property
+    def lengths(self) -> MeanLengths | None:
+        """Mean lengths of the requests, if enough were seen; a calibration without a workload of its own sends these."""
+        figures = self.figures if self.usable else None
+        if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
+            return None
+        return MeanLengths(figures.prompt_tokens, figures.output_tokens, figures.prefix_hit_ratio)
+
+    @property
+    def conditions(self) -> Conditions:
+        """Lengths and dispersion of present requests, as far as they are known.
+
+        The dispersion counts even if the window is of no use: it is of a longer time, and says itself when it is unknown.
+        """
+        lengths, figures = self.lengths, self.figures
+        return Conditions(
+            prompt_tokens=lengths.prompt_tokens if lengths is not None else None,
+            output_tokens=lengths.output_tokens if lengths is not None else None,
+            dispersion=figures.arrivals.dispersion_or_poisson if figures is not None else 1.0,
+        )
 
 
 def read_fleet(series: Iterable[InstantSample]) -> FleetReading:

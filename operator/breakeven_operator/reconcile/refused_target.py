@@ -8,18 +8,27 @@ from datetime import datetime
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of
 from breakeven_operator.reconcile.active_profile import calibrated
-from breakeven_operator.reconcile.case_reading import context_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
+from breakeven_operator.reconcile.pairs import refuse_pair
 from breakeven_operator.reconcile.rollout import watch
-from breakeven_operator.reconcile.steps import RolloutStep, ended_roll
-from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep, ended_roll
+from breakeven_operator.reconcile.target import Refusal, refuse_target
 from breakeven_operator.reconcile.verdict import HOLD, Verdict
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
+
+
+def refusal_of(service: SpeculativeService, observation: ServiceObservation) -> Refusal | None:
+    """Why the target, or the other half of its pair, cannot be looked at; None if it can."""
+    workload, half = observation.workload, observation.prefill
+    refusal = refuse_target(service.spec, workload, observation.managed_by, observation.target_problem)
+    if refusal is None and workload is not None and half is not None:
+        return refuse_pair(half, workload, service.spec.candidates)
+    return refusal
 
 
 def refused(
@@ -73,4 +82,4 @@ def _while_refused(
     unwritten = rollout.phase is RolloutPhase.INTENDED and not same_value(workload.value, rollout.value)
     if not same or unwritten or rollout.phase is RolloutPhase.CONFIRMING:
         return RolloutStep(rollout, memory)
-    return watch(context_of(service, workload, None, now))
+    return watch(RolloutContext.of(service, workload, None, now))

@@ -7,19 +7,16 @@ from datetime import datetime
 
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of, still_wanted
 from breakeven_operator.reconcile.annotation_owner import note_writers
-from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.case_reading import read_case
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubts import take_account
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
-from breakeven_operator.reconcile.pairs import refuse_pair
-from breakeven_operator.reconcile.refused_target import refused
+from breakeven_operator.reconcile.refused_target import refusal_of, refused
 from breakeven_operator.reconcile.roll_beginning import roll_begun
 from breakeven_operator.reconcile.scaling import fleet_need
-from breakeven_operator.reconcile.status_report import report
-from breakeven_operator.reconcile.target import refuse_rolls, refuse_target
+from breakeven_operator.reconcile.target import refuse_rolls
 from breakeven_operator.reconcile.under_way import go_on
 from breakeven_operator.reconcile.verdict import SWITCH
 from breakeven_operator.reconcile.verification import settled
@@ -39,9 +36,7 @@ def reconcile(
         now: time of the observation.
     """
     workload = observation.workload
-    refusal = refuse_target(service.spec, workload, observation.managed_by, observation.target_problem)
-    if refusal is None and workload is not None and observation.prefill is not None:
-        refusal = refuse_pair(observation.prefill, workload, service.spec.candidates)
+    refusal = refusal_of(service, observation)
     if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
         return refused(service, observation, workload, refusal, limits, now)
 
@@ -49,7 +44,11 @@ def reconcile(
     step = go_on(case.service, case.context, evidence)
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
-    case = _with_need(case.after(step))
+    case = case.after(step)
+    need = fleet_need(
+        case.spec, case.profile, case.context, case.running, case.live, case.engine_limits.running
+    )
+    case = replace(case, need=need)
     cannot_roll = refuse_rolls(case.spec, workload, observation.claims)
     verdict, memory = judge(case, step, observation.later)
     calm = settled(case.context, case.spec.metrics_source.window_seconds)
@@ -75,23 +74,4 @@ def reconcile(
         case=case,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
     )
-    outcome = outcome_of(cycle, observation.written, limits)
-    if step.write is None:
-        return outcome
-    if step.otherwise is None:
-        return replace(outcome, otherwise=outcome.status)
-    kept = replace(step.otherwise, memory=step.otherwise.memory.replace(recalibrate=recalibrate))
-    return replace(outcome, otherwise=report(replace(cycle, step=kept), limits.gpu_price_per_hour))
-
-
-def _with_need(case: Case) -> Case:
-    """The case with the replicas that its load needs."""
-    need = fleet_need(
-        case.spec,
-        case.profile,
-        case.context,
-        case.running,
-        case.live,
-        case.engine_limits.running,
-    )
-    return replace(case, need=need)
+    return outcome_of(cycle, observation.written, limits)

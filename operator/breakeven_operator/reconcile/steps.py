@@ -10,6 +10,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import (
     MOST_HISTORY,
@@ -18,7 +19,7 @@ from breakeven_operator.resources.rolloutstatus import (
     PromiseAndMeasurement,
     Rollout,
 )
-from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.resources.updatepolicy import Mode, UpdatePolicy
 from breakeven_operator.workloads.workload import Workload
 
 NO_FAILURES: dict[str, object] = {
@@ -110,6 +111,23 @@ class RolloutContext:
     startup_s: float | None
     place_s: float = 900.0
     now: datetime = field(kw_only=True)
+
+    @classmethod
+    def of(
+        cls, service: SpeculativeService, workload: Workload, startup_s: float | None, now: datetime
+    ) -> RolloutContext:
+        """The context of a service's change of arm before anything of this cycle has happened."""
+        policy = service.spec.update_policy
+        return cls(
+            policy=policy,
+            workload=workload,
+            memory=service.status.memory or MemoryStatus(),
+            rollout=service.status.rollout,
+            may_write=policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
+            startup_s=startup_s,
+            place_s=service.spec.place_deadline_seconds,
+            now=now,
+        )
 
 
 def ended(context: RolloutContext, result: HistoryResult, message: str) -> HistoryEntry:

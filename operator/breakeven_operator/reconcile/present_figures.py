@@ -1,0 +1,96 @@
+"""Present figures of a service out of the answers of one cycle: of its target, of both halves of a pair, and of its objectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from breakeven.serving.plausibility import EngineLimits, engine_limits
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.arrival_metrics import arrivals_of
+from breakeven_operator.reconcile.fleet_query import workload_of
+from breakeven_operator.reconcile.latency_metrics import TPOT, latencies_of
+from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_service
+from breakeven_operator.reconcile.objectives import Objectives, measured
+from breakeven_operator.reconcile.observation import ServiceObservation
+from breakeven_operator.reconcile.pairs import PrefillHalf, WholeRequests, whole_requests
+from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.workloads.running_arm import running_arm
+from breakeven_operator.workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class PresentFigures:
+    """Reads the present figures of a service.
+
+    Attributes:
+        service: as the API server holds it.
+        observation: with what Prometheus answered.
+        now: time of the observation.
+    """
+
+    service: SpeculativeService
+    observation: ServiceObservation
+    now: datetime
+
+    def pods_of(self, workload: Workload, model_name: str) -> WatchedPods:
+        """The pods of a workload that count, and the labels of their series."""
+        return WatchedPods(
+            self.service.metadata.namespace,
+            model_name,
+            workload.serving,
+            self.observation.known_pods,
+            keep_names=workload.kind.keeps_names,
+        )
+
+    def read(self, watched: WatchedPods, can: EngineLimits) -> Live:
+        """The figures of some pods in this window, or why there are none."""
+        source = self.service.spec.metrics_source
+        return read_service(self.observation.fleet, watched, source, can, self.now)
+
+    def of(self, workload: Workload, watched: WatchedPods, can: EngineLimits) -> Live:
+        """The figures of the target, with its arrivals and its past."""
+        live = self.read(watched, can)
+        namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
+        if figures is not None:
+            pods = {pod.name for pod in watched.serving}
+            arrivals = arrivals_of(self.observation.arrivals, namespace, pods, model_name, figures.latency_s)
+            live = replace(live, figures=replace(figures, arrivals=arrivals))
+        # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is that of its makers.
+        grammar = (
+            "" if workload.kind.pod_name else workload_of(next((pod.name for pod in watched.serving), ""))
+        )
+        key = LoadOwner(namespace, grammar or workload.title, model_name)
+        past = past_of(self.observation.past, key, self.service.spec.update_policy)
+        if past.awaited and live.usable:
+            # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
+            # speaks for would be entered by every restart.
+            return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
+        return replace(live, past=past)
+
+    def whole(self, live: Live) -> WholeRequests:
+        """Figures of whole requests: of a pair, with the time in its prefill half."""
+        half = self.observation.prefill
+        return WholeRequests(live) if half is None else whole_requests(live, self._of_half(half))
+
+    def _of_half(self, half: PrefillHalf) -> Live:
+        workload, candidates = half.workload, self.service.spec.candidates
+        assert workload is not None and workload.engine is not None  # noqa: PT018, S101 - a pair that is refused is not read
+        can = engine_limits(workload.engine.words, running_arm(workload, candidates).arm, candidates.arms())
+        model_name = workload.identity.served_model if workload.identity is not None else None
+        return self.read(self.pods_of(workload, model_name or ""), can)
+
+    def objectives(self, watched: WatchedPods, live: Live) -> Objectives | None:
+        """Latencies that users see against the service's objectives; None without objectives."""
+        source, slo = self.service.spec.metrics_source, self.service.spec.slo
+        pair = self.observation.prefill is not None
+        if pair:
+            # The decode half's histograms begin behind the prompt: users wait longer than they say.
+            slo = slo.replace(ttft_p95_milliseconds=None, e2e_p95_milliseconds=None)
+        latencies = latencies_of(self.observation.latencies, watched, live)
+        known = self.service.status.objectives
+        found = measured(slo, latencies, known, source.window_seconds, self.now)
+        if found is None or not pair:
+            return found
+        return replace(found, figures=tuple(one for one in found.figures if one.figure == TPOT))
