@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.points.point import Point
 from breakeven.readers.reading import is_yaml, read_text
-from breakeven_operator.calibration.measurements import measured_of, stored
+from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, stored
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import text_of
@@ -54,16 +54,13 @@ class Imported(NamedTuple):
         return {name: max(1, round(sum(values) / len(values))) for name, values in known.items() if values}
 
 
-def read_imports(
-    view: RunView, plan: CalibrationPlan, imports: Iterable[ImportedArm], least_points: int
-) -> Imported:
+def read_imports(view: RunView, plan: CalibrationPlan, imports: Iterable[ImportedArm]) -> Imported:
     """Read every file that a run imports.
 
     Args:
         view: with the ConfigMaps.
         plan: of the run; its arms are those that are imported.
         imports: which files are of which arm.
-        least_points: usable points below which an arm has no law worth fitting.
 
     Raises:
         NotCopyableError: a ConfigMap or key is not there, or a file cannot stand for its arm; says which and why.
@@ -86,8 +83,7 @@ def read_imports(
                 raise _refused(f"{one.arm}: {field} does not fit a CalibrationRun") from None
             index += len(points)
     arms = tuple(
-        _arm_status(arm.arm, [point for point in found if point.arm == arm.arm], least_points)
-        for arm in plan.arms
+        _arm_status(arm.arm, [point for point in found if point.arm == arm.arm]) for arm in plan.arms
     )
     return Imported(tuple(found), arms)
 
@@ -134,14 +130,14 @@ def _check_setting(point: Point, plan: CalibrationPlan) -> None:
         raise _refused(f"{point.origin}: model {point.model[:64]!r}; expected {expected}")
 
 
-def _arm_status(arm: str, points: list[StoredPoint], least_points: int) -> ArmStatus:
+def _arm_status(arm: str, points: list[StoredPoint]) -> ArmStatus:
     usable = sum(point.usable for point in measured_of(points))
-    if usable >= least_points:
+    if usable >= MIN_POINTS:
         message = f"{usable} usable points imported"
         return ArmStatus(
             arm=arm, phase=ArmPhase.DONE, reason=str(ClusterReason.ARM_MEASURED), message=message
         )
-    message = f"only {usable} of {len(points)} imported points are usable, {least_points} are needed"
+    message = f"only {usable} of {len(points)} imported points are usable, {MIN_POINTS} are needed"
     return ArmStatus(
         arm=arm, phase=ArmPhase.FAILED, reason=str(ClusterReason.IMPORT_REFUSED), message=message
     )

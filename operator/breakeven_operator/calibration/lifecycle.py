@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from breakeven.errors import InputError
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
-from breakeven_operator.calibration.arm_trials import MIN_POINTS, Trials
+from breakeven_operator.calibration.arm_trials import Trials
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.importing import MANAGER, Imported, read_imports
 from breakeven_operator.calibration.run_plan import make_plan
@@ -211,7 +211,7 @@ def _admit(transition: Transition, service: SpeculativeService) -> tuple[Action,
         return transition.finish(RunPhase.FAILED, reason, transition.view.files_problem)
     try:
         plan = make_plan(transition.view, transition.run, service)
-        imported = read_imports(transition.view, plan, imports, MIN_POINTS) if imports else None
+        imported = read_imports(transition.view, plan, imports) if imports else None
     except podcopy.NotCopyableError as refusal:
         return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
     names = ", ".join(arm.arm for arm in plan.arms)

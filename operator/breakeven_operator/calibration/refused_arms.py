@@ -1,4 +1,7 @@
-"""Arms that the target's engine would refuse: known before a pod of theirs holds a GPU."""
+"""Arms of a plan that are not started: the service names them no longer, or the target's engine would refuse them.
+
+Both are known before a pod of theirs holds a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,20 @@ from breakeven.methods import ADAPTIVE_KEY
 from breakeven.serving.hindrances import adaptive_hindrances, unknown_words
 from breakeven.serving.vllm_versions import version_of
 from breakeven_operator.resources.calibrationrun import PlannedArm
-from breakeven_operator.resources.candidates import Candidates, UnknownMethod
+from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod, UnknownMethod
 from breakeven_operator.workloads.served_engine import ServedEngine
 
 _RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+
+
+def is_asked_for(planned: PlannedArm, candidates: Candidates) -> bool:
+    """Whether an arm is still a candidate: somebody may have taken it out since the plan was made, to spare its GPU time."""
+    if planned.k == 0:
+        return True
+    method = _method_of(planned, candidates)
+    if method is None or planned.scheduled:
+        return method is not None
+    return (planned.k, planned.adaptive) in method.lengths
 
 
 def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates) -> str | None:
@@ -20,8 +33,7 @@ def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates
     A method with unknownMethod Allow is left to the engine.
     """
     config = json.loads(planned.speculative_config)
-    family = planned.candidate or planned.method
-    method = next((one for one in candidates.methods if one.name == family), None)
+    method = _method_of(planned, candidates)
     if config is None or (method is not None and method.unknown_method is UnknownMethod.ALLOW):
         return None
     version = version_of(str(engine.container.get("image") or ""))
@@ -30,6 +42,12 @@ def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates
     if config.get(ADAPTIVE_KEY) is True and _runs_v1(engine):
         found.append(f"{_RUNNER} 0: {ADAPTIVE_KEY} needs model runner V2; remove the variable")
     return found[0][:1024] if found else None
+
+
+def _method_of(planned: PlannedArm, candidates: Candidates) -> SpeculativeMethod | None:
+    """The method of an arm as the service names it now; None if it names it no longer."""
+    family = planned.candidate or planned.method
+    return next((one for one in candidates.methods if one.name == family), None)
 
 
 def _runs_v1(engine: ServedEngine) -> bool:

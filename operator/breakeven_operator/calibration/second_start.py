@@ -18,12 +18,10 @@ from breakeven.planning.objective import Slo
 from breakeven.profile import LoadPoint, Profile
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.calibration.conclusion import with_words
-from breakeven_operator.calibration.schedule_making import with_schedule
 from breakeven_operator.reconcile.barred_arms import refuse_answers
 from breakeven_operator.reconcile.questions import RollCost, policy_of
 from breakeven_operator.resources.answerstatus import ArmAnswers
-from breakeven_operator.resources.base import WINNER_AGAIN
-from breakeven_operator.resources.calibrationrun import ArmStatus, CalibrationPlan, PlannedArm
+from breakeven_operator.resources.calibrationrun import CalibrationPlan
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 
 
@@ -79,18 +77,3 @@ def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
     """
     found = best_arm(evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), slo=slo)), slo)
     return found.kept or found.arm
-
-
-def started_again(plan: CalibrationPlan, arms: Iterable[ArmStatus], repeats: str) -> PlannedArm | None:
-    """The arm of this name as it is started a second time; None if the run has no such arm.
-
-    Args:
-        plan: of the run.
-        arms: how each arm went, with the schedule that was made for it.
-        repeats: its name.
-    """
-    first = next((arm for arm in plan.arms if arm.arm == repeats), None)
-    table = next((arm.schedule for arm in arms if arm.arm == repeats), None)
-    if first is None:
-        return None
-    return (first if table is None else with_schedule(first, table)).replace(arm=WINNER_AGAIN)
