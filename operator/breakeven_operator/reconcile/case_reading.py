@@ -23,8 +23,8 @@ from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.pairs import PrefillHalf, WholeRequests, whole_requests
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
+from breakeven_operator.reconcile.roll_evidence import RollEvidence
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.reconcile.verification import RollEvidence
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import Mode
