@@ -15,7 +15,8 @@ judge, verdict                     which arm should run
 gates, preconditions               what forbids a roll to it, as one ordered table
 barred_arms, leaving, outage       arms that failed, arms that are left, and when an outage is allowed
 roll_beginning, under_way, steps, rollout  a change from intent to its last replica
-verification, roll_metrics, roll_failures, roll_outcome  what a roll is measured by, and the word for it
+roll_evidence, roll_metrics, roll_failures, roll_windows  what a roll is measured by
+verification, roll_outcome, roll_lessons, lost_rolls  the word for it, what it teaches, and a roll that lost
 annotation_owner, annotation_conflict  who owns the annotation, taking over and handing back
 objectives, scaling, paying        what is said beside the arm: objectives, replicas, profit
 cycle_facts, action_plan           what the cycle found, and the actions that follow from it

@@ -14,8 +14,8 @@ from breakeven_operator.reconcile.gpu_classes import GpuClass, calibrated_by_cla
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.present_figures import PresentFigures
+from breakeven_operator.reconcile.roll_evidence import RollEvidence
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.reconcile.verification import RollEvidence
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.workloads.running_arm import running_arm

@@ -13,7 +13,7 @@ from breakeven.planning.surprise import LargestRate
 from breakeven.profile import Profile
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
-from breakeven_operator.reconcile.verification import settled
+from breakeven_operator.reconcile.roll_windows import settled
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 

@@ -16,6 +16,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import refuse_answers, refuse_barred
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.leaving import LEAVING
+from breakeven_operator.reconcile.lost_rolls import rolls_stopped
 from breakeven_operator.reconcile.preconditions import (
     URGENT,
     refuse_capacity,
@@ -25,7 +26,6 @@ from breakeven_operator.reconcile.preconditions import (
 )
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
-from breakeven_operator.reconcile.verification import rolls_stopped
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.updatepolicy import Mode
 

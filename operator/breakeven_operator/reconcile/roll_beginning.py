@@ -12,10 +12,10 @@ from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.first_wave import partition_of
 from breakeven_operator.reconcile.leaving import LEAVING
 from breakeven_operator.reconcile.preconditions import URGENT
+from breakeven_operator.reconcile.roll_evidence import RollEvidence, so_far
 from breakeven_operator.reconcile.rollout import ArmChange, begin
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.verdict import Verdict
-from breakeven_operator.reconcile.verification import RollEvidence, so_far
 
 # Reasons of rolls that no first wave holds: a person's order, and measurements that ask for the other arm.
 _NOT_HELD: frozenset[Reason | ClusterReason] = frozenset({ClusterReason.PINNED, *URGENT, *LEAVING})

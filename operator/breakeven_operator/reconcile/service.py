@@ -15,11 +15,11 @@ from breakeven_operator.reconcile.judge import judge
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.refused_target import refusal_of, refused
 from breakeven_operator.reconcile.roll_beginning import roll_begun
+from breakeven_operator.reconcile.roll_windows import settled
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.target import refuse_rolls
 from breakeven_operator.reconcile.under_way import go_on
 from breakeven_operator.reconcile.verdict import SWITCH
-from breakeven_operator.reconcile.verification import settled
 from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
 

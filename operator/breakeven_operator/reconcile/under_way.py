@@ -7,9 +7,10 @@ from dataclasses import replace
 from breakeven_operator.labels import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
 from breakeven_operator.reconcile.first_wave import give_up, is_held
+from breakeven_operator.reconcile.roll_evidence import RollEvidence
 from breakeven_operator.reconcile.rollout import forget_target, watch
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
-from breakeven_operator.reconcile.verification import RollEvidence, verify
+from breakeven_operator.reconcile.verification import verify
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.rolloutstatus import RolloutPhase

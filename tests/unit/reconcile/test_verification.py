@@ -18,10 +18,12 @@ from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
 from breakeven.profile import Conditions, Profile
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
+from breakeven_operator.reconcile.roll_evidence import RollEvidence, so_far
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms, read_roll
 from breakeven_operator.reconcile.roll_outcome import CONFIDENCE, outcome
+from breakeven_operator.reconcile.roll_windows import settled
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.reconcile.verification import RollEvidence, settled, so_far, verify
+from breakeven_operator.reconcile.verification import verify
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import UpdatePolicy

@@ -1,0 +1,176 @@
+"""Evidence of a roll: what is known of it, and the measured speedup that it holds beside the promise for the same load."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from breakeven.arm import Arm
+from breakeven.errors import BreakevenError
+from breakeven.estimate import Estimate
+from breakeven.laws.arrays import FloatArray
+from breakeven.planning.arm_blocks import LatencyAt
+from breakeven.planning.roll_experiment import (
+    MeasuredSpeedup,
+    RollExperiment,
+    SpeedupBounds,
+    Witness,
+    experiment,
+)
+from breakeven.profile import Conditions, Curve, speedups_at_rps
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
+from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
+from breakeven_operator.reconcile.roll_outcome import CONFIDENCE
+from breakeven_operator.resources.figures import bounded
+from breakeven_operator.resources.rolloutstatus import Rollout
+from breakeven_operator.workloads.workload import Workload
+
+# Beyond this share of an arm's saturation its law has no slope to move a latency by: a saturation that is a few percent off
+# makes any number of it, and an arm that was left because it was saturated would look fast.
+_NEAR_SATURATION = 0.9
+_HOW = {
+    Witness.SIDE_BY_SIDE: "side by side",
+    Witness.BEFORE_AFTER: "before and after",
+    Witness.BOTH: "side by side, before and after",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RollEvidence:
+    """Evidence by which a roll is measured.
+
+    Attributes:
+        reading: blocks of its pods; None: not asked.
+        workload: the target. model_name: of the service.
+        entry: the profile in force, if any.
+        conditions: lengths and dispersion of present requests. Acceptance is as calibrated: what is accepted now shows in the
+            measurement, and no slope hangs on it much.
+        window_s: of the service.
+        failures: HTTP requests of its pods; None: not asked.
+    """
+
+    reading: RollReading | None
+    workload: Workload
+    model_name: str
+    entry: ProfileEntry | None
+    conditions: Conditions
+    window_s: float
+    failures: RollReading | None = None
+
+    def rolled(self, rollout: Rollout) -> RolledPods | None:
+        """Pods of both arms; None if it was not seen which pods run which arm."""
+        return RolledPods.of(rollout, self.workload, self.model_name)
+
+
+class RollFinding(NamedTuple):
+    """A measured speedup beside what was promised for its load."""
+
+    measured: MeasuredSpeedup
+    promise: Estimate
+
+    def said(self, bounds: SpeedupBounds) -> str:
+        """Both in words."""
+        one, promise = self.measured, self.promise
+        ends = (
+            f" ({promise.lower:.2f} to {promise.upper:.2f})"
+            if promise.lower is not None and promise.upper is not None
+            else ""
+        )
+        return (
+            f"measured {one.speedup:.2f}x ({bounds.lower:.2f} to {bounds.upper:.2f}) against promised "
+            f"{promise.value:.2f}x{ends} at {one.rps:.3g} rps per replica, from {one.requests:.0f} requests "
+            f"{_HOW[one.witness]}"
+        )
+
+    def kept_in(self, rollout: Rollout, bounds: SpeedupBounds) -> Rollout:
+        """The change with promise and measurement, for the history."""
+        one, promise = self.measured, self.promise
+        return rollout.replace(
+            **bounded("predicted_speedup", promise),
+            load_rps=one.rps,
+            **bounded("measured_speedup", Estimate(one.speedup, *bounds)),
+            measured_requests=round(one.requests),
+            witness=one.witness,
+        )
+
+
+def so_far(rollout: Rollout, evidence: RollEvidence) -> Rollout:
+    """The change with what was measured of it until now, for one that ends before its last word."""
+    found = find_speedup(rollout, evidence)
+    return rollout if isinstance(found, str) else found.kept_in(rollout, found.measured.bounds(CONFIDENCE))
+
+
+def find_speedup(rollout: Rollout, evidence: RollEvidence) -> RollFinding | str:
+    """The measurement beside the promise; or why there is none, as the end of a sentence."""
+    reading, entry = evidence.reading, evidence.entry
+    rolled = evidence.rolled(rollout)
+    if reading is None or reading.error is not None:
+        return f"Prometheus gives no figures of it ({reading.error if reading else 'it was not asked'})"
+    if rolled is None:
+        return "which pods run which arm was not seen"
+    others = sorted({*evidence.workload.gpu_products} - {rollout.gpu_product})
+    if rollout.gpu_product is not None and others:
+        return f"its pods run on {', '.join(others)} too, and it began on {rollout.gpu_product} alone: classes would be compared, not arms"
+    profile = entry.profile if entry is not None else None
+    arms = {fit.arm.name: fit.arm for fit in profile.arms} if profile is not None else {}
+    old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
+    if profile is None or old is None or new is None:
+        return "the profile in force does not hold both arms"
+    pods = both_arms(reading, rolled)
+    try:
+        curves = [profile.curve(arm, evidence.conditions) for arm in (old, new)]
+        result = experiment(pods.old, pods.new, *map(_law, curves))
+        if result.found is None:
+            return _why_nothing(result, old, new)
+        return RollFinding(
+            result.found, _promise(rollout, curves[0], curves[1], result.found.rps, profile.confidence)
+        )
+    except BreakevenError as error:
+        return str(error)
+
+
+def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
+    for arm, blocks, saturated in (
+        (old, result.old_blocks, result.old_saturated),
+        (new, result.new_blocks, result.new_saturated),
+    ):
+        if not blocks:
+            return f"hardly any requests were served on {arm}"
+        if saturated == blocks:
+            return f"{arm} was saturated at this load, or nearly, where no latency is its own"
+    return "no block of time was steady"
+
+
+def _promise(rollout: Rollout, old: Curve, new: Curve, rps: float, confidence: float) -> Estimate:
+    """The promise, at the measured rate.
+
+    The decision's own figure includes the live acceptance of both arms. The laws move this figure to the measured rate;
+    without a figure the laws alone promise.
+    """
+
+    def compared(at_rps: float) -> Estimate:
+        found = speedups_at_rps(new, old, np.array([at_rps]), confidence)
+        speedup, lower, upper = (float(end[0]) for end in found)
+        if not 0.0 < speedup < math.inf:
+            return Estimate()
+        return Estimate(speedup, *(None if math.isnan(end) else end for end in (lower, upper)))
+
+    now = compared(rps)
+    if now.value is None:
+        return Estimate(1.0)
+    decided = compared(rollout.load_rps) if rollout.load_rps is not None else Estimate()
+    if rollout.predicted_speedup is None or decided.value is None:
+        return now
+    return now.times(rollout.predicted_speedup / decided.value)
+
+
+def _law(curve: Curve) -> LatencyAt:
+    def at(rps: FloatArray) -> FloatArray:
+        rates = np.asarray(rps, dtype=float)
+        near = rates > _NEAR_SATURATION * curve.saturation_rps
+        return np.where(near, np.nan, curve.latencies_at_rps(np.where(near, 0.0, rates)))
+
+    return at
