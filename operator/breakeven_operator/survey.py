@@ -24,7 +24,6 @@ from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyRe
 from breakeven_operator.reconcile.live_metrics import FleetReading, PodReading
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_of, with_halves
-from breakeven_operator.workloads.workload_kind import maker_of
 
 
 def survey(world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> dict[str, Grounds]:
@@ -108,11 +107,10 @@ class _Surveyor:
         world, meta = self._world, service.metadata
         name = NamespacedName(meta.namespace, meta.name)
         halves = with_halves([service])
-        targets = [one for half in halves if (one := world.target_of(half)) is not None]
         sets = [one for half in halves for one in world.makers_of(half)]
         # Not its resourceVersion: what this operator wrote into its status is no news to it.
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
-        there = [one for target in targets for one in (target, maker_of(target))]
+        there = [one for half in halves for one in world.target_objects(half)]
         yield from map(_version, chain(there, sets, pods))
         # A pod does not change while events say why it does not come.
         awaited = chain(there, sets, pods)

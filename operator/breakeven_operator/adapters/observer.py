@@ -14,7 +14,7 @@ from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.foreign_targets import ForeignTargets
 from breakeven_operator.adapters.made_targets import lacking_pods, mounting, owners_of_pods
 from breakeven_operator.adapters.pod_warnings import PodWarnings
-from breakeven_operator.adapters.profile_entries import FiledProfile
+from breakeven_operator.adapters.profile_entries import by_service
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader
 from breakeven_operator.adapters.service_reader import Scope, ServiceReader
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
@@ -36,8 +36,6 @@ from breakeven_operator.kinds import (
     Resource,
 )
 from breakeven_operator.ports import Clock, Cluster, ClusterError, ClusterReader, Manifest
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import (
     KINDS,
@@ -133,12 +131,13 @@ class Observer:
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
-        own, services, invalid, everyone = await self._reader.read(manifests)
+        known = await self._reader.read(manifests)
+        services = known.services
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._answers.ask_nothing()
             return replace(_nothing(), annotated=(await self._targets(self._interest((), ()))).annotated)
-        interest = self._interest(own, services)
+        interest = self._interest(known.own, services)
         read = await asyncio.gather(
             self._targets(interest),
             self._objects.read(PODS, interest),
@@ -163,7 +162,7 @@ class Observer:
         return Snapshot(
             services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
-            invalid=invalid,
+            invalid=known.invalid,
             targets=readable,
             unreadable_targets={**unread, **unmade, **_problems(targets)},
             annotated=annotated,
@@ -171,12 +170,12 @@ class Observer:
             pods=(pods_by_namespace := _by_namespace(pods)),
             pods_of=_by_owner(living),
             pod_names=_names(pods_by_namespace),
-            claims=_claims(everyone),
+            claims=known.claims,
             jobs=_by_namespace(jobs),
             cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
             node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
-            profiles=_by_service(profiles),
+            profiles=by_service(profiles),
             readings=said.readings,
             pasts=said.pasts,
             latencies=said.latencies,
@@ -305,13 +304,6 @@ def _selector(manifest: Manifest) -> Manifest | None:
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
 
 
-def _by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[ProfileEntry]]:
-    found: dict[NamespacedName, list[ProfileEntry]] = defaultdict(list)
-    for service, entry in profiles:
-        found[service].append(entry)
-    return found
-
-
 def _nothing() -> Snapshot:
     return Snapshot((), {}, (), {}, {}, {}, {}, {}, {}, {}, {}, (), {}, {}, {})
 
@@ -338,11 +330,4 @@ def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     found: dict[str, list[Manifest]] = defaultdict(list)
     for manifest in manifests:
         found[owner_uid(manifest)].append(manifest)
-    return found
-
-
-def _claims(services: Iterable[SpeculativeService]) -> dict[Ref, list[Claim]]:
-    found: dict[Ref, list[Claim]] = defaultdict(list)
-    for service in services:
-        found[target_of(service)].append(Claim.of(service))
     return found

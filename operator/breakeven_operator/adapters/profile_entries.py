@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -26,6 +28,14 @@ def file_profile(manifest: Manifest) -> FiledProfile:
     """Parse a SpeculationProfile, and find out whose it is."""
     entry = read_profile(manifest)
     return FiledProfile(NamespacedName(manifest["metadata"]["namespace"], entry.service), entry)
+
+
+def by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[ProfileEntry]]:
+    """Profiles by the service that owns them."""
+    found: dict[NamespacedName, list[ProfileEntry]] = defaultdict(list)
+    for service, entry in profiles:
+        found[service].append(entry)
+    return found
 
 
 def read_profile(manifest: Manifest) -> ProfileEntry:

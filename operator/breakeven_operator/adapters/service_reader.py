@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,8 +10,11 @@ from breakeven.errors import InputError
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.shards import Shards
 from breakeven_operator.adapters.snapshot import InvalidService
+from breakeven_operator.kinds import Ref
 from breakeven_operator.ports import Manifest
+from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.workloads.known import target_of
 
 
 class Scope(NamedTuple):
@@ -40,6 +44,14 @@ class ReadServices(NamedTuple):
     services: tuple[SpeculativeService, ...]
     invalid: tuple[InvalidService, ...]
     everyone: tuple[SpeculativeService, ...]
+
+    @property
+    def claims(self) -> dict[Ref, list[Claim]]:
+        """Claims of all installations' services on targets, by target."""
+        found: dict[Ref, list[Claim]] = defaultdict(list)
+        for service in self.everyone:
+            found[target_of(service)].append(Claim.of(service))
+        return found
 
 
 class ServiceReader:

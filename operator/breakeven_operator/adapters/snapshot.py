@@ -96,6 +96,11 @@ class Snapshot:
         """The object that a service names; None: there is none."""
         return self.targets.get(target_of(service))
 
+    def target_objects(self, service: SpeculativeService) -> tuple[Manifest, ...]:
+        """The target, and what its controller made of it or the target again; nothing if there is no target."""
+        target = self.target_of(service)
+        return (target, maker_of(target)) if target is not None else ()
+
     def makers_of(self, service: SpeculativeService) -> Sequence[Manifest]:
         """The objects that make its target's pods."""
         target = self.target_of(service)

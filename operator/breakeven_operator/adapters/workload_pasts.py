@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.past.courses import TimeGrid
 from breakeven.past.past_reading import AskedPast, read_past
 from breakeven.past.past_worth import expected_of_past, facts_of_past, worth_of_past
-from breakeven.points.point import Point
-from breakeven.points.table import cells, written
 from breakeven.prior.calibration_worth import CalibrationCost
 from breakeven.prior.expected_ratios import AskedArm
 from breakeven.prior.public_table import ServiceFacts, public_ratios
-from breakeven.profile import Profile
-from breakeven.readers.prometheus import Series
-from breakeven.serving.engine_series import REPLICA, EngineSeries
+from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.background import Background
-from breakeven_operator.ports import Clock, Fitter, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.adapters.past_server import AskedServer
+from breakeven_operator.ports import Clock, Fitter, Metrics, PrometheusAccess
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, first_answer, no_answer
 from breakeven_operator.reconcile.fleet_query import of_workloads, siblings_of, workload_of
 
@@ -34,10 +29,6 @@ LOOKBACK_S, _WINDOW_S = 14 * 86_400, 600
 AGAIN_S, RETRY_S = 6 * 3600.0, 1800.0
 # One service at a time: a server that answers slowly must not keep the others from their answers for long.
 _LONGEST_S = 180.0
-# A day of 150 pods; a sample takes 100 bytes while its day is read.
-MOST_SAMPLES = 600_000
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +141,7 @@ class WorkloadPasts:
 
     async def _answer(self, about: WorkloadPast) -> FirstAnswer:
         loop = asyncio.get_running_loop()
-        server = _AskedServer(self._metrics, self._fitter, about, loop)
+        server = AskedServer(self._metrics, self._fitter, about.source, about.owns, loop)
         grid = TimeGrid.of_past(self._clock.now().timestamp(), LOOKBACK_S, _WINDOW_S)
         asked = AskedPast(
             (*of_workloads([(about.namespace, about.name)]), *about.engines.matchers),
@@ -177,97 +168,10 @@ class WorkloadPasts:
             server.end()
 
 
-def _told(server: _AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAnswer:
+def _told(server: AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAnswer:
     """Read a past and hold it against the measurements of others; in a thread."""
     past = read_past(server, asked, lambda _share: None, server.fit)
     facts = facts_of_past(past, about.facts)
     expected = expected_of_past(past, about.never_run, facts, public_ratios())
     worth = worth_of_past(past, expected, cost=about.cost)
     return first_answer(past, worth, server.queries, server.samples)
-
-
-class _AskedServer:
-    """A Prometheus as the library asks it from a thread; every query runs in the operator's loop.
-
-    Args:
-        metrics, fitter: ports.
-        about: the question.
-        loop: of the operator.
-    """
-
-    def __init__(
-        self, metrics: Metrics, fitter: Fitter, about: WorkloadPast, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._metrics = metrics
-        self._fitter = fitter
-        self._about = about
-        self._loop = loop
-        self._ended = False
-        self._pending: concurrent.futures.Future[Any] | None = None
-        self._of_day = (-1, 0)
-        self.queries = self.samples = 0
-
-    def over(self, promql: str, grid: TimeGrid) -> Iterable[Series]:
-        """See PastServer.over."""
-        span_s = (grid.times - 1) * grid.step_s + grid.step_s // 2
-        # A subquery's times are multiples of its step, as the grid's are.
-        asked = f"({promql})[{span_s}s:{grid.step_s}s] @ {grid.last_s}"
-        found = self._ask(self._metrics.query_past(self._about.source, asked))
-        self._count(grid, sum(len(one.values) for one in found))
-        return tuple(
-            Series(one.labels, tuple((value.time_s, value.value) for value in one.values))
-            for one in found
-            if REPLICA not in one.labels or self._about.owns(one.labels[REPLICA])
-        )
-
-    def at(self, promql: str, time_s: int) -> Iterable[tuple[Mapping[str, str], float]]:
-        """See PastServer.at."""
-        # The modifier @ takes a subquery, not any expression.
-        asked = f"last_over_time(({promql})[1s:1s] @ {time_s})"
-        return [(one.labels, one.value) for one in self._ask(self._metrics.query(self._about.source, asked))]
-
-    def fit(self, rows: Sequence[Point]) -> Profile:
-        """The fit of a past's rows, by the child process.
-
-        Raises:
-            BreakevenError: there is none.
-        """
-        outcome = self._wait(self._fitter.fit(written([cells(row) for row in rows]), ()))
-        if outcome.profile_json is None:
-            raise BreakevenError(outcome.error or "the fit gave no profile")
-        return Profile.from_json(outcome.profile_json, "fit of the past")
-
-    def end(self) -> None:
-        """Let the thread end at its next question; the one that is under way is given up."""
-        self._ended = True
-        if self._pending is not None:
-            self._pending.cancel()
-
-    def _count(self, grid: TimeGrid, samples: int) -> None:
-        self.samples += samples
-        day, held = self._of_day
-        held = samples + (held if day == grid.first_s else 0)
-        self._of_day = (grid.first_s, held)
-        if held > MOST_SAMPLES:
-            raise BreakevenError(
-                f"a day of it has more than {MOST_SAMPLES} samples, too many to be read beside a fleet: "
-                "breakeven history reads it elsewhere"
-            )
-
-    def _ask(self, query: Coroutine[Any, Any, Result]) -> Result:
-        self.queries += 1
-        try:
-            return self._wait(query)
-        except MetricsError as error:
-            raise BreakevenError(str(error)) from error
-
-    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if self._ended:
-            work.close()
-            raise BreakevenError("the reading was ended")
-        pending = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._pending = pending
-        try:
-            return pending.result()
-        except concurrent.futures.CancelledError as error:
-            raise BreakevenError("the reading was ended") from error

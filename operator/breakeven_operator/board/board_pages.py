@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from breakeven.reporting.theme import DARK, LIGHT, Theme
 from breakeven_operator.board import curve_drawing
 from breakeven_operator.board.board_list import ServiceList
-from breakeven_operator.board.board_service import ServicePage, age
+from breakeven_operator.board.board_rows import age
+from breakeven_operator.board.board_service import ServicePage
 from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.printable import one_line

@@ -199,3 +199,8 @@ def _invalid(name: NamespacedName, problem: str) -> ServiceRow:
         worries=(problem,),
         first=False,
     )  # fmt: skip
+
+
+def age(time: datetime, now: datetime) -> str:
+    """How long ago, as kubectl shows it."""
+    return f"{short_age(time, now)} ago"

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven.errors import InputError
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve
 from breakeven_operator.board.alert_course import AlertState, alert_states
@@ -21,12 +20,11 @@ from breakeven_operator.board.curve_drawing import (
 )
 from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.publication import Publication
-from breakeven_operator.board.what_if import SupposedAnswer, present, read_supposition, supposed
+from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.plugin.explanation import changes, why, words, worths
 from breakeven_operator.plugin.needed_change import needed
 from breakeven_operator.plugin.service_table import measuring, speedups
-from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.objectivestatus import ObjectiveStatus
@@ -70,23 +68,6 @@ class CurvePage:
     speedup: CurvePicture
     latency: CurvePicture
     strip: LoadStrip | None
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """The form and its answer.
-
-    Attributes:
-        given: texts of the fields as they were sent.
-        present: figures of now, for the empty fields.
-        answer: None if nothing was asked or the question is refused.
-        problem: why it is refused; empty if it is not.
-    """
-
-    given: Mapping[str, str]
-    present: Mapping[str, float]
-    answer: SupposedAnswer | None
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +145,7 @@ def service_page(
         course=course(service, now),
         run=_progress(service) if measuring(view) else None,
         worth=tuple(worths(view)),
-        what_if=_what_if(laws[1], service, asked) if laws is not None else None,
+        what_if=answered_form(laws[1], service, asked) if laws is not None else None,
         first_answer=first.sentence if first is not None and row.first else "",
     )
 
@@ -180,17 +161,6 @@ def _curves(
         latency_picture(curves, end_rps, decision),
         load_strip(trail, end_rps, decision),
     )
-
-
-def _what_if(profile: Profile, service: SpeculativeService, asked: Mapping[str, str]) -> WhatIf:
-    now = present(service)
-    if not asked:
-        return WhatIf({}, now, None, "")
-    try:
-        answer = supposed(profile, service, read_supposition(asked, service))
-    except InputError as problem:
-        return WhatIf(asked, now, None, str(problem))
-    return WhatIf(asked, now, answer, "")
 
 
 def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
@@ -276,8 +246,3 @@ def _progress(service: SpeculativeService) -> RunProgress | None:
     if state is None:
         return None
     return RunProgress(state.run or "?", state.points_done or 0, state.points_planned or 0)
-
-
-def age(time: datetime, now: datetime) -> str:
-    """How long ago, as kubectl shows it."""
-    return f"{short_age(time, now)} ago"

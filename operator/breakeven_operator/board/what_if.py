@@ -91,6 +91,23 @@ class SupposedAnswer:
     left_out: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The form and its answer.
+
+    Attributes:
+        given: texts of the fields as they were sent.
+        present: figures of now, for the empty fields.
+        answer: None if nothing was asked or the question is refused.
+        problem: why it is refused; empty if it is not.
+    """
+
+    given: Mapping[str, str]
+    present: Mapping[str, float]
+    answer: SupposedAnswer | None
+    problem: str
+
+
 def read_supposition(given: Mapping[str, str], service: SpeculativeService) -> Supposition:
     """The question of a form; an empty field stands for the present figure.
 
@@ -143,6 +160,24 @@ def supposed(profile: Profile, service: SpeculativeService, asked: Supposition) 
         [_supposed_arm(one, asked, best=one is best) for one in found.arms],
         [*found.unbelievable.values()],
     )
+
+
+def answered_form(profile: Profile, service: SpeculativeService, asked: Mapping[str, str]) -> WhatIf:
+    """The form as a page shows it, with the answer to what was asked.
+
+    Args:
+        profile: the laws.
+        service: of the page.
+        asked: texts of the fields; empty: nothing was asked.
+    """
+    now = present(service)
+    if not asked:
+        return WhatIf({}, now, None, "")
+    try:
+        answer = supposed(profile, service, read_supposition(asked, service))
+    except InputError as problem:
+        return WhatIf(asked, now, None, str(problem))
+    return WhatIf(asked, now, answer, "")
 
 
 def _supposed_arm(one: ArmEvaluation, asked: Supposition, *, best: bool) -> SupposedArm:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
-from breakeven.estimate import Estimate
-from breakeven.profile import ArmFit, Comparison, Profile
+from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
+from breakeven_operator.calibration.arm_finding import (
+    ArmFinding,
+    best_break_even,
+    complaints,
+    percent,
+    with_words,
+    worst_residual,
+)
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -26,8 +31,6 @@ from breakeven_operator.resources.calibrationrun import (
     RunPhase,
     read_run,
 )
-from breakeven_operator.resources.decisionstatus import PaysWhereStatus
-from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
 from breakeven_operator.resources.speculationprofile import (
     FitQuality,
@@ -65,7 +68,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     findings = [ArmFinding(profile, fit, answers.get(fit.arm.name)) for fit in profile.arms]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     if dense is None or not dense.fit.believable or sum(one.fit.believable for one in findings) < 2:
-        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, _complaints(findings))
+        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, complaints(findings))
     return _succeeded(transition, plan, profile, findings, outcome.profile_json)
 
 
@@ -77,16 +80,16 @@ def _succeeded(
     fitted_json: str,
 ) -> tuple[Action, ...]:
     """Actions that write the profile, its status and the end of the run."""
-    run, best = transition.run, _best(findings)
+    run, best = transition.run, best_break_even(findings)
     good = [finding for finding in findings if finding.fit.believable]
     doubts = [finding for finding in findings if not finding.fit.believable]
     missing = _missing(run, plan, findings)
     skipped = {arm.arm for arm in run.status.arm_statuses if arm.phase is ArmPhase.SKIPPED}
     failed = [arm for arm in missing if arm.arm not in skipped]
     arms, points = len(good), sum(finding.fit.points for finding in good)
-    message = f"{arms} arms, {points} points, worst residual {_percent(_worst(good))}"
+    message = f"{arms} arms, {points} points, worst residual {percent(worst_residual(good))}"
     if doubts:
-        message += f"; not to be used: {_complaints(doubts)}"
+        message += f"; not to be used: {complaints(doubts)}"
     if missing:
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
     readable = (*(finding.readable() for finding in findings), *missing)
@@ -103,8 +106,8 @@ def _succeeded(
             Ref(PROFILES, run.metadata.namespace, run.metadata.name),
             SpeculationProfileStatus(
                 fit=FitQuality.PARTIAL if doubts or failed else FitQuality.GOOD,
-                worst_error_percent=100 * _worst(good),
-                display=ProfileDisplay(worst=_percent(_worst(good)), break_even=best),
+                worst_error_percent=100 * worst_residual(good),
+                display=ProfileDisplay(worst=percent(worst_residual(good)), break_even=best),
             ).to_json_object(),
         ),
         *transition.finish(
@@ -115,69 +118,6 @@ def _succeeded(
             break_even=best,
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ArmFinding:
-    """One arm of the profile and how it compares with no speculation."""
-
-    profile: Profile
-    fit: ArmFit
-    answers: ArmAnswers | None = None
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """Against no speculation; None for that arm itself, and where either has no law."""
-        if self.fit.k == 0 or self.fit.c1_s is None:
-            return None
-        try:
-            return self.profile.compare(self.fit.arm, NO_SPECULATION, rps=0.0)
-        except BreakevenError:
-            return None
-
-    def break_even(self) -> str | None:
-        """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load."""
-        comparison = self.comparison
-        if comparison is None:
-            return None
-        if comparison.break_even_rps is None:
-            return "beyond measured" if comparison.break_even_beyond_range else str(comparison.verdict)
-        ends = comparison.break_even_ci_rps
-        bounds = f" [{_end(ends[0])},{_end(ends[1])}]" if ends not in {None, (None, None)} else ""
-        return f"{comparison.break_even_rps:.3g}{bounds} rps"
-
-    def readable(self) -> ProfileArm:
-        """The arm as the SpeculationProfile shows it."""
-        fit, comparison = self.fit, self.comparison
-        return ProfileArm(
-            arm=fit.arm.name,
-            method=fit.method,
-            k=fit.k,
-            candidate=fit.candidate,
-            schedule=fit.schedule,
-            **bounded("c1_seconds", Estimate.of(fit.c1_s, fit.c1_ci_s)),
-            **bounded("c2_seconds", Estimate.of(fit.c2_s, fit.c2_ci_s)),
-            saturation_rps=fit.saturation_rps,
-            tokens_per_step=fit.tokens_per_step,
-            prefix_hit_percent=None if fit.prefix_hit_ratio is None else 100 * fit.prefix_hit_ratio,
-            text=fit.acceptance.text[:200] if fit.acceptance is not None and fit.acceptance.text else None,
-            points=fit.points,
-            max_relative_error_percent=None
-            if fit.max_relative_error is None
-            else 100 * fit.max_relative_error,
-            believable=fit.believable,
-            reason=fit.reason or None,
-            answers=self.answers,
-            **(_compared(comparison) if comparison is not None else {}),
-        )
-
-
-def with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
-    """The profile with the word about each arm's answers, which goes where the profile goes."""
-    if not answers:
-        return profile
-    words = {arm: one.word for arm, one in answers.items()}
-    return replace(profile, arms=tuple(replace(fit, answers=words.get(fit.arm.name)) for fit in profile.arms))
 
 
 def _answer_events(transition: Transition, answers: Iterable[ArmAnswers]) -> tuple[Action, ...]:
@@ -202,15 +142,6 @@ def _start_events(transition: Transition, profile: Profile) -> tuple[Action, ...
         )
         for one in found
     )
-
-
-def _compared(comparison: Comparison) -> dict[str, object]:
-    return {
-        "c1_ratio": comparison.c1_ratio,
-        "c2_ratio": comparison.c2_ratio,
-        "verdict": PaysWhereStatus(str(comparison.verdict).capitalize()),
-        **bounded("break_even_rps", Estimate.of(comparison.break_even_rps, comparison.break_even_ci_rps)),
-    }
 
 
 def _missing(
@@ -267,42 +198,3 @@ def _profile_object(
         },
         "spec": spec.to_json_object(),
     }
-
-
-def _best(findings: Iterable[ArmFinding]) -> str | None:
-    """The break-even of the believable speculative arm that pays up to the highest load."""
-    candidates = [finding for finding in findings if finding.fit.believable and finding.fit.k > 0]
-
-    def reach(finding: ArmFinding) -> tuple[bool, float]:
-        comparison = finding.comparison
-        always = comparison is not None and str(comparison.verdict) == "always"
-        return always, (comparison.break_even_rps or 0.0) if comparison is not None else -1.0
-
-    return max(candidates, key=reach).break_even() if candidates else None
-
-
-def _complaints(findings: Iterable[ArmFinding]) -> str:
-    """Reasons of the arms without a believable law: `none: ResidualTooLarge (worst 14.2 %)`."""
-    words = {reason.value: reason.meaning for reason in Reason}
-    said = []
-    for finding in findings:
-        fit = finding.fit
-        if fit.believable:
-            continue
-        worst = (
-            "" if fit.max_relative_error is None else f", worst residual {_percent(fit.max_relative_error)}"
-        )
-        said.append(f"{fit.arm.name}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
-    return "; ".join(said) or "no speculative arm was fitted"
-
-
-def _worst(findings: Iterable[ArmFinding]) -> float:
-    return max((finding.fit.max_relative_error or 0.0 for finding in findings), default=0.0)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
-
-
-def _end(bound: float | None) -> str:
-    return "-" if bound is None else f"{bound:.3g}"

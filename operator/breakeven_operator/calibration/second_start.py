@@ -17,7 +17,7 @@ from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.objective import Slo
 from breakeven.profile import LoadPoint, Profile
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.calibration.conclusion import with_words
+from breakeven_operator.calibration.arm_finding import with_words
 from breakeven_operator.reconcile.barred_arms import refuse_answers
 from breakeven_operator.reconcile.questions import RollCost, policy_of
 from breakeven_operator.resources.answerstatus import ArmAnswers
