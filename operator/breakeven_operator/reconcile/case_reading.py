@@ -9,16 +9,16 @@ from breakeven.profile import Conditions
 from breakeven.serving.plausibility import EngineLimits, engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.reconcile.active_profile import awaiting, with_measured_schedules
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.barred_arms import still_barred
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
+from breakeven_operator.reconcile.calibration_state import ProfileEntry, awaiting
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
 from breakeven_operator.reconcile.fleet_query import workload_of
 from breakeven_operator.reconcile.gpu_classes import GpuClass, calibrated_by_class, with_loads
 from breakeven_operator.reconcile.latency_metrics import TPOT, latencies_of
 from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_service
+from breakeven_operator.reconcile.measured_schedules import with_measured_schedules
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.pairs import PrefillHalf, WholeRequests, whole_requests
