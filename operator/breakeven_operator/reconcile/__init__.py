@@ -6,7 +6,9 @@ case, case_reading                 the service as it was read: the input of ever
 fleet_query, live_metrics, present_figures  what its pods do now, or the one reason why that is unknown
 arrival_metrics, latency_metrics   how bursty its arrivals are, and what its users wait for
 past_metrics                       which loads are expected again
-active_profile, carried            which profile is in force, and whether to measure again
+active_profile, profile_in_force   which profile is in force
+known_runs, due_run                runs that ended or go on, and whether to measure again
+measured_schedules, carried        schedules that were measured, and loads that the running arm is seen to answer
 gpu_classes, pairs                 pods on several GPU classes, and prefill apart from decode: one profile of all requests
 suspicion, doubts, drift           what measurements and live text say against that profile
 model_account, model_report        measured over predicted latency, window by window

@@ -1,61 +1,33 @@
-"""The profile in force for a service, and whether its arms must be measured (again)."""
+"""State of a service's calibration: the profile in force, the account of its runs, and the run that is due."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import datetime
 
-from breakeven.arm import ADAPTIVE
-from breakeven.tiers import Schedule
-from breakeven_operator.actions import Create
-from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import RUNS, SERVICES
-from breakeven_operator.labels import MANAGED_BY, RECALIBRATE_ANNOTATION, SERVICE_LABEL, owner_reference
+from breakeven_operator.kinds import RUNS
+from breakeven_operator.labels import RECALIBRATE_ANNOTATION
 from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, ProfileEntry
-from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
+from breakeven_operator.reconcile.due_run import DOUBTS, DueRun, held_back, once_more, requested_run, spared
+from breakeven_operator.reconcile.known_runs import (
+    account_of,
+    failure_of,
+    failure_words,
+    phase_words,
+    progress_of,
+    running_word,
+    to_measure_again,
+    unfinished,
+)
 from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.refused_writes import RefusedWrite, of_creation
-from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
-from breakeven_operator.resources.answerstatus import AnswersInForce
-from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
-from breakeven_operator.resources.candidates import MeasuredCandidates
+from breakeven_operator.reconcile.profile_in_force import InForce, answers_in_force, find_in_force
+from breakeven_operator.refused_writes import of_creation
+from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.servicestatus import CalibrationStatus
-from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.workloads.fingerprint import Identity
-from breakeven_operator.workloads.workload import Workload
-
-_MAX_PAUSE_FACTOR = 16
-_LONGEST_SAYING = 500
-_WORDS = {reason.value: reason for reason in ClusterReason}
-# A run that ended for these has not answered what it was asked.
-_OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
-# Reasons why a calibration's pod waits, which a person may mend.
-_STUCK = frozenset(
-    str(reason)
-    for reason in (
-        ClusterReason.IMAGE_PULL_FAILED,
-        ClusterReason.ENGINE_NOT_STARTING,
-        ClusterReason.VOLUME_NOT_SHAREABLE,
-        ClusterReason.UNSCHEDULABLE,
-        ClusterReason.QUOTA_EXCEEDED,
-        ClusterReason.ADMISSION_DENIED,
-    )
-)
-# Triggers by which live traffic contradicts the profile in force.
-_DOUBTS = frozenset(
-    {
-        Trigger.MODEL_DISAGREES,
-        Trigger.ROLL_DISPROVED,
-        Trigger.ACCEPTANCE_DRIFTED,
-        Trigger.LENGTHS_DRIFTED,
-    }
-)
-# Triggers that mode Disabled still follows.
-_ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
 
 
 def calibrated(
@@ -79,35 +51,34 @@ def calibrated(
     """
     profiles, runs = observation.profiles, observation.runs
     refused = of_creation(observation.failures, RUNS, now)
-    status, ended = _account(service, runs)
+    status, ended = account_of(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
         status = status.replace(startup_seconds=startup_s)
-    run = next((run for run in runs if not _final(run)), None)
-    again = _to_measure_again(service, ended, identity)
+    run = unfinished(runs)
+    again = to_measure_again(service, ended, identity)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    found = _in_force(service, identity, _on_its_class(profiles, identity), status.failures, now, doubt)
+    found = find_in_force(service, identity, profiles, status.failures, now, doubt)
     entry, trigger = found.entry, found.trigger
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
         trigger = None
-    due = _Due()
+    due = DueRun()
     if run is not None:
-        word = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING]
-        due = _Due(said=f"; {run.metadata.name} is {_phase_words(run)}", reason=word)
+        due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=running_word(run))
     elif again is not None:
-        due = _Due(_once_more(service, again), again.spec.trigger).announced(refused)
-    elif trigger is not None and (held := _held_back(service, status, trigger, identity, entry, now)):
-        due = _Due(said=f"; {held}", reason=_failure(status))
-    elif trigger is Trigger.INITIAL and (spared := _spared(observation.first, identity)) is not None:
-        due = spared
+        due = DueRun(once_more(service, again), again.spec.trigger).announced(refused)
+    elif trigger is not None and (held := held_back(service, status, trigger, identity, entry, now)):
+        due = DueRun(said=f"; {held}", reason=failure_of(status))
+    elif trigger is Trigger.INITIAL and (waits := spared(observation.first, identity)) is not None:
+        due = waits
     elif trigger is not None:
         known = frozenset(one.uid for one in profiles)
-        create = replace(_create(service, trigger, identity, asked, status), known_profiles=known)
-        due = _Due(create, trigger).announced(refused)
+        create = replace(requested_run(service, trigger, identity, asked, status), known_profiles=known)
+        due = DueRun(create, trigger).announced(refused)
     reason = found.reason if entry is not None else due.reason or found.reason
-    message = f"{found.message}{_failure_words(status)}{due.said}"
+    message = f"{found.message}{failure_words(status)}{due.said}"
     status = _with_findings(status, found, run, due)
     # A run that is under way answers the request.
     handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
@@ -115,363 +86,16 @@ def calibrated(
 
 
 def _with_findings(
-    status: CalibrationStatus, found: InForce, run: CalibrationRun | None, due: _Due
+    status: CalibrationStatus, found: InForce, run: CalibrationRun | None, due: DueRun
 ) -> CalibrationStatus:
     """The status with the profile in force and the run that is under way or due."""
-    entry, doubted = found.entry, due.trigger in _DOUBTS
+    entry, doubted = found.entry, due.trigger in DOUBTS
     return status.replace(
         run=run.metadata.name if run else due.name or status.run,
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
-        answers=_words_about_answers(entry),
+        answers=answers_in_force(entry),
         doubts=0 if found.dispelled else status.doubts + doubted,
-        **_progress(run),
-    )
-
-
-def _words_about_answers(entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
-    arms = entry.profile.arms if entry is not None and entry.profile is not None else ()
-    return tuple(
-        AnswersInForce(arm=fit.arm.name, word=fit.answers) for fit in arms if fit.answers is not None
-    )
-
-
-def _spared(first: FirstAnswer | None, identity: Identity | None) -> _Due | None:
-    """A first calibration that waits for the past, or that the past and others' measurements speak against; None: it may begin.
-
-    A past says nothing of one GPU class among several.
-    """
-    if identity is not None and identity.one_of_several:
-        return None
-    if first == AWAITED:
-        return _Due(said="; no run starts before its past is read", reason=ClusterReason.READING_PAST)
-    if first is not None and first.pays_nothing:
-        return _Due(
-            said=f"; no run starts, because no candidate would gain anything; a new {RECALIBRATE_ANNOTATION} starts one",
-            reason=ClusterReason.CALIBRATION_PAYS_NOTHING,
-        )
-    return None
-
-
-class _Due(NamedTuple):
-    """The run to create, if any, and what is said about runs.
-
-    Attributes:
-        create, trigger: both or neither.
-        said: the end of the condition's message.
-        reason: of the condition if no profile is in force; None: that of the search for one.
-    """
-
-    create: Create | None = None
-    trigger: Trigger | None = None
-    said: str = ""
-    reason: ClusterReason | None = None
-
-    @property
-    def name(self) -> str | None:
-        """Name of the run to create."""
-        return str(self.create.body["metadata"]["name"]) if self.create is not None else None
-
-    def announced(self, refused: RefusedWrite | None) -> _Due:
-        """The same with its announcement; no run if the API server has refused the last attempt."""
-        if refused is not None:
-            return _Due(said=f"; {refused.sentence}", reason=ClusterReason.WRITE_REFUSED)
-        return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_REQUESTED)
-
-
-def awaiting(state: Calibrated, workload: Workload) -> Calibrated:
-    """The same of a target of which no pod serves: the word is what keeps its pods from coming, if that is said."""
-    trouble = workload.trouble
-    if workload.identifiable or trouble is None:
-        return state
-    return replace(state, reason=trouble.reason, message=f"{state.message}; {trouble.message}")
-
-
-def with_measured_schedules(
-    service: SpeculativeService, in_force: ProfileEntry | None, profiles: Iterable[ProfileEntry]
-) -> SpeculativeService:
-    """The service with the schedules that were measured for it, as candidates that may run.
-
-    Args:
-        service: as its spec says.
-        in_force: the profile in force; None without one.
-        profiles: of this service: without one in force the newest still tells what its pods run.
-    """
-    newest = max(profiles, key=lambda entry: (entry.created, entry.name), default=None)
-    entry = in_force or newest
-    candidates = service.spec.candidates
-    schedules = {
-        method.name: Schedule.parse(fit.schedule, f"schedule of {fit.arm}")
-        for fit in (entry.profile.arms if entry is not None and entry.profile is not None else ())
-        if fit.schedule not in {None, ADAPTIVE} and (method := candidates.method_of(fit.arm)) is not None
-    }
-    if not schedules:
-        return service
-    return service.with_candidates(MeasuredCandidates.of(candidates, schedules))
-
-
-class InForce(NamedTuple):
-    """The profile in force, why it is or none is, what to measure for (None: nothing), and whether all doubt is gone."""
-
-    entry: ProfileEntry | None
-    reason: ClusterReason
-    message: str
-    trigger: Trigger | None
-    dispelled: bool = False
-
-
-def _in_force(
-    service: SpeculativeService,
-    identity: Identity | None,
-    profiles: Sequence[ProfileEntry],
-    failures: int,
-    now: datetime,
-    doubt: Callable[[ProfileEntry], Doubt] | None,
-) -> InForce:
-    newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
-    if not newest and identity is not None and identity.one_of_several:
-        message = f"the arms were never measured on {identity.gpu_product}, on which some of the pods run"
-        return InForce(None, ClusterReason.CLASS_NOT_CALIBRATED, message, Trigger.INITIAL)
-    if not newest:
-        message = "no calibration has succeeded yet" if failures else "the arms were never measured"
-        return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
-    if identity is None:
-        return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
-    own = [entry for entry in newest if entry.fingerprint == identity.fingerprint]
-    if not own:
-        return InForce(
-            None,
-            ClusterReason.FINGERPRINT_CHANGED,
-            (
-                f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
-                "(image, model, arguments, GPU class or parallelism differ)"
-            ),
-            Trigger.FINGERPRINT_CHANGED,
-        )
-    entry = own[0]
-    if entry.profile is None:
-        return InForce(
-            None,
-            ClusterReason.PROFILE_UNREADABLE,
-            f"{entry.name}: {entry.problem}",
-            Trigger.PROFILE_UNREADABLE,
-        )
-    age_s = (now - entry.created).total_seconds()
-    limit_s = service.spec.calibration.profile_max_age_seconds
-    if age_s > limit_s:
-        return InForce(
-            None,
-            ClusterReason.PROFILE_EXPIRED,
-            f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {limit_s / 86400:.3g})",
-            Trigger.PROFILE_EXPIRED,
-        )
-    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - entry.arms)
-    if missing:
-        return InForce(
-            entry,
-            ClusterReason.CANDIDATES_CHANGED,
-            f"{entry.name} is in force without {', '.join(missing)}, not yet measured",
-            Trigger.CANDIDATES_CHANGED,
-        )
-    doubted = doubt(entry) if doubt is not None else Doubt()
-    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
-    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
-
-
-def _held_back(
-    service: SpeculativeService,
-    status: CalibrationStatus,
-    trigger: Trigger,
-    identity: Identity | None,
-    entry: ProfileEntry | None,
-    now: datetime,
-) -> str | None:
-    """Why a run that is due is not created now.
-
-    A profile that is doubted as soon as it is in force will hardly be mended by the next one: each such run in a row
-    doubles the pause, as each failure does.
-    """
-    if service.spec.paused:
-        return "no run starts while paused"
-    if identity is None or identity.gpu_product is None:
-        return "no run starts before a serving pod tells the GPU class"
-    if trigger is Trigger.REQUESTED:
-        return None
-    if service.spec.update_policy.mode is Mode.DISABLED:
-        return "mode Disabled measures on request only"
-    doubts = status.doubts if trigger in _DOUBTS else 0
-    measured = entry.created if entry is not None and trigger in _DOUBTS else None
-    last = max((time for time in (status.last_run_time, measured) if time is not None), default=None)
-    # Another GPU class is no repetition of what was measured last.
-    new_class = trigger is Trigger.INITIAL and identity.one_of_several and not status.failures
-    if last is None or new_class:
-        return None
-    factor = min(2 ** (status.failures + doubts), _MAX_PAUSE_FACTOR)
-    next_time = last + timedelta(seconds=service.spec.calibration.min_interval_seconds * factor)
-    # The first failure already waits the interval; a first success never ran before, so nothing waits for it.
-    if now >= next_time:
-        return None
-    # A time, not a time left: a message that changes every second would never be written, or always.
-    failed = f" ({status.failures} failed in a row)" if status.failures else ""
-    return f"the next run starts at {next_time:%Y-%m-%dT%H:%M:%SZ}{failed}; a new {RECALIBRATE_ANNOTATION} does not wait"
-
-
-def _on_its_class(profiles: Sequence[ProfileEntry], identity: Identity | None) -> Sequence[ProfileEntry]:
-    """The profiles that may count: of a target on several GPU classes those of the class in question."""
-    if identity is None or not identity.one_of_several:
-        return profiles
-    return [one for one in profiles if one.gpu_product == identity.gpu_product]
-
-
-def _to_measure_again(
-    service: SpeculativeService, ended: Iterable[CalibrationRun], identity: Identity | None
-) -> CalibrationRun | None:
-    """A run that ended because its target changed or was gone, and whose question is still open.
-
-    It is seen as long as it is not marked as finished, which follows the creation of the next one. A run of a GPU class on which
-    no pod serves any more is not repeated.
-    """
-    classes = {None, identity.gpu_product if identity is not None else None}
-    changed = [
-        run
-        for run in ended
-        if run.status.reason in _OPEN and (identity is None or run.spec.gpu_product in classes)
-    ]
-    if service.spec.update_policy.mode is Mode.DISABLED:
-        changed = [run for run in changed if run.spec.trigger in _ASKED_FOR]
-    return changed[-1] if changed else None
-
-
-def _once_more(service: SpeculativeService, run: CalibrationRun) -> Create:
-    """The same run for the changed target; it waits until that serves. Named after the run it follows."""
-    return _run(service, f"{run.metadata.uid}/again", run.spec.to_json_object())
-
-
-def _create(
-    service: SpeculativeService,
-    trigger: Trigger,
-    identity: Identity | None,
-    asked: str | None,
-    status: CalibrationStatus,
-) -> Create:
-    """A run named by a hash of service, trigger and fingerprint: a cycle that is repeated after a crash makes it once.
-
-    The run before it is part of that: a name that was used up by a superseded run would never be made again.
-    """
-    token = asked if trigger is Trigger.REQUESTED else ""
-    seed = f"{trigger}/{identity.fingerprint if identity else ''}/{token}/{status.run or ''}"
-    spec = {"serviceRef": {"name": service.metadata.name}, "trigger": str(trigger)}
-    if identity is not None and identity.one_of_several and identity.gpu_product is not None:
-        spec["gpuProduct"] = identity.gpu_product
-    return _run(service, seed, spec)
-
-
-def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> Create:
-    meta = service.metadata
-    seed = f"{meta.uid}/{seed}"
-    name = f"{meta.name}-{hashlib.sha256(seed.encode()).hexdigest()[:5]}"
-    return Create(
-        RUNS,
-        {
-            "apiVersion": API_VERSION,
-            "kind": RUNS.kind,
-            "metadata": {
-                "name": name,
-                "namespace": meta.namespace,
-                "labels": {**MANAGED_BY, SERVICE_LABEL: meta.name},
-                "ownerReferences": [owner_reference(SERVICES, meta.name, meta.uid)],
-            },
-            "spec": spec,
-        },
-    )
-
-
-def _account(
-    service: SpeculativeService, runs: Iterable[CalibrationRun]
-) -> tuple[CalibrationStatus, tuple[CalibrationRun, ...]]:
-    """Count runs that ended; a run is marked as finished only after the status that counts it is written."""
-    status = service.status.calibration or CalibrationStatus()
-    ended = tuple(sorted((run for run in runs if _final(run)), key=lambda run: run.metadata.name))
-    for run in ended:
-        if run.status.phase is RunPhase.SUPERSEDED:
-            continue
-        finished = run.status.finished_time
-        if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
-            continue
-        status = status.replace(
-            last_run_time=finished,
-            failures=0 if run.status.phase is RunPhase.SUCCEEDED else status.failures + 1,
-            total_gpu_seconds=(status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0),
-            last_run=run.metadata.name,
-            last_reason=run.status.reason,
-            last_message=run.status.message,
-        )
-    return status, ended
-
-
-def _failure(status: CalibrationStatus) -> ClusterReason | None:
-    """The word for which the last run failed; None if it did not."""
-    if not status.failures:
-        return None
-    return _WORDS.get(status.last_reason or "", ClusterReason.CALIBRATION_FAILED)
-
-
-def _failure_words(status: CalibrationStatus) -> str:
-    """Why the last run failed, as the middle of a sentence; empty if it did not."""
-    reason = _failure(status)
-    if reason is None or status.last_run is None:
-        return ""
-    said = (status.last_message or reason.meaning).rstrip(".")
-    return f"; run {status.last_run} failed: {reason}: {said[:_LONGEST_SAYING]}"
-
-
-def _final(run: CalibrationRun) -> bool:
-    return run.status.phase is not None and run.status.phase.final
-
-
-def _progress(run: CalibrationRun | None) -> dict[str, object]:
-    """Points, GPU-seconds of the unfinished run; nothing of a finished one."""
-    if run is None or run.status.plan is None:
-        return {"points_done": None, "points_planned": None, "gpu_seconds_used": None}
-    return {
-        "points_done": len(run.status.points),
-        "points_planned": run.status.planned_points,
-        "gpu_seconds_used": run.status.gpu_seconds_used,
-    }
-
-
-def _stuck(run: CalibrationRun) -> str | None:
-    """The word for what keeps an unfinished run's pod from coming; None if nothing does."""
-    return run.status.reason if run.status.reason in _STUCK else None
-
-
-def _phase_words(run: CalibrationRun) -> str:
-    words = str(run.status.phase or RunPhase.PENDING).lower()
-    if (stuck := _stuck(run)) is not None:
-        words += f" ({stuck}: {run.status.message or _WORDS[stuck].meaning})"
-    display = run.status.display
-    if display is not None and display.points:
-        words += f", {display.points} points"
-    if display is not None and display.left:
-        words += f", {display.left} left"
-    return words
-
-
-def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
-    """Schedules that the profile in force lacks; because its other arms stand, they are not measured again."""
-    wanted = [arm.name for arm in service.spec.candidates.measurable_arms() if arm.scheduled]
-    missing = [name for name in wanted if name not in entry.arms]
-    return f"; {', '.join(missing)} is measured with the next calibration" if missing else ""
-
-
-def _summary(entry: ProfileEntry) -> str:
-    """`chat-p1: 3 arms, 21 points, worst residual 4.1 %, measured on NVIDIA-A100-SXM4-80GB, without ...`."""
-    fits = [fit for fit in entry.profile.arms if fit.believable] if entry.profile is not None else []
-    worst = max((fit.max_relative_error or 0.0 for fit in fits), default=0.0)
-    points = sum(fit.points for fit in fits)
-    failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
-    return (
-        f"{entry.name}: {len(fits)} arms, {points} points, worst residual {100 * worst:.1f} %, measured on "
-        f"{entry.gpu_product}{f', without {failed}' if failed else ''}"
+        **progress_of(run),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import CalibrationRun
 from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.workloads.workload import Workload
 
 
 class FailedArm(NamedTuple):
@@ -84,3 +85,11 @@ class Calibrated:
     def profile_name(self) -> str | None:
         """Its name."""
         return self.entry.name if self.entry is not None else None
+
+
+def awaiting(state: Calibrated, workload: Workload) -> Calibrated:
+    """The same of a target of which no pod serves: the word is what keeps its pods from coming, if that is said."""
+    trouble = workload.trouble
+    if workload.identifiable or trouble is None:
+        return state
+    return replace(state, reason=trouble.reason, message=f"{state.message}; {trouble.message}")

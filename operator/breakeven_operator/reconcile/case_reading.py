@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from breakeven.serving.plausibility import engine_limits
-from breakeven_operator.reconcile.active_profile import awaiting, with_measured_schedules
 from breakeven_operator.reconcile.barred_arms import still_barred
+from breakeven_operator.reconcile.calibration_state import awaiting
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
 from breakeven_operator.reconcile.gpu_classes import GpuClass, calibrated_by_class, with_loads
 from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.measured_schedules import with_measured_schedules
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.present_figures import PresentFigures
 from breakeven_operator.reconcile.roll_evidence import RollEvidence

@@ -1,0 +1,128 @@
+"""The profile in force: the newest one that was measured on what the target is now, and why it is, or why none is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.answerstatus import AnswersInForce
+from breakeven_operator.resources.calibrationrun import Trigger
+from breakeven_operator.workloads.fingerprint import Identity
+
+
+class InForce(NamedTuple):
+    """The profile in force, why it is or none is, what to measure for (None: nothing), and whether all doubt is gone."""
+
+    entry: ProfileEntry | None
+    reason: ClusterReason
+    message: str
+    trigger: Trigger | None
+    dispelled: bool = False
+
+
+def find_in_force(
+    service: SpeculativeService,
+    identity: Identity | None,
+    profiles: Sequence[ProfileEntry],
+    failures: int,
+    now: datetime,
+    doubt: Callable[[ProfileEntry], Doubt] | None,
+) -> InForce:
+    """The newest profile of what the target is now, unless it has expired or cannot be read.
+
+    Args:
+        service: whose it is.
+        identity: of the target; None while no pod serves. Of one GPU class among several, only profiles of that class count.
+        profiles: of the service, in any order.
+        failures: runs in a row that have failed.
+        now: time of the observation.
+        doubt: gives the reason of live traffic to measure a profile again; None: it is not asked.
+    """
+    newest = sorted(
+        _on_its_class(profiles, identity), key=lambda entry: (entry.created, entry.name), reverse=True
+    )
+    if not newest and identity is not None and identity.one_of_several:
+        message = f"the arms were never measured on {identity.gpu_product}, on which some of the pods run"
+        return InForce(None, ClusterReason.CLASS_NOT_CALIBRATED, message, Trigger.INITIAL)
+    if not newest:
+        message = "no calibration has succeeded yet" if failures else "the arms were never measured"
+        return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
+    if identity is None:
+        return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
+    own = [entry for entry in newest if entry.fingerprint == identity.fingerprint]
+    if not own:
+        return InForce(
+            None,
+            ClusterReason.FINGERPRINT_CHANGED,
+            (
+                f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
+                "(image, model, arguments, GPU class or parallelism differ)"
+            ),
+            Trigger.FINGERPRINT_CHANGED,
+        )
+    entry = own[0]
+    if entry.profile is None:
+        return InForce(
+            None,
+            ClusterReason.PROFILE_UNREADABLE,
+            f"{entry.name}: {entry.problem}",
+            Trigger.PROFILE_UNREADABLE,
+        )
+    age_s = (now - entry.created).total_seconds()
+    limit_s = service.spec.calibration.profile_max_age_seconds
+    if age_s > limit_s:
+        return InForce(
+            None,
+            ClusterReason.PROFILE_EXPIRED,
+            f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {limit_s / 86400:.3g})",
+            Trigger.PROFILE_EXPIRED,
+        )
+    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - entry.arms)
+    if missing:
+        return InForce(
+            entry,
+            ClusterReason.CANDIDATES_CHANGED,
+            f"{entry.name} is in force without {', '.join(missing)}, not yet measured",
+            Trigger.CANDIDATES_CHANGED,
+        )
+    doubted = doubt(entry) if doubt is not None else Doubt()
+    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
+    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
+
+
+def _on_its_class(profiles: Sequence[ProfileEntry], identity: Identity | None) -> Sequence[ProfileEntry]:
+    """The profiles that may count: of a target on several GPU classes those of the class in question."""
+    if identity is None or not identity.one_of_several:
+        return profiles
+    return [one for one in profiles if one.gpu_product == identity.gpu_product]
+
+
+def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
+    """Schedules that the profile in force lacks; because its other arms stand, they are not measured again."""
+    wanted = [arm.name for arm in service.spec.candidates.measurable_arms() if arm.scheduled]
+    missing = [name for name in wanted if name not in entry.arms]
+    return f"; {', '.join(missing)} is measured with the next calibration" if missing else ""
+
+
+def _summary(entry: ProfileEntry) -> str:
+    """`chat-p1: 3 arms, 21 points, worst residual 4.1 %, measured on NVIDIA-A100-SXM4-80GB, without ...`."""
+    fits = [fit for fit in entry.profile.arms if fit.believable] if entry.profile is not None else []
+    worst = max((fit.max_relative_error or 0.0 for fit in fits), default=0.0)
+    points = sum(fit.points for fit in fits)
+    failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
+    return (
+        f"{entry.name}: {len(fits)} arms, {points} points, worst residual {100 * worst:.1f} %, measured on "
+        f"{entry.gpu_product}{f', without {failed}' if failed else ''}"
+    )
+
+
+def answers_in_force(entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
+    """Words about the answers of each arm that was tested, for the status."""
+    arms = entry.profile.arms if entry is not None and entry.profile is not None else ()
+    return tuple(
+        AnswersInForce(arm=fit.arm.name, word=fit.answers) for fit in arms if fit.answers is not None
+    )
