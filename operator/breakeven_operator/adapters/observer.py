@@ -132,12 +132,11 @@ class Observer:
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
         known = await self._reader.read(manifests)
-        services = known.services
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._answers.ask_nothing()
             return replace(_nothing(), annotated=(await self._targets(self._interest((), ()))).annotated)
-        interest = self._interest(known.own, services)
+        interest = self._interest(known.own, known.services)
         read = await asyncio.gather(
             self._targets(interest),
             self._objects.read(PODS, interest),
@@ -149,18 +148,18 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        targets, unmade = await self._foreign.completed(with_halves(services), pods, makers, targets)
+        targets, unmade = await self._foreign.completed(with_halves(known.services), pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
         ours = owners_of_pods(readable.values(), makers, jobs)
         awaited = (pod for pod in living if owner_uid(pod) in ours)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
-            self._answers.read(services, _by_namespace(living), soon=soon),
+            self._answers.read(known.services, _by_namespace(living), soon=soon),
             self._around(busy, mounting(readable)),
             self._warnings.read(awaited, lacking_pods(readable, makers)),
         )
         return Snapshot(
-            services=services,
+            services=known.services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=known.invalid,
             targets=readable,

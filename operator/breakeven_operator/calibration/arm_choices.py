@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from breakeven_operator.actions import DoneFit
 from breakeven_operator.calibration import podcopy, schedule_making
-from breakeven_operator.calibration.arms_progress import ArmsProgress, LeftOut
+from breakeven_operator.calibration.arms_progress import ArmLeftOut, ArmsProgress
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.run_plan import second_start_s
 from breakeven_operator.calibration.second_start import would_win
@@ -63,20 +63,20 @@ def _started_again(progress: ArmsProgress, repeats: str | None) -> PlannedArm | 
     return None
 
 
-def no_second_start(progress: ArmsProgress) -> LeftOut | None:
+def no_second_start(progress: ArmsProgress) -> ArmLeftOut | None:
     """Why no arm is started a second time; None if one may be."""
     needed_s, left_s = second_start_s(progress.plan, progress.arms), progress.left_s
     if len(progress.fittable) < 2:
-        return LeftOut(ClusterReason.SECOND_START_SKIPPED, "there are no two arms to compare")
+        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, "there are no two arms to compare")
     if needed_s > left_s:
         message = f"it takes {human_time(needed_s)}, and the budget has {human_time(max(0.0, left_s))} left"
-        return LeftOut(ClusterReason.SECOND_START_SKIPPED, message)
+        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
     return None
 
 
 def choose_schedule(
     progress: ArmsProgress, index: int, fitted: DoneFit | None
-) -> FitFirst | LeftOut | ChosenArm:
+) -> FitFirst | ArmLeftOut | ChosenArm:
     """Choose the schedule that an arm measures.
 
     Args:
@@ -92,10 +92,10 @@ def choose_schedule(
         name for name in schedule_making.points_for(progress.plan.arms, planned) if progress.has_law(name)
     ]
     if deaf is not None:
-        return LeftOut(ClusterReason.SCHEDULE_IGNORED, deaf)
+        return ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf)
     if len(measured) < 2:
         message = f"a schedule is made from no speculation and one draft length at least; measured: {', '.join(measured)}"
-        return LeftOut(ClusterReason.SCHEDULE_NOT_MADE, message)
+        return ArmLeftOut(ClusterReason.SCHEDULE_NOT_MADE, message)
     if fitted is None or fitted.fit.settles != planned.arm:
         return FitFirst(measured, f"its schedule is made from {', '.join(measured)}")
     family = planned.candidate or planned.method
@@ -107,7 +107,7 @@ def choose_schedule(
         schedule_making.running_schedule(view.target.value, planned),
     )
     if found.schedule is None:
-        return LeftOut(found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)
+        return ArmLeftOut(found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)
     return ChosenArm(
         progress.arms[index].replace(schedule=str(found.schedule), message=found.message[:1024]),
         ClusterReason.SCHEDULE_MADE,
@@ -118,7 +118,7 @@ def choose_schedule(
 
 def choose_winner(
     progress: ArmsProgress, index: int, fitted: DoneFit | None, spec: SpeculativeServiceSpec
-) -> FitFirst | LeftOut | ChosenArm:
+) -> FitFirst | ArmLeftOut | ChosenArm:
     """Choose the arm that starts a second time.
 
     Args:
@@ -132,6 +132,6 @@ def choose_winner(
     answers = progress.transition.run.status.answers
     name, message = would_win(fitted.outcome, answers, progress.plan, spec)
     if name is None:
-        return LeftOut(ClusterReason.SECOND_START_SKIPPED, message)
+        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
     arm = progress.arms[index].replace(repeats=name, message=message[:1024])
     return ChosenArm(arm, ClusterReason.SECOND_START, message, message)

@@ -15,7 +15,7 @@ from breakeven_operator.calibration.arm_choices import (
     settled,
 )
 from breakeven_operator.calibration.arm_outcome import is_over, word_of
-from breakeven_operator.calibration.arms_progress import ArmsProgress, LeftOut
+from breakeven_operator.calibration.arms_progress import ArmLeftOut, ArmsProgress
 from breakeven_operator.calibration.job_following import JobFollower
 from breakeven_operator.calibration.measurements import points_csv
 from breakeven_operator.calibration.podcopy import engine_of
@@ -67,22 +67,22 @@ class Trials:
                 break
         return self._end()
 
-    def _left_out(self, index: int, planned: PlannedArm) -> LeftOut | None:
+    def _left_out(self, index: int, planned: PlannedArm) -> ArmLeftOut | None:
         """Why an arm is not measured, or not any further; None if it is."""
         arm, arms = self.progress.arms[index], self.progress.arms
         first = next((one for one in self.plan.arms if one.arm == arm.repeats), planned)
         if not is_asked_for(first, self.spec.candidates):
             message = "the service no longer names it: what was measured of it is left out"
-            return LeftOut(ClusterReason.CANDIDATES_CHANGED, message)
+            return ArmLeftOut(ClusterReason.CANDIDATES_CHANGED, message)
         if planned.judges and sum(one.phase is ArmPhase.DONE for one in arms) < 2:
-            return LeftOut(ClusterReason.ANSWERS_NOT_JUDGED, "there are no answers of two arms to compare")
+            return ArmLeftOut(ClusterReason.ANSWERS_NOT_JUDGED, "there are no answers of two arms to compare")
         if planned.wins_again and arm.job is None and (hindrance := no_second_start(self.progress)):
             return hindrance
         target = self.transition.view.target
         if target is None or arm.started_time is not None:
             return None
         refused = refusal_of(planned, engine_of(target.engine), self.spec.candidates)
-        return None if refused is None else LeftOut(ClusterReason.ENGINE_CONFIG_REFUSED, refused)
+        return None if refused is None else ArmLeftOut(ClusterReason.ENGINE_CONFIG_REFUSED, refused)
 
     def _choose(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
         """Settle how an arm runs, and write it down before its Job is made; None if the arm is over."""
@@ -94,7 +94,7 @@ class Trials:
             choice = choose_winner(progress, index, self.fitted, self.spec)
         else:
             choice = choose_schedule(progress, index, self.fitted)
-        if isinstance(choice, LeftOut):
+        if isinstance(choice, ArmLeftOut):
             progress.skip(index, choice)
             return None
         if isinstance(choice, FitFirst):

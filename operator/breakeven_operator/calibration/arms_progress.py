@@ -25,7 +25,7 @@ from breakeven_operator.resources.calibrationrun import (
 )
 
 
-class LeftOut(NamedTuple):
+class ArmLeftOut(NamedTuple):
     """Word and sentence why an arm is not measured, or not any further."""
 
     reason: ClusterReason
@@ -80,7 +80,7 @@ class ArmsProgress:
         """How long the trial of an arm may take."""
         return trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
 
-    def skip(self, index: int, why: LeftOut) -> None:
+    def skip(self, index: int, why: ArmLeftOut) -> None:
         """Measure nothing, or nothing more, of an arm; the other arms stand."""
         self.arms[index] = over(self.arms[index], ArmPhase.SKIPPED, *why, self.transition.now)
 
