@@ -12,8 +12,9 @@ measured_schedules, carried        schedules that were measured, and loads that 
 gpu_classes, pairs                 pods on several GPU classes, and prefill apart from decode: one profile of all requests
 suspicion, doubts, drift           what measurements and live text say against that profile
 model_account, model_report        measured over predicted latency, window by window
+first_cause                        why the arm in place does not pay
 questions, decide                  the library is asked, in its own types
-judge, verdict                     which arm should run
+judge, orders, verdict             which arm should run; a person's order outranks the figures
 gates, preconditions               what forbids a roll to it, as one ordered table
 barred_arms, leaving, outage       arms that failed, arms that are left, and when an outage is allowed
 roll_beginning, under_way, steps, rollout  a change from intent to its last replica
@@ -22,7 +23,8 @@ verification, roll_outcome, roll_lessons, lost_rolls  the word for it, what it t
 annotation_owner, annotation_conflict  who owns the annotation, taking over and handing back
 objectives, scaling, paying        what is said beside the arm: objectives, replicas, profit
 cycle_facts, action_plan           what the cycle found, and the actions that follow from it
-status_report, target_report, service_display, cycle_aspects, conditions, formatting  the status
+status_report, target_report, service_display, conditions, formatting  the status
+cycle_aspects, metrics_aspect, doubt_aspects  its conditions as sentences
 status_diff, unwritten             whether the status is worth a write, and what is kept until then
 events, failed                     events and the line of the log; what a defect leaves behind
 """

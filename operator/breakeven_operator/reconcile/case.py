@@ -14,6 +14,7 @@ from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
 from breakeven_operator.reconcile.questions import RollCost
+from breakeven_operator.reconcile.roll_windows import settled
 from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
@@ -81,6 +82,11 @@ class Case:
     def measured_arm(self) -> Arm | None:
         """The arm by whose measurements the running one is judged; None if the running one is unknown."""
         return self.running.measured_instead or self.running.arm
+
+    @property
+    def settled(self) -> bool:
+        """Whether the window's mean latency belongs to its load: not while it holds what a roll has left behind."""
+        return settled(self.context, self.spec.metrics_source.window_seconds)
 
     @property
     def scaled(self) -> bool:

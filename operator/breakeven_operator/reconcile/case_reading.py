@@ -10,8 +10,7 @@ from breakeven_operator.reconcile.barred_arms import still_barred
 from breakeven_operator.reconcile.calibration_state import awaiting
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
-from breakeven_operator.reconcile.gpu_classes import GpuClass, calibrated_by_class, with_loads
-from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.gpu_classes import calibrated_by_class, with_loads
 from breakeven_operator.reconcile.measured_schedules import with_measured_schedules
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.present_figures import PresentFigures
@@ -55,10 +54,13 @@ def read_case(
     evidence = RollEvidence(latencies, workload, model_name, state.entry, live.conditions, window_s, failures)
     objectives = present.objectives(watched, live)
 
-    def seen(one: GpuClass) -> Live:
-        return present.read(replace(watched, serving=workload.on(one.product).serving), can)
-
-    state, classes = with_loads(state, classes, running.arm, live, seen)
+    state, classes = with_loads(
+        state,
+        classes,
+        running.arm,
+        live,
+        lambda one: present.read(replace(watched, serving=workload.on(one.product).serving), can),
+    )
     whole = present.whole(live)
     state = whole.profile_of(state)
     case = Case(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from breakeven.laws.latency import BURSTY
 from breakeven.planning.wording import figures_text
-from breakeven.serving.counted_window import Arrivals
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import (
     CALIBRATED,
@@ -18,10 +16,10 @@ from breakeven_operator.reconcile.conditions import (
     Aspect,
 )
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.doubts import aspects, present_drift, rules_of
-from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift
-from breakeven_operator.reconcile.formatting import figure, pays_until
-from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
+from breakeven_operator.reconcile.drift import MADE_UP_TEXT
+from breakeven_operator.reconcile.formatting import pays_until
+from breakeven_operator.reconcile.metrics_aspect import metrics_aspect
 from breakeven_operator.reconcile.objectives import objectives_aspect
 from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND
@@ -49,25 +47,6 @@ def aspects_of(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Asp
         *doubt_aspects(cycle),
         *((kept,) if kept is not None else ()),
     )
-
-
-def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
-    """Doubts of live traffic about the profile in force."""
-    spec, calibrated, live = cycle.service.spec, cycle.calibrated, cycle.live
-    running = cycle.running.arm if cycle.running is not None else None
-    memory = cycle.step.memory
-
-    def found() -> Drift:
-        return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
-
-    return aspects(memory, calibrated.profile_name, found, rules_of(spec), cycle.now, live)
-
-
-def metrics_aspect(live: Live) -> Aspect:
-    """Whether there are figures to decide on; that clients give up is said here too, because no decision waits for it."""
-    gone = live.usable and live.figures is not None and live.figures.given_up > 0.0
-    reason = ClusterReason.CLIENTS_GIVE_UP if gone else live.reason
-    return Aspect(METRICS, live.usable, str(reason), _metrics_message(live))
 
 
 def _is_calibrated(cycle: CycleFacts) -> bool | None:
@@ -99,21 +78,6 @@ def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> 
         for text, families in sorted(guessed.items())
     )
     return f"{calibrated.message}{''.join(notes)}"
-
-
-def _metrics_message(live: Live) -> str:
-    """The message about the figures, with notes on arrivals that are not Poisson's and on a past that could not be read."""
-    if not live.usable or live.figures is None:
-        return live.message
-    return "; ".join(filter(None, (live.message, _arrivals_note(live.figures.arrivals), live.past.problem)))
-
-
-def _arrivals_note(seen: Arrivals) -> str:
-    if seen.dispersion is None:
-        return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.problem}"
-    if seen.dispersion < BURSTY:
-        return ""
-    return f"predictions hold for arrivals of dispersion {figure(seen.dispersion)} in spans of {figure(seen.span_s)} s"
 
 
 def _ready(cycle: CycleFacts) -> Aspect:

@@ -13,7 +13,6 @@ from breakeven.planning.surprise import LargestRate
 from breakeven.profile import Profile
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
-from breakeven_operator.reconcile.roll_windows import settled
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 
@@ -32,7 +31,7 @@ def choose(case: Case, profile: Profile) -> tuple[Decision, MemoryStatus]:
     replicas = max(case.workload.desired, 1)
     load = load_of(
         figures,
-        settled=settled(case.context, case.spec.metrics_source.window_seconds),
+        settled=case.settled,
         strain=case.objectives.strain if case.objectives is not None else None,
     )
     decision = Decisions(profile, case.spec.candidates.arms(), policy_of(case.spec, case.roll_cost)).at(

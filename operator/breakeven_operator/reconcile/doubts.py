@@ -6,10 +6,9 @@ profile's figures are converted, which is no reason to distrust them. Either ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.deciding import Decision
@@ -17,7 +16,6 @@ from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
 from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.conditions import ACCEPTANCE, LENGTHS, MODEL, Aspect
 from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
@@ -34,30 +32,8 @@ from breakeven_operator.reconcile.questions import load_of, seen_of
 from breakeven_operator.reconcile.suspicion import suspected, suspicion_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
-from breakeven_operator.resources.memorystatus import MemoryStatus, Suspicion
+from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount, typical
-
-STILL_ALLOWED = (
-    "until another profile is in force no arm is entered on its word: no speculation, and arms whose own latency was "
-    "measured here, may be, and so may any arm while requests queue up or miss an objective"
-)
-_DRIFTS = {
-    ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED,
-    LENGTHS: ClusterReason.LENGTHS_DRIFTED,
-}
-
-# Reasons for which nothing is known of the text and the latency of present requests.
-_NO_FIGURES = frozenset(
-    {
-        ClusterReason.METRICS_MISSING,
-        ClusterReason.METRICS_EMPTY,
-        ClusterReason.METRICS_NAN,
-        ClusterReason.METRICS_STALE,
-        ClusterReason.METRICS_IMPOSSIBLE,
-        ClusterReason.METRICS_MISLABELLED,
-        ClusterReason.METRICS_PARTIAL,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,124 +141,6 @@ def doubt_of(memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now
     return Doubt(dispelled=findings.lasting)
 
 
-def aspects(
-    memory: MemoryStatus,
-    profile: str | None,
-    found: Callable[[], Drift],
-    rules: AccountRules,
-    now: datetime,
-    live: Live | None = None,
-) -> tuple[Aspect, ...]:
-    """The conditions about the profile: does it agree with what is measured, is the text the one that was calibrated.
-
-    Args:
-        memory: after this cycle's window.
-        profile: name of the one in force.
-        found: says what of the present text has drifted; asked only where something has.
-        rules: how the account is kept.
-        now: time of the observation.
-        live: present figures, or why there are none.
-    """
-    findings = findings_of(memory, profile, rules, now)
-    suspicion = suspicion_of(memory, profile)
-    blind = _blind(live)
-    return (
-        _model(findings, suspicion, profile, rules, blind),
-        *_drifts(findings, found, profile, rules, blind),
-    )
-
-
-class _Blind(NamedTuple):
-    """Why present traffic says nothing about the profile, and about which of its sides."""
-
-    reason: ClusterReason
-    message: str
-    of_acceptance: bool
-
-
-def _blind(live: Live | None) -> _Blind | None:
-    """None: it says what it can."""
-    if live is not None and live.figures is not None and live.figures.given_up:
-        said = f"clients give up {live.figures.given_up:.0%} of the requests that began"
-        return _Blind(
-            ClusterReason.CLIENTS_GIVE_UP,
-            f"{said}: those that finish do not speak for all",
-            of_acceptance=False,
-        )
-    if live is not None and live.reason in _NO_FIGURES:
-        return _Blind(live.reason, f"not known at present: {live.message}", of_acceptance=True)
-    return None
-
-
-def _model(
-    findings: AccountFindings,
-    suspicion: Suspicion | None,
-    profile: str | None,
-    rules: AccountRules,
-    blind: _Blind | None,
-) -> Aspect:
-    if suspicion is not None:
-        said = f"{suspicion.message or suspicion.reason}; {STILL_ALLOWED}"
-        return Aspect(MODEL, False, suspicion.reason, said)
-    if blind is not None and profile is not None:
-        return Aspect(MODEL, None, str(blind.reason), blind.message)
-    if not findings.lasting or profile is None:
-        said = _too_early(findings, profile, rules)
-        return Aspect(MODEL, None, str(ClusterReason.MODEL_UNTESTED), said)
-    ratio = latency_ratio(findings.windows, rules.confidence)
-    told = f"requests take {ratio.value:.2f} times what {profile} predicts" if ratio else ""
-    return Aspect(MODEL, True, str(ClusterReason.MODEL_AGREES), f"{told}, {_behind(findings.windows)}")
-
-
-def _drifts(
-    findings: AccountFindings,
-    found: Callable[[], Drift],
-    profile: str | None,
-    rules: AccountRules,
-    blind: _Blind | None,
-) -> Iterator[Aspect]:
-    for name, word in _DRIFTS.items():
-        drifted = findings.drifted(word)
-        if (
-            blind is not None
-            and profile is not None
-            and not drifted
-            and (blind.of_acceptance or name == LENGTHS)
-        ):
-            yield Aspect(name, None, str(blind.reason), blind.message)
-            continue
-        if drifted:
-            now = found()
-            said = {ACCEPTANCE: now.acceptance, LENGTHS: now.lengths}[
-                name
-            ] or "outside of what was calibrated"
-            yield Aspect(
-                name,
-                False,
-                str(word),
-                f"{said}, for {span_s(findings.windows) / 60:.0f} minutes; {profile} predicts for it with wider bounds, "
-                "and is believed within them",
-            )
-        elif drifted is None:
-            yield Aspect(name, None, str(ClusterReason.MODEL_UNTESTED), _too_early(findings, profile, rules))
-        else:
-            yield Aspect(
-                name,
-                True,
-                str(ClusterReason.TEXT_AS_CALIBRATED),
-                "nothing lies significantly outside of what was calibrated",
-            )
-
-
-def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRules) -> str:
-    if profile is None:
-        return "no profile is in force"
-    return (
-        f"the arm in place was measured for {span_s(findings.windows) / 60:.0f} minutes under {profile}; "
-        f"updatePolicy.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
-    )
-
-
 def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
     """The sentence if the account's interval lies outside of the prediction's own; None: it does not."""
     ratio = latency_ratio(windows, rules.confidence)
@@ -295,11 +153,12 @@ def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predi
     predicted_s = typical(one.observed_seconds / one.latency_ratio for one in windows) or 0.0
     return (
         f"requests take {observed_s:.3g} s where {predicted} {predicted_s:.3g} s: {ratio.value:.2f} times as long "
-        f"({ratio.lower:.2f} to {ratio.upper:.2f}, against its own bounds {lower:.2f} to {upper:.2f}), {_behind(windows)}"
+        f"({ratio.lower:.2f} to {ratio.upper:.2f}, against its own bounds {lower:.2f} to {upper:.2f}), {behind(windows)}"
     )
 
 
-def _behind(windows: tuple[AccountWindow, ...]) -> str:
+def behind(windows: tuple[AccountWindow, ...]) -> str:
+    """Requests and windows that a figure of the account rests on, as the end of a sentence."""
     requests = sum(one.requests for one in windows)
     return f"by {requests} requests in {len(windows)} windows within {span_s(windows) / 60:.0f} minutes"
 

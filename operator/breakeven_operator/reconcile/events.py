@@ -9,8 +9,9 @@ from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
-from breakeven_operator.reconcile.cycle_aspects import doubt_aspects, metrics_aspect
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
+from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
+from breakeven_operator.reconcile.metrics_aspect import metrics_aspect
 from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.reconcile.steps import Event

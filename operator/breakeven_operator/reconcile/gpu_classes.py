@@ -8,9 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from breakeven.arm import Arm
-from breakeven.errors import BreakevenError
-from breakeven.planning.evaluation import evaluate_live
-from breakeven.planning.objective import Slo
 from breakeven.profile import Comparison
 from breakeven.profile.composition import ProfilePart, composed
 from breakeven.serving.counted_window import Window
@@ -19,7 +16,7 @@ from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, Pr
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.reconcile.questions import load_of, seen_of
+from breakeven_operator.reconcile.questions import against_none, seen_of
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.workloads.workload import Workload
@@ -52,18 +49,7 @@ class GpuClass:
         if self.entry is None or self.entry.profile is None or self.figures is None:
             return None
         arms = {arm.name: arm for arm in (*service.spec.candidates.arms(), running)}
-        try:
-            found = evaluate_live(
-                self.entry.profile,
-                load_of(self.figures),
-                running,
-                [subject],
-                seen_of(memory, arms),
-                Slo(),
-            ).of(subject)
-        except BreakevenError:
-            return None
-        return found.against_none if found is not None else None
+        return against_none(self.entry.profile, self.figures, seen_of(memory, arms), running, subject)
 
 
 def calibrated_by_class(

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from breakeven.arm import Arm
-from breakeven.errors import BreakevenError
-from breakeven.profile import Profile
-from breakeven.serving.causes import Finding, ModelSnapshot
-from breakeven.serving.diagnosis import diagnose
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.drift import survival
+from breakeven_operator.reconcile.first_cause import first_cause
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
     latency_ratio,
@@ -19,7 +15,6 @@ from breakeven_operator.reconcile.model_account import (
     predicted_bounds,
     recent,
 )
-from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.reconcile.questions import seen_of
 from breakeven_operator.reconcile.verdict import Verdict
 from breakeven_operator.resources import SpeculativeServiceSpec
@@ -63,28 +58,10 @@ def model_status(
         predicted_bounds(windows),
         measured_speedup(windows, confidence),
         verdict.speedup,
-        _first_cause(entry.profile, arm, verdict, live),
+        first_cause(entry.profile, arm, verdict, live),
         tuple(
             PositionSurvival(position=one.position, live_accept=one.live, calibrated_accept=one.calibrated)
             for one in positions
         ),
     )
     return ModelStatus(**read_figures(ModelStatus, found))
-
-
-def _first_cause(profile: Profile, arm: Arm | None, verdict: Verdict, live: Live | None) -> Finding | None:
-    """First cause why the arm in place does not pay significantly; None if the arm pays, or no cause is known.
-
-    The operator does not read the KV pool and inter-token latency, which `breakeven doctor` reads.
-    """
-    figures = live.figures if live is not None and live.usable else None
-    if arm is None or arm.k == 0 or figures is None or verdict.decision is None or pays_now(verdict):
-        return None
-    snapshot = ModelSnapshot(
-        figures.replicas, figures, speculating=True, waiting_min=1.0 if figures.saturated else 0.0
-    )
-    try:
-        return next(iter(diagnose(snapshot, profile, arm).findings), None)
-    except BreakevenError:
-        # The profile does not tell about these lengths; the decision says so.
-        return None

@@ -43,3 +43,14 @@ def with_measured(message: str, verdict: Verdict) -> str:
     if known is None or not _contradicted(verdict):
         return message
     return f"{message}; by measured latency it is {known.value:.2f}x ({known.lower:.2f} to {known.upper:.2f})"
+
+
+def with_overload(verdict: Verdict) -> str:
+    """The sentence of a verdict, with a remark if the load is beyond what the running arm can carry."""
+    message, running = verdict.message, verdict.running
+    if running is None or running.utilisation <= 1:
+        return message
+    return (
+        f"{message}; the load is {100 * running.utilisation:.0f} % of what {running.arm} can carry "
+        f"({running.saturation_rps:.3g} rps per replica): requests queue"
+    )

@@ -1,15 +1,17 @@
-"""A service in the library's own types: its load, its policy, what a roll costs it and the acceptance that it was seen to have."""
+"""A service in the library's own types: its load, its policy, the cost of a roll, the acceptance that was seen, and two arms compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import Arm
+from breakeven.errors import BreakevenError
+from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.policy import Policy
-from breakeven.profile import Bounds
+from breakeven.profile import Bounds, Comparison, Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -87,6 +89,25 @@ def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptan
         for seen in memory.seen
         if seen.arm in arms
     )
+
+
+def against_none(
+    profile: Profile, figures: Window, seen: Sequence[LiveAcceptance], running: Arm, subject: Arm
+) -> Comparison | None:
+    """A speculative arm against no speculation at a load; None if the profile does not know the load or the arm.
+
+    Args:
+        profile: by which they are compared.
+        figures: of the load.
+        seen: live acceptance.
+        running: the arm in place.
+        subject: the speculative arm.
+    """
+    try:
+        found = evaluate_live(profile, load_of(figures), running, [subject], seen, Slo()).of(subject)
+    except BreakevenError:
+        return None
+    return found.against_none if found is not None else None
 
 
 def _seconds(milliseconds: int | None) -> float | None:

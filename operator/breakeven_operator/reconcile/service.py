@@ -15,11 +15,9 @@ from breakeven_operator.reconcile.judge import judge
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.refused_target import refusal_of, refused
 from breakeven_operator.reconcile.roll_beginning import roll_begun
-from breakeven_operator.reconcile.roll_windows import settled
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.target import refuse_rolls
 from breakeven_operator.reconcile.under_way import go_on
-from breakeven_operator.reconcile.verdict import SWITCH
 from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
 
@@ -51,11 +49,10 @@ def reconcile(
     case = replace(case, need=need)
     cannot_roll = refuse_rolls(case.spec, workload, observation.claims)
     verdict, memory = judge(case, step, observation.later)
-    calm = settled(case.context, case.spec.metrics_source.window_seconds)
     case = case.remembering(memory)
-    case = case.remembering(take_account(case, verdict.decision, settled=calm))
+    case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
     step = replace(step, memory=case.memory)
-    if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
+    if verdict.switches and verdict.arm is not None and case.running.arm is not None:
         begun = roll_begun(case, step, evidence, verdict)
         waits = of_annotation(observation.failures, now, begun.write)
         refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, limits.may_roll, waits))

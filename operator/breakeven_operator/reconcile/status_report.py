@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from breakeven.planning.evaluation import ArmEvaluation
 from breakeven_operator.reconcile.conditions import merge
 from breakeven_operator.reconcile.cycle_aspects import aspects_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.model_report import model_status
 from breakeven_operator.reconcile.objectives import with_predictions
-from breakeven_operator.reconcile.paying import pays_now, with_measured
+from breakeven_operator.reconcile.paying import pays_now, with_measured, with_overload
 from breakeven_operator.reconcile.scaling import capacity_status
 from breakeven_operator.reconcile.service_display import columns_of
 from breakeven_operator.reconcile.target_report import current_status, target_status
@@ -90,7 +89,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
         arm=verdict.arm.name if verdict.arm is not None else None,
         running_arm=running.name if running is not None else None,
         reason=str(verdict.reason),
-        message=with_measured(_with_overload(verdict.message, verdict.running), verdict)[:1024],
+        message=with_measured(with_overload(verdict), verdict)[:1024],
         profile=cycle.calibrated.profile_name,
         basis=verdict.basis if decision is not None else None,
         held_until=(
@@ -117,13 +116,3 @@ def _standing(cycle: CycleFacts, one: GpuClass) -> ClassStanding:
     if decision is None or subject is None:
         return standing
     return standing.compared(one.compared(cycle.service, cycle.step.memory, decision.running, subject))
-
-
-def _with_overload(message: str, running: ArmEvaluation | None) -> str:
-    """The sentence, with a remark if the load is beyond what the running arm can carry."""
-    if running is None or running.utilisation <= 1:
-        return message
-    return (
-        f"{message}; the load is {100 * running.utilisation:.0f} % of what {running.arm} can carry "
-        f"({running.saturation_rps:.3g} rps per replica): requests queue"
-    )

@@ -18,6 +18,7 @@ from breakeven_operator.resources.rolloutstatus import (
     HistoryResult,
     PromiseAndMeasurement,
     Rollout,
+    RolloutPhase,
 )
 from breakeven_operator.resources.updatepolicy import Mode, UpdatePolicy
 from breakeven_operator.workloads.workload import Workload
@@ -66,6 +67,13 @@ class RolloutStep:
     message: str = ""
     busy: bool = False
     otherwise: RolloutStep | None = None
+
+    @property
+    def leads_to(self) -> str | None:
+        """Name of the arm that a change under way leads to; None if none is under way, or it names none."""
+        if self.rollout is None:
+            return None
+        return self.rollout.from_arm if self.rollout.phase is RolloutPhase.UNDOING else self.rollout.to_arm
 
     def history(self, earlier: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
         """Changes that have ended, this cycle's and earlier ones, as the status keeps them: the newest one first."""

@@ -46,6 +46,11 @@ class Verdict:
         return self.action, str(self.arm), str(self.reason)
 
     @property
+    def switches(self) -> bool:
+        """Whether the target is to be rolled."""
+        return self.action == SWITCH
+
+    @property
     def speedup(self) -> Estimate | None:
         """Speedup of the running arm at the present load, as live latency has corrected it."""
         return self.decision.speedup if self.decision is not None else None

@@ -19,7 +19,8 @@ from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Doubt
-from breakeven_operator.reconcile.doubts import aspects, doubt_of, findings_of
+from breakeven_operator.reconcile.doubt_aspects import aspects
+from breakeven_operator.reconcile.doubts import doubt_of, findings_of
 from breakeven_operator.reconcile.drift import Drift, drift, survival
 from breakeven_operator.reconcile.model_account import AccountRules, latency_ratio, measured_speedup
 from breakeven_operator.reconcile.preconditions import refuse_suspect
