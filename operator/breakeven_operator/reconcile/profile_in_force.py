@@ -45,25 +45,9 @@ def find_in_force(
     newest = sorted(
         _on_its_class(profiles, identity), key=lambda entry: (entry.created, entry.name), reverse=True
     )
-    if not newest and identity is not None and identity.one_of_several:
-        message = f"the arms were never measured on {identity.gpu_product}, on which some of the pods run"
-        return InForce(None, ClusterReason.CLASS_NOT_CALIBRATED, message, Trigger.INITIAL)
-    if not newest:
-        message = "no calibration has succeeded yet" if failures else "the arms were never measured"
-        return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
-    if identity is None:
-        return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
-    own = [entry for entry in newest if entry.fingerprint == identity.fingerprint]
+    own = [entry for entry in newest if identity is not None and entry.fingerprint == identity.fingerprint]
     if not own:
-        return InForce(
-            None,
-            ClusterReason.FINGERPRINT_CHANGED,
-            (
-                f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
-                "(image, model, arguments, GPU class or parallelism differ)"
-            ),
-            Trigger.FINGERPRINT_CHANGED,
-        )
+        return _none_fits(newest, identity, failures)
     entry = own[0]
     if entry.profile is None:
         return InForce(
@@ -92,6 +76,27 @@ def find_in_force(
     doubted = doubt(entry) if doubt is not None else Doubt()
     message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
     return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
+
+
+def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failures: int) -> InForce:
+    """The word for a target that none of the profiles (newest first) was measured on."""
+    if not newest and identity is not None and identity.one_of_several:
+        message = f"the arms were never measured on {identity.gpu_product}, on which some of the pods run"
+        return InForce(None, ClusterReason.CLASS_NOT_CALIBRATED, message, Trigger.INITIAL)
+    if not newest:
+        message = "no calibration has succeeded yet" if failures else "the arms were never measured"
+        return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
+    if identity is None:
+        return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
+    return InForce(
+        None,
+        ClusterReason.FINGERPRINT_CHANGED,
+        (
+            f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
+            "(image, model, arguments, GPU class or parallelism differ)"
+        ),
+        Trigger.FINGERPRINT_CHANGED,
+    )
 
 
 def _on_its_class(profiles: Sequence[ProfileEntry], identity: Identity | None) -> Sequence[ProfileEntry]:
