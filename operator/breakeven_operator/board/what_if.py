@@ -13,7 +13,8 @@ from breakeven.planning.capacity import replicas_for
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
 from breakeven_operator.reconcile.formatting import figure, ratio
-from breakeven_operator.reconcile.questions import RollCost, policy_of
+from breakeven_operator.reconcile.questions import policy_of
+from breakeven_operator.reconcile.steps import RollCost
 from breakeven_operator.resources import SpeculativeService
 
 FIELDS: Mapping[str, tuple[str, float, float]] = {

@@ -19,7 +19,8 @@ from breakeven.profile import LoadPoint, Profile
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.calibration.arm_finding import with_words
 from breakeven_operator.reconcile.barred_arms import refuse_answers
-from breakeven_operator.reconcile.questions import RollCost, policy_of
+from breakeven_operator.reconcile.questions import policy_of
+from breakeven_operator.reconcile.steps import RollCost
 from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.calibrationrun import CalibrationPlan
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec

@@ -13,10 +13,9 @@ from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
-from breakeven_operator.reconcile.questions import RollCost
 from breakeven_operator.reconcile.roll_windows import settled
 from breakeven_operator.reconcile.scaling import FleetNeed
-from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
+from breakeven_operator.reconcile.steps import RollCost, RolloutContext, RolloutStep
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.workloads.running_arm import RunningArm

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
@@ -13,25 +12,13 @@ from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.policy import Policy
 from breakeven.profile import Bounds, Comparison, Profile
 from breakeven.serving.counted_window import Window
+from breakeven_operator.reconcile.steps import RollCost
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
 _SLO_QUANTILE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class RollCost:
-    """Cost of a roll to the target.
-
-    Attributes:
-        seconds: a replica's start-up time; None if no start was ever measured.
-        away_share: share of the replicas that are away at a time; 0 if new ones come first.
-    """
-
-    seconds: float | None = None
-    away_share: float = 0.0
 
 
 def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = None) -> Load:

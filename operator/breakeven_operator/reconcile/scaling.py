@@ -24,8 +24,8 @@ from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.questions import RollCost, load_of, policy_of, seen_of
-from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
+from breakeven_operator.reconcile.steps import RollCost, RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus

@@ -102,6 +102,19 @@ class RolloutStep:
 
 
 @dataclass(frozen=True, slots=True)
+class RollCost:
+    """Cost of a roll to the target.
+
+    Attributes:
+        seconds: a replica's start-up time; None if no start was ever measured.
+        away_share: share of the replicas that are away at a time; 0 if new ones come first.
+    """
+
+    seconds: float | None = None
+    away_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutContext:
     """Facts by which a change of arm is judged.
 
