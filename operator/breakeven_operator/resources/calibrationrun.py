@@ -37,6 +37,7 @@ from breakeven_operator.resources.base import (
 from breakeven_operator.resources.calibrationspec import Budget, LoadChoice
 from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
+from breakeven_operator.resources.targetstatus import LONGEST_IMAGE, LONGEST_MODEL
 from breakeven_operator.resources.workloadspec import MOST_TOKENS, WorkloadSpec
 
 MAX_ARMS = 43  # none, and six methods with six draft lengths and a schedule each
@@ -309,9 +310,9 @@ class CalibrationPlan(StatusModel):
     target: Annotated[ObjectName, Field(description="Name of the workload that was copied.")]
     target_uid: str | None = row("Its UID.", max_length=64)
     container_name: Annotated[str, Field(max_length=63, description="Container that runs vLLM.")]
-    image: str | None = row("Image of that container.", max_length=1024)
-    model: str | None = row("Model that is served.", max_length=512)
-    served_model_name: str | None = row("Name under which it is asked.", max_length=512)
+    image: str | None = row("Image of that container.", max_length=LONGEST_IMAGE)
+    model: str | None = row("Model that is served.", max_length=LONGEST_MODEL)
+    served_model_name: str | None = row("Name under which it is asked.", max_length=LONGEST_MODEL)
     gpu_product: Annotated[str, Field(max_length=128, description="GPU class the pods are pinned to.")]
     gpus_per_pod: int = row("GPUs each pod holds.", default=1, ge=0, le=1024)
     fingerprint: Annotated[str, Field(max_length=64, description="What the profile will count for.")]

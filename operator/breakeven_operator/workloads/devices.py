@@ -104,6 +104,7 @@ def devices_of(container: Mapping[str, Any], pod_spec: Mapping[str, Any] | None 
 def _number(quantity: str) -> int:
     """Devices of a quantity as Kubernetes writes it, such as `2`, `1e0` or `1k`.
 
+    `kubernetes.utils.quantity` reads one too, and takes the whole client along: half a second and 35 MB.
     The API server lets no fraction of a device into a pod, but into the template of a custom resource: a part of one is one.
     """
     found = _QUANTITY.fullmatch(quantity)
