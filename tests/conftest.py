@@ -53,11 +53,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if _QUICK:
-        # `make test` makes every fit.
-        from fakes.remembered_fits import remember_fits
-
-        remember_fits()
     # `make test` holds every test to its budget; fifty files of /proc a test are a twentieth of `make check`.
     if not _QUICK or config.getoption("times"):
         config.pluginmanager.register(Timekeeper(config, _STARTED), "timekeeper")
