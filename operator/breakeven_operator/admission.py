@@ -17,7 +17,7 @@ from breakeven_operator.reconcile.action_plan import ServiceOutcome
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.calibrationrun import FINAL_PHASES
+from breakeven_operator.resources.calibrationrun import FINAL_PHASES, RunPhase
 from breakeven_operator.workloads.object_facts import parse_time
 
 _WAITING = frozenset({"", "Pending"})
@@ -137,7 +137,7 @@ def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[Namespac
     """Whether a run is under way, and so in the way of others.
 
     One without a service, or that is being deleted, is about to end: whoever keeps it by a finalizer keeps no place. One whose
-    pods no node takes holds no GPU, and may wait for a day.
+    pods no node takes holds no GPU, and may wait for a day. A fit needs no GPU either.
     """
     meta = run["metadata"]
     if meta.get("deletionTimestamp") is not None or phase_of(run) in _WAITING:
@@ -145,7 +145,9 @@ def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[Namespac
     if NamespacedName(meta["namespace"], service_of(run)) not in services:
         return False
     pods = _labelled(world.pods.get(meta["namespace"], ()), meta["name"])
-    return not pods or any((pod.get("spec") or {}).get("nodeName") or not _refused(pod) for pod in pods)
+    if not pods:
+        return phase_of(run) != RunPhase.FITTING
+    return any((pod.get("spec") or {}).get("nodeName") or not _refused(pod) for pod in pods)
 
 
 def _is_overdue(run: Manifest, now: datetime | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.connections import Connections
@@ -64,6 +65,7 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     objects = objects_of(settings, cluster, clock, wake, once=once)
     fitter = ChildFitter()
     answers = answers_of(settings, connections, clock, telemetry, None if once else fitter)
+    fits = FitTurns(fitter, clock, ended=wake, patience_s=math.inf if once else 0.0)
     leadership = Leadership.of(settings, cluster, clock, once=once)
     lease = leadership.lease
     scope = Scope(settings.allowed_drafters, settings.watch_annotated == "true", leadership.shards)
@@ -71,7 +73,7 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     writer = (
         DryRun(_print)
         if dry_run
-        else Writer(cluster, fitter, clock, objects, may_act=lambda: lease.held, reporter=settings.identity)
+        else Writer(cluster, fits, clock, objects, may_act=lambda: lease.held, reporter=settings.identity)
     )
     health = Health(clock, settings.cycle_s)
     showing = Showing(settings, cluster, clock, health.late_after_s)

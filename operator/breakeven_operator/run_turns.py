@@ -9,7 +9,7 @@ from datetime import datetime
 
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
-from breakeven_operator.actions import Action, ActionPlan, Create, DoneFit, Fit
+from breakeven_operator.actions import Action, ActionPlan, Create, DoneFit
 from breakeven_operator.adapters.run_files import read_run_files
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided, run_views
@@ -22,8 +22,6 @@ from breakeven_operator.noted_writer import NotedWriter
 from breakeven_operator.ports import Clock, ClusterError, ClusterReader
 from breakeven_operator.refused_writes import RefusedWrite
 
-# A fit is awaited, for two minutes at most: with more of them a cycle would be late, and the process restarted.
-_FITS_PER_CYCLE = 1
 # With them one run reads its files, however large; the next run waits for the next cycle.
 _FILES_PER_CYCLE = 4 << 20
 
@@ -51,15 +49,14 @@ class RunTurns:
         self._writer = writer
         self._log = log
         self._settings = settings
-        # Fits and bytes of files that the present cycle has room for.
-        self._fits_left = 0
+        # Bytes of files that the present cycle has room for.
         self._bytes_left = 0
 
     async def take(
         self, world: Snapshot, decided: Iterable[Decided], now: datetime, report: CycleReport
     ) -> None:
         """Advance all unfinished runs, in their order; `run_views` says which may go on."""
-        self._fits_left, self._bytes_left = _FITS_PER_CYCLE, _FILES_PER_CYCLE
+        self._bytes_left = _FILES_PER_CYCLE
         places = self._settings.max_parallel_calibrations
         for view in run_views(world, decided, places, self._settings.trial, now):
             await self._turn(view, now, report)
@@ -89,12 +86,6 @@ class RunTurns:
             actions = (*housekeeping.access(view.service, view.settings), *actions)
         if not actions:
             return
-        # A fit that follows another of the same run belongs to it: put off, both would be made again in each cycle.
-        if fitted is None and any(isinstance(action, Fit) for action in actions):
-            if self._fits_left == 0:
-                # The next cycle finds the run as it is.
-                return
-            self._fits_left -= 1
         result = await self._writer.carry_out(ActionPlan(ref, actions), report)
         if result.failed is not None and result.failed.refused:
             await self._say_refused(view, result.failed, now, report)
@@ -135,6 +126,9 @@ class RunTurns:
         except InputError as error:
             report.errors.append(str(error))
             return
+        except Exception:  # noqa: BLE001 - as for services
+            self._log.defect("concluding run %s failed", done.fit.run)
+            actions = calibration.not_concluded(view, self._clock.now())
         result = await self._writer.carry_out(ActionPlan(done.fit.run, actions), report)
         if result.failed is not None and result.failed.refused:
             await self._say_refused(view, result.failed, self._clock.now(), report)

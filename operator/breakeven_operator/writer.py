@@ -35,7 +35,7 @@ from breakeven_operator.ports import (
     Cluster,
     ClusterError,
     FieldConflictError,
-    Fitter,
+    Fits,
     Manifest,
     StaleObjectError,
 )
@@ -121,7 +121,7 @@ class Writer:
     """Carries out plans.
 
     Args:
-        cluster, fitter, clock: ports.
+        cluster, fits, clock: ports.
         objects: learn what the API server answers.
         may_act: whether this replica leads; asked before every action.
         reporter: name of this replica in Events.
@@ -133,7 +133,7 @@ class Writer:
     def __init__(
         self,
         cluster: Cluster,
-        fitter: Fitter,
+        fits: Fits,
         clock: Clock,
         objects: ClusterObjects,
         *,
@@ -141,7 +141,7 @@ class Writer:
         reporter: str,
     ) -> None:
         self._cluster = cluster
-        self._fitter = fitter
+        self._fits = fits
         self._clock = clock
         self._objects = objects
         self._may_act = may_act
@@ -198,8 +198,9 @@ class Writer:
             case Delete():
                 await self._delete(action)
             case Fit():
-                outcome = await self._fitter.fit(action.points_csv, action.arguments)
-                result.fits.append(DoneFit(action, outcome))
+                outcome = await self._fits.outcome(action)
+                if outcome is not None:
+                    result.fits.append(DoneFit(action, outcome))
         self._failures.succeeded(action)
 
     async def _say(self, action: EmitEvent, result: WriteResult) -> None:

@@ -191,6 +191,17 @@ def test_a_run_and_a_profile_cannot_be_changed(objects, namespace):
     assert "a SpeculationProfile's spec cannot be changed; expected a new calibration" in refusal(caught)
 
 
+def test_the_largest_profile_is_stored(objects, namespace):
+    spec = {"serviceRef": {"name": "chat"}, "gpuProduct": "H100", "fingerprint": "abc"}
+    body = {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "SpeculationProfile",
+        "metadata": {"name": "large"},
+    }
+    text = json.dumps({"figure": 0.1234567891}) * 50_000
+    create(objects, body | {"spec": spec | {"profile": text[:1_048_576]}}, namespace, "speculationprofiles")
+
+
 def test_a_run_keeps_points_of_several_writers(cluster, objects, namespace):
     run = {
         "apiVersion": "breakeven.dev/v1alpha1",

@@ -6,7 +6,7 @@ import json
 
 from breakeven_operator.actions import ActionPlan, EmitEvent
 from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.kinds import CONFIG_MAPS, EVENTS, Ref
@@ -25,7 +25,14 @@ async def test_a_repeated_event_counts_up_and_one_that_has_expired_is_told_anew(
     adapter = await KubernetesCluster.connect(str(cluster.kubeconfig))
     try:
         objects = ListedObjects(adapter, (namespace,))
-        writer = Writer(adapter, ChildFitter(), SystemClock(), objects, may_act=lambda: True, reporter="test")
+        writer = Writer(
+            adapter,
+            FitTurns(ChildFitter(), SystemClock()),
+            SystemClock(),
+            objects,
+            may_act=lambda: True,
+            reporter="test",
+        )
         subject = await adapter.create(CONFIG_MAPS, {"metadata": {"namespace": namespace, "name": "chat"}})
         ref = Ref(CONFIG_MAPS, namespace, "chat", subject["metadata"]["uid"])
         said = EmitEvent(ref, "MetricsStale", "old", warning=True, throttled=True)
@@ -35,7 +42,14 @@ async def test_a_repeated_event_counts_up_and_one_that_has_expired_is_told_anew(
         (event,) = await adapter.list_all(EVENTS, namespace)
         await adapter.delete(Ref(EVENTS, namespace, event["metadata"]["name"], event["metadata"]["uid"]))
         # A new process counts from the beginning: the next but one finds that its Event is gone.
-        again = Writer(adapter, ChildFitter(), SystemClock(), objects, may_act=lambda: True, reporter="test")
+        again = Writer(
+            adapter,
+            FitTurns(ChildFitter(), SystemClock()),
+            SystemClock(),
+            objects,
+            may_act=lambda: True,
+            reporter="test",
+        )
         await again.carry_out(ActionPlan(ref, (said,)))
         (event,) = await adapter.list_all(EVENTS, namespace)
         await adapter.delete(Ref(EVENTS, namespace, event["metadata"]["name"], event["metadata"]["uid"]))

@@ -14,6 +14,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
+from breakeven_operator.adapters.fitter import FitTurns
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.made_targets import joined_targets
 from breakeven_operator.adapters.observer import Observer
@@ -248,7 +249,14 @@ class FleetWorld:
         writer = (
             DryRun(self.shown.append)
             if self.dry_run
-            else Writer(self.cluster, self.fits, self.clock, objects, may_act=self._may_act, reporter="test")
+            else Writer(
+                self.cluster,
+                FitTurns(self.fits, self.clock),
+                self.clock,
+                objects,
+                may_act=self._may_act,
+                reporter="test",
+            )
         )
         self.fleet = Reconciler(
             self.clock,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.kinds import CONFIG_MAPS, EVENTS, JOBS, PROFILES, RUNS
 from breakeven_operator.ports import ClusterError
-from fakes.fleet_world import FleetWorld, profile_json
+from fakes.fleet_world import VALUE, FleetWorld, profile_json
 
 MARKER = "xyzzy-not-for-logs"
 PROMPTS = {"prompts": {"configMap": {"name": "prompts", "key": "a.jsonl"}}}
@@ -167,3 +169,77 @@ async def test_acceptance_on_the_users_own_text_is_no_guess():
     world.load(3.0)
     await world.cycle()
     assert "guess" not in world.condition("Calibrated")["message"]
+
+
+class EndlessFits:
+    """The `Fitter` port: no fit ends while the test runs."""
+
+    def __init__(self):
+        self.begun = 0
+
+    async def fit(self, points_csv, arguments):
+        self.begun += 1
+        await asyncio.Event().wait()
+
+
+def import_for(world, number):
+    """An import of the service of this number; its namespace is the one that all services of these tests share."""
+    sources = [
+        {"arm": arm, "configMap": {"name": "sweeps", "keys": [key]}}
+        for arm, key in (("none", "none.csv"), ("eagle/3", "eagle.csv"))
+    ]
+    body = {
+        "apiVersion": "breakeven.dev/v1alpha1",
+        "kind": "CalibrationRun",
+        "metadata": {"namespace": "llm", "name": f"by-hand-{number}"},
+        "spec": {"serviceRef": {"name": f"service-{number:02}"}, "importFrom": sources},
+    }
+    world.cluster.put(RUNS, body, manager="person")
+
+
+async def test_fits_that_do_not_end_hold_up_no_decision_and_no_other_calibration():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.add_services(4, mode="Disabled")
+    world.fits = fits = EndlessFits()
+    world.restart()
+    import_run(world)
+    world.cluster.remove(RUNS, "llm", "by-hand")
+    for number in range(4):
+        import_for(world, number)
+    for _ in range(10):
+        await world.cycle()
+    phases = [phase(world, f"by-hand-{number}") for number in range(4)]
+    assert phases == ["Fitting"] * 4, "a run that waits for its fit holds the only place"
+    assert fits.begun == 1, "one at a time"
+    world.load(3.0)
+    await world.until(lambda: world.value == VALUE, cycles=4)
+
+
+async def test_a_profile_that_no_object_holds_fails_its_run_once():
+    world = FleetWorld()
+    world.load(3.0)
+    large = json.loads(profile_json())
+    large["warnings"] = ["x" * (2 << 20)]
+    world.fits.outcome = FitOutcome(json.dumps(large), None)
+    import_run(world)
+    for _ in range(6):
+        await world.cycle()
+    run = next(run for run in world.cluster.of(RUNS) if run["metadata"]["name"] == "by-hand")
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Failed", "FitFailed")
+    assert "cannot be stored" in run["status"]["message"]
+
+
+async def test_a_defect_behind_a_fit_fails_its_run_and_is_counted(monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(calibration, "conclude", broken)
+    world = FleetWorld()
+    world.load(3.0)
+    world.fits.outcome = FitOutcome(profile_json(), None)
+    import_run(world)
+    for _ in range(6):
+        await world.cycle()
+    run = next(run for run in world.cluster.of(RUNS) if run["metadata"]["name"] == "by-hand")
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Failed", "FitFailed")

@@ -16,6 +16,7 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
+from breakeven_operator.adapters.fitter import FitTurns
 from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, StaleObjectError
@@ -43,7 +44,14 @@ def world() -> FleetWorld:
 
 
 def writer_of(world, learned) -> Writer:
-    return Writer(world.cluster, RecordedFits(), world.clock, learned, may_act=lambda: True, reporter="test")
+    return Writer(
+        world.cluster,
+        FitTurns(RecordedFits(), world.clock),
+        world.clock,
+        learned,
+        may_act=lambda: True,
+        reporter="test",
+    )
 
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "llm", "name": "trial"}}

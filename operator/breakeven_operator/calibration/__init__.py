@@ -15,9 +15,18 @@ conclusion       whether the fit becomes a profile          arm_finding     an a
 dependents       CronJob, ServiceAccount, RoleBinding
 """
 
-from breakeven_operator.calibration.conclusion import conclude
+from breakeven_operator.calibration.conclusion import conclude, not_concluded
 from breakeven_operator.calibration.dependents import cronjob_name, schedule_job, trial_access
 from breakeven_operator.calibration.lifecycle import advance, refused
 from breakeven_operator.calibration.run_beginning import files_read
 
-__all__ = ["advance", "conclude", "cronjob_name", "files_read", "refused", "schedule_job", "trial_access"]
+__all__ = [
+    "advance",
+    "conclude",
+    "cronjob_name",
+    "files_read",
+    "not_concluded",
+    "refused",
+    "schedule_job",
+    "trial_access",
+]

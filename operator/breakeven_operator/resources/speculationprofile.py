@@ -127,7 +127,7 @@ class SpeculationProfileSpec(Model):
         str,
         Field(
             min_length=2,
-            max_length=524288,
+            max_length=1048576,
             description="The whole fit as JSON: save it to a file and `breakeven plan FILE` answers from it.",
         ),
     ]

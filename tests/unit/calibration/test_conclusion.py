@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,19 @@ def test_a_believable_fit_becomes_a_profile(fitting):
     assert by_name["none"].break_even_rps is None
     assert Profile.from_json(profile.spec.profile).arms[0].c1_s == 1.2
     assert "ownerReferences" not in manifest["metadata"], "it outlives the service, which may be made again"
+
+
+def test_a_stored_profile_has_ten_digits_of_each_figure_and_predicts_the_same(fitting):
+    whole = with_law(Profile(0.9, tuple(map(fit, LAWS))))
+    fitting.do(calibration.conclude(fitting.view(), FitOutcome(whole.to_json(), None), fitting.now))
+    text = SpeculationProfile.read(fitting.profiles[0], "profile").spec.profile
+    digits = [
+        len(re.sub(r"e.*|[-.]", "", one).lstrip("0")) for one in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)
+    ]
+    assert max(digits) == 10, "43 arms at 20 loads do not fit into an object with all their digits"
+    for arm in (one.arm for one in whole.arms):
+        was, now = whole.predict(arm, rps=5.0), Profile.from_json(text).predict(arm, rps=5.0)
+        assert now.latency_ci_s == pytest.approx(was.latency_ci_s, rel=1e-7)
 
 
 def test_starts_that_differ_and_a_machine_that_drifts_are_events_with_their_words(fitting):
