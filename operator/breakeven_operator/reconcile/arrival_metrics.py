@@ -6,18 +6,22 @@ no reason to hold. It is not 1 either: the law then takes arrivals for Poisson's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans
 from breakeven.serving.counted_window import Arrivals
-from breakeven_operator.reconcile.fleet_query import ASKED, SAMPLED
+from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, ASKED, SAMPLED
 from breakeven_operator.reconcile.roll_metrics import RollReading
 
 _GAP = 3.0
 """A span so many times as long as usual holds scrapes that failed; what came in it is not known to belong together."""
+_SIGMAS, _ANOTHER_RATE = 3.0, 1.25
+"""Standard deviations, and a factor, by which the rate of an earlier window must differ to be another one than that of now."""
 
 
 def arrivals_of(
@@ -26,8 +30,11 @@ def arrivals_of(
     pods: Collection[str],
     model_name: str,
     request_s: float | None,
+    since_s: float | None = None,
 ) -> Arrivals:
-    """The dispersion of the arrivals at the pods that count.
+    """The dispersion of the arrivals at the pods that count, at the rate of now.
+
+    An overload, or a roll, that is over has bursts and steps that the load of now does not have.
 
     Args:
         reading: of the service's Prometheus; None: not asked.
@@ -35,6 +42,7 @@ def arrivals_of(
         pods: names.
         model_name: vLLM's `model_name` of this service.
         request_s: what a request takes; None: unknown, and spans are as short as scrapes let them be.
+        since_s: end of the last roll (Unix time, s): what came before it came to other pods; None: there was no roll.
     """
     if reading is None or reading.error is not None:
         return Arrivals(problem=f"no counts ({reading.error if reading is not None else 'not asked'})")
@@ -45,7 +53,7 @@ def arrivals_of(
         and owner.pod in pods
         and ASKED in stats
         and SAMPLED in stats
-        and (spans := _spans(stats[ASKED], stats[SAMPLED], request_s or 0.0)) is not None
+        and (spans := _spans(stats[ASKED], stats[SAMPLED], request_s or 0.0, since_s or 0.0)) is not None
     ]
     if not streams:
         return Arrivals(problem="no counts of these pods")
@@ -62,10 +70,10 @@ def arrivals_of(
 
 
 def _spans(
-    asked: FloatArray, sampled_s: FloatArray, request_s: float
+    asked: FloatArray, sampled_s: FloatArray, request_s: float, since_s: float
 ) -> tuple[FloatArray, FloatArray] | None:
     """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
-    known = np.isfinite(asked) & np.isfinite(sampled_s)
+    known = np.isfinite(asked) & np.isfinite(sampled_s) & (sampled_s >= since_s)
     asked, sampled_s = asked[known], sampled_s[known]
     # A step without a new scrape ends no span.
     new = np.diff(sampled_s, prepend=-np.inf) > 0.0
@@ -76,4 +84,42 @@ def _spans(
     each = max(1, min(int(request_s // scrape_s), asked.size // (FEWEST_SPANS + 1)))
     counts, lengths_s = np.diff(asked[::each]), np.diff(sampled_s[::each])
     whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
-    return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
+    return _at_one_rate(np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan))
+
+
+def _at_one_rate(counts: FloatArray, lengths_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The newest spans, as far back as halves of windows have the rate of the newest window."""
+    # The span that the window before ends in holds arrivals of both.
+    size = max(counts.size // ARRIVAL_WINDOWS - 1, 2)
+    half, newest = size // 2, _Block.of(counts[-size:], lengths_s[-size:])
+    window = first = max(counts.size - size, 0)
+    while first > 0:
+        begin = max(first - half, 0)
+        if _Block.of(counts[begin:first], lengths_s[begin:first]).differs(newest):
+            # The rate may have changed within the half window behind it.
+            first = min(first + half, window)
+            break
+        first = begin
+    return counts[first:], lengths_s[first:]
+
+
+class _Block(NamedTuple):
+    """Arrivals of some spans that follow each other: their number, the time (s), and the index of dispersion, at least 1."""
+
+    came: float
+    time_s: float
+    dispersion: float
+
+    @classmethod
+    def of(cls, counts: FloatArray, lengths_s: FloatArray) -> _Block:
+        came, time_s = float(np.nansum(counts)), float(np.nansum(lengths_s))
+        return cls(came, time_s, max(dispersion_of_spans([(counts, lengths_s)], fewest=2) or 1.0, 1.0))
+
+    def differs(self, other: _Block) -> bool:
+        """Whether the rate is another one, by more than the arrivals of both explain."""
+        if not (self.time_s > 0.0 and other.time_s > 0.0):
+            return False
+        rates = [one.came / one.time_s for one in (self, other)]
+        variance = sum(one.dispersion * max(one.came, 1.0) / one.time_s**2 for one in (self, other))
+        apart = abs(rates[0] - rates[1])
+        return apart > _SIGMAS * math.sqrt(variance) and max(rates) > _ANOTHER_RATE * min(rates)

@@ -108,3 +108,71 @@ def test_a_prometheus_that_does_not_answer_leaves_it_unknown():
     assert (
         arrivals_of(broken, "llm", PODS, "chat", 1.0).problem == "no counts (Prometheus at x is not reached)"
     )
+
+
+def stepping(rates_rps, *, cv=1.0, seed=0):
+    """Moments at which requests come, with another rate in each window."""
+    rng = np.random.default_rng(seed)
+    begins_s = END_S - SPAN_S + WINDOW_S * np.arange(len(rates_rps))
+    parts = [
+        begin_s + gamma_arrivals(cv, rps, WINDOW_S, int(rng.integers(1 << 30)))
+        for begin_s, rps in zip(begins_s, rates_rps, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def held(moments, pod=PODS[0]):
+    store = SeriesStore()
+    scraped_arrivals(store, pod, moments, END_S - SPAN_S - 60.0, END_S, 5.0)
+    return store
+
+
+@pytest.mark.parametrize(
+    "rates_rps",
+    [
+        (8.0, 30.0, 30.0, 8.0, 8.0, 8.0),
+        (8.0, 8.0, 8.0, 8.0, 60.0, 8.0),
+        (2.0, 2.0, 2.0, 2.0, 2.0, 20.0),
+        (40.0, 40.0, 40.0, 5.0, 5.0, 5.0),
+        (100.0, 4.0, 100.0, 4.0, 4.0, 4.0),
+    ],
+)
+@pytest.mark.parametrize("bursts", [1.0, 6.0])
+def test_spans_at_another_rate_do_not_count(rates_rps, bursts):
+    """The bursts of an overload that is over are none of the load of now."""
+    now_rps = rates_rps[-1]
+    moments = stepping(rates_rps)
+    elsewhere = END_S - WINDOW_S * next(
+        back for back, rps in enumerate(reversed((0.0, *rates_rps))) if rps != now_rps
+    )
+    # In the other windows requests come in bursts.
+    rounded = np.where(moments < elsewhere, np.floor(moments / bursts) * bursts, moments)
+    found = [seen(held(one), pods=PODS[:1], request_s=None) for one in (rounded, moments)]
+    assert found[0].dispersion == found[1].dispersion == pytest.approx(1.0, abs=0.4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rate_that_bursts_or_a_day_that_rises_is_one_rate(seed):
+    rising = stepping((8.0, 8.4, 8.8, 9.2, 9.6, 10.0), seed=seed)
+    bursting = stepping((8.0,) * 6, cv=3.0, seed=seed)
+    for moments, dispersion in ((rising, 1.0), (bursting, 9.0)):
+        found = seen(held(moments), pods=PODS[:1], request_s=None)
+        # Of six windows the standard error is a twelfth, of one it would be a fifth.
+        assert found.dispersion == pytest.approx(dispersion, rel=0.35)
+
+
+def test_what_came_before_the_last_roll_was_done_does_not_count():
+    moments = stepping((8.0,) * 6)
+    rolled_s = END_S - 2.0 * WINDOW_S
+    bursts = np.where(moments < rolled_s, np.floor(moments / 30.0) * 30.0, moments)
+    query = arrivals_query([("llm", "chat")], EngineSeries(), WINDOW_S)
+
+    def since(moments, since_s):
+        samples = [
+            Samples(one.labels, tuple(map(TimedValue, (at / 1000 for at in one.times_ms), one.values)))
+            for one in evaluate_range(held(moments), query, END_S)
+        ]
+        return arrivals_of(read_roll(samples), "llm", PODS[:1], "chat", None, since_s).dispersion
+
+    assert since(bursts, None) > 5.0
+    assert since(bursts, rolled_s) == since(moments, rolled_s) == pytest.approx(1.0, abs=0.4)
