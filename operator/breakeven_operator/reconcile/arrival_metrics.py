@@ -89,13 +89,18 @@ def _spans(
 
 def _at_one_rate(counts: FloatArray, lengths_s: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The newest spans, as far back as halves of windows have the rate of the newest window."""
+    dispersion = dispersion_of_spans([(counts, lengths_s)])
+    if dispersion is None:
+        return counts, lengths_s
     # The span that the window before ends in holds arrivals of both.
     size = max(counts.size // ARRIVAL_WINDOWS - 1, 2)
-    half, newest = size // 2, _Block.of(counts[-size:], lengths_s[-size:])
-    window = first = max(counts.size - size, 0)
+    half, window = size // 2, counts.size - size
+    came, lasted_s = (np.concatenate([[0.0], np.nancumsum(one)]) for one in (counts, lengths_s))
+    first, rate = window, _Rate(came[-1] - came[window], lasted_s[-1] - lasted_s[window])
     while first > 0:
         begin = max(first - half, 0)
-        if _Block.of(counts[begin:first], lengths_s[begin:first]).differs(newest):
+        before = _Rate(came[first] - came[begin], lasted_s[first] - lasted_s[begin])
+        if before.differs(rate, max(dispersion, 1.0)):
             # The rate may have changed within the half window behind it.
             first = min(first + half, window)
             break
@@ -103,23 +108,17 @@ def _at_one_rate(counts: FloatArray, lengths_s: FloatArray) -> tuple[FloatArray,
     return counts[first:], lengths_s[first:]
 
 
-class _Block(NamedTuple):
-    """Arrivals of some spans that follow each other: their number, the time (s), and the index of dispersion, at least 1."""
+class _Rate(NamedTuple):
+    """Arrivals, and the time (s) in which they came."""
 
     came: float
     time_s: float
-    dispersion: float
 
-    @classmethod
-    def of(cls, counts: FloatArray, lengths_s: FloatArray) -> _Block:
-        came, time_s = float(np.nansum(counts)), float(np.nansum(lengths_s))
-        return cls(came, time_s, max(dispersion_of_spans([(counts, lengths_s)], fewest=2) or 1.0, 1.0))
-
-    def differs(self, other: _Block) -> bool:
-        """Whether the rate is another one, by more than the arrivals of both explain."""
+    def differs(self, other: _Rate, dispersion: float) -> bool:
+        """Whether the rate is another one, by more than arrivals of such a dispersion explain."""
         if not (self.time_s > 0.0 and other.time_s > 0.0):
             return False
-        rates = [one.came / one.time_s for one in (self, other)]
-        variance = sum(one.dispersion * max(one.came, 1.0) / one.time_s**2 for one in (self, other))
+        rates = self.came / self.time_s, other.came / other.time_s
+        variance = dispersion * sum(max(one.came, 1.0) / one.time_s**2 for one in (self, other))
         apart = abs(rates[0] - rates[1])
         return apart > _SIGMAS * math.sqrt(variance) and max(rates) > _ANOTHER_RATE * min(rates)

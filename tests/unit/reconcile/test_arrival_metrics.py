@@ -148,7 +148,10 @@ def test_spans_at_another_rate_do_not_count(rates_rps, bursts):
     # In the other windows requests come in bursts.
     rounded = np.where(moments < elsewhere, np.floor(moments / bursts) * bursts, moments)
     found = [seen(held(one), pods=PODS[:1], request_s=None) for one in (rounded, moments)]
-    assert found[0].dispersion == found[1].dispersion == pytest.approx(1.0, abs=0.4)
+    assert found[0] == found[1]
+    # Of one window 19 spans are left: too few, and no other figure.
+    lasted = (END_S - elsewhere) / WINDOW_S
+    assert found[0].dispersion == (pytest.approx(1.0, abs=0.55) if lasted > 1 else None)
 
 
 @pytest.mark.parametrize("seed", range(5))

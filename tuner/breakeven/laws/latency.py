@@ -304,22 +304,19 @@ def dispersion_of_counts(counts: FloatArray) -> float | None:
     return dispersion_of_spans([(counts, np.ones(counts.shape))])
 
 
-def dispersion_of_spans(
-    streams: Iterable[tuple[FloatArray, FloatArray]], fewest: int = FEWEST_SPANS
-) -> float | None:
+def dispersion_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> float | None:
     """The index of dispersion of several streams together, each counted in spans that follow each other.
 
     Rates of neighbouring spans are compared, so that spans may differ in length.
 
     Args:
         streams: counts and lengths (s) of spans, of each stream; NaN: a span of which nothing is known.
-        fewest: spans.
 
     Returns:
-        None of fewer, or of no arrival at all.
+        None of less than `FEWEST_SPANS`, or of no arrival at all.
     """
     scatter = expected = 0.0
-    compared = fewest
+    compared = FEWEST_SPANS
     for counts, lengths_s in streams:
         both_s = lengths_s[1:] + lengths_s[:-1]
         apart = np.square(np.diff(counts / lengths_s)) * lengths_s[1:] * lengths_s[:-1] / both_s
