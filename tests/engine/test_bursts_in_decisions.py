@@ -81,7 +81,7 @@ def seen_by_scrapes(requests: list[Request]) -> Arrivals:
         )
         for one in found
     ]
-    return arrivals_of(read_roll(samples), "llm", {POD}, "chat", latency_s(requests))
+    return arrivals_of(read_roll(samples), "llm", {POD}, "chat", Window(latency_s=latency_s(requests)))
 
 
 def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Decision:

@@ -46,6 +46,7 @@ from breakeven_operator.reconcile.roll_failures import POSTS, REFUSALS, SERVED
 from fakes.api_server import FakeCluster
 from fakes.engine_pages import Grown, Scrapes, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore
+from fakes.load_course import LoadCourse
 from fakes.manual_clock import FakeClock
 from fakes.promql_evaluation import evaluate
 from fakes.vllm_buckets import vllm_buckets
@@ -164,6 +165,7 @@ class FakePrometheus:
         arrival_queries: texts that were asked about arrivals.
         recorded_age_s: since the recording rule's last evaluation; None: there is no rule. recorded_queries: texts that were asked of its series.
         asking: the query of now that is answered; empty: of one pod.
+        course: what every pod's engine counts in place of a steady page; None: the page of its traffic.
     """
 
     cluster: FakeCluster
@@ -200,6 +202,7 @@ class FakePrometheus:
     recorded_age_s: float | None = None
     recorded_queries: list[str] = field(default_factory=list)
     asking: str = ""
+    course: LoadCourse | None = None
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies, recorded = "_bucket" in promql, RECORD in promql
@@ -423,7 +426,12 @@ class FakePrometheus:
         load = self.by_pod.get(meta["name"], self.traffic)
         labels = {"namespace": meta["namespace"], "pod": meta["name"], "model_name": load.model_name}
         promql = self.asking or fleet_query([meta["namespace"]], EngineSeries(), int(load.window_s), 120)
-        found = self._evaluated(promql, self.page_of(pod), labels)
+        if self.course is None:
+            found = self._evaluated(promql, self.page_of(pod), labels)
+        else:
+            store = SeriesStore()
+            self.course.scraped(store, labels, self._now_s, 2.0 * load.window_s)
+            found = [InstantSample(dict(e.labels), e.value) for e in evaluate(store, promql, self._now_s)]
         seen = {element.labels[STAT] for element in found}
         return [
             *(

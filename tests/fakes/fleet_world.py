@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
 from fakes.kubelet import FakeKubelet
 from fakes.lawful_profile import lawful_profile_json
+from fakes.load_course import Stretch, played
 from fakes.manual_clock import FakeClock
 from fakes.scheduling import claims_of
 
@@ -384,6 +386,14 @@ class FleetWorld:
         traffic.rps, traffic.answered_share = rps, min(1.0, 1 / c2_s / max(rps, 1e-9))
         traffic.latency_s = self.loaded_s = self._lawful_s(arm, rps)
         traffic.tokens_per_step = self.loaded_tokens = 2.5 if arm == EAGLE else 1.0
+
+    def play(self, *stretches: Stretch, seed: int = 0, patience_s: float = math.inf) -> None:
+        """From now on every pod goes through this course of load on the arm in place."""
+        arm = EAGLE if self.value not in {None, "null"} else NO_SPECULATION
+        begins_s = self.clock.now().timestamp()
+        course = played(self.laws[arm], stretches, begins_s, seed=seed, patience_s=patience_s)
+        self.prometheus.course = course
+        self.prometheus.traffic.came_at_s, self.prometheus.traffic.scrape_s = course.came_at_s, 5.0
 
     def _lawful_s(self, arm: Arm, rps: float, product: str = GPU) -> float:
         c1_s, c2_s = self.laws_on.get(product, self.laws)[arm]

@@ -6,18 +6,22 @@ no reason to hold. It is not 1 either: the law then takes arrivals for Poisson's
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans
-from breakeven.serving.counted_window import Arrivals
-from breakeven_operator.reconcile.fleet_query import ASKED, SAMPLED
+from breakeven.serving.counted_window import Arrivals, Window
+from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, ASKED, SAMPLED
 from breakeven_operator.reconcile.roll_metrics import RollReading
 
 _GAP = 3.0
 """A span so many times as long as usual holds scrapes that failed; what came in it is not known to belong together."""
+_SIGMAS, _ANOTHER_RATE = 3.0, 1.25
+"""Standard deviations, and a factor, by which the rate of an earlier window must differ to be another one than that of now."""
 
 
 def arrivals_of(
@@ -25,55 +29,109 @@ def arrivals_of(
     namespace: str,
     pods: Collection[str],
     model_name: str,
-    request_s: float | None,
+    figures: Window,
+    since_s: float | None = None,
 ) -> Arrivals:
-    """The dispersion of the arrivals at the pods that count.
+    """The dispersion of the arrivals at the pods that count, at the rate of now.
+
+    An overload, or a roll, that is over has bursts and steps that the load of now does not have.
 
     Args:
         reading: of the service's Prometheus; None: not asked.
         namespace: of the service.
         pods: names.
         model_name: vLLM's `model_name` of this service.
-        request_s: what a request takes; None: unknown, and spans are as short as scrapes let them be.
+        figures: of now: the rate, and what a request takes; if that is unknown, spans are as short as scrapes let them be.
+        since_s: end of the last roll (Unix time, s): what came before it came to other pods; None: there was no roll.
     """
     if reading is None or reading.error is not None:
         return Arrivals(problem=f"no counts ({reading.error if reading is not None else 'not asked'})")
-    streams = [
-        spans
+    counted = [
+        _Counted.of(stats[ASKED], stats[SAMPLED])
         for owner, stats in sorted(reading.pods.items())
         if (owner.namespace, owner.model_name) == (namespace, model_name)
         and owner.pod in pods
         and ASKED in stats
         and SAMPLED in stats
-        and (spans := _spans(stats[ASKED], stats[SAMPLED], request_s or 0.0)) is not None
     ]
+    counted = [one.since(since_s or 0.0) for one in counted]
+    begins_s = _rate_begins_s(counted, figures)
+    if begins_s is None:
+        return Arrivals(problem="the rate is another one than that of the last counts")
+    found = [one.since(begins_s).spans(figures.latency_s or 0.0) for one in counted]
+    streams = [one for one in found if one is not None]
     if not streams:
         return Arrivals(problem="no counts of these pods")
     lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
     span_s = float(np.nanmedian(lengths_s))
     if sum(float(np.nansum(counts)) for counts, _ in streams) < FEWEST_SPANS:
         return Arrivals(problem=f"fewer than {FEWEST_SPANS} requests came")
-    found = dispersion_of_spans(streams)
-    if found is None:
+    dispersion = dispersion_of_spans(streams)
+    if dispersion is None:
         return Arrivals(
             problem=f"fewer than {FEWEST_SPANS} spans of {span_s:.3g} s follow each other without a gap"
         )
-    return Arrivals(found, span_s)
+    return Arrivals(dispersion, span_s)
 
 
-def _spans(
-    asked: FloatArray, sampled_s: FloatArray, request_s: float
-) -> tuple[FloatArray, FloatArray] | None:
-    """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
-    known = np.isfinite(asked) & np.isfinite(sampled_s)
-    asked, sampled_s = asked[known], sampled_s[known]
-    # A step without a new scrape ends no span.
-    new = np.diff(sampled_s, prepend=-np.inf) > 0.0
-    asked, sampled_s = asked[new], sampled_s[new]
-    if asked.size < 2:
-        return None
-    scrape_s = float(np.median(np.diff(sampled_s)))
-    each = max(1, min(int(request_s // scrape_s), asked.size // (FEWEST_SPANS + 1)))
-    counts, lengths_s = np.diff(asked[::each]), np.diff(sampled_s[::each])
-    whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
-    return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
+class _Counted(NamedTuple):
+    """Requests that had come to a pod by each scrape, and when that was (Unix time, s)."""
+
+    asked: FloatArray
+    sampled_s: FloatArray
+
+    @classmethod
+    def of(cls, asked: FloatArray, sampled_s: FloatArray) -> _Counted:
+        known = np.isfinite(asked) & np.isfinite(sampled_s)
+        asked, sampled_s = asked[known], sampled_s[known]
+        # A step without a new scrape ends no span.
+        new = np.diff(sampled_s, prepend=-np.inf) > 0.0
+        return cls(asked[new], sampled_s[new])
+
+    def since(self, begins_s: float) -> _Counted:
+        """What came from a time on."""
+        later = self.sampled_s >= begins_s
+        return _Counted(self.asked[later], self.sampled_s[later])
+
+    def spans(self, request_s: float) -> tuple[FloatArray, FloatArray] | None:
+        """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
+        if self.asked.size < 2:
+            return None
+        scrape_s = float(np.median(np.diff(self.sampled_s)))
+        each = max(1, min(int(request_s // scrape_s), self.asked.size // (FEWEST_SPANS + 1)))
+        counts, lengths_s = np.diff(self.asked[::each]), np.diff(self.sampled_s[::each])
+        whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
+        return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
+
+    def rates(self, ends_s: FloatArray) -> FloatArray:
+        """Rates (1/s) between times that follow each other; NaN before the first scrape, or if a counter fell."""
+        if self.asked.size < 2:
+            return np.full(ends_s.size - 1, np.nan)
+        grown = np.diff(np.interp(ends_s, self.sampled_s, self.asked, left=np.nan))
+        return np.where(grown >= 0.0, grown, np.nan) / np.diff(ends_s)
+
+
+def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None:
+    """Since when (Unix time, s) requests come at the rate of now, by halves of windows; None: they did not come at it last."""
+    spans = [found for one in counted if (found := one.spans(0.0)) is not None]
+    dispersion = dispersion_of_spans(spans)
+    half_s = figures.window_s / 2.0
+    if dispersion is None or not half_s > 0.0:
+        # Too few counts to tell rates apart, and too few for a dispersion.
+        return 0.0
+    newest_s = max(float(one.sampled_s[-1]) for one in counted if one.sampled_s.size)
+    ends_s = newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1)
+    rates = np.array([one.rates(ends_s) for one in counted])[:, ::-1]
+    for back, of_pods in enumerate(rates.T):
+        known = of_pods[np.isfinite(of_pods)]
+        if known.size and _differs(float(known.mean()), figures.rps, half_s * known.size / max(dispersion, 1.0)):
+            # The rate may have changed within the half window behind it.
+            return newest_s - half_s * (back - 1) if back > 1 else None
+    return 0.0
+
+
+def _differs(before_rps: float, now_rps: float, time_s: float) -> bool:
+    """Whether two rates differ by more than Poisson arrivals explain that are counted for so long (s)."""
+    apart = abs(before_rps - now_rps)
+    chance = _SIGMAS * math.sqrt(1.5 * max(before_rps, now_rps, 1.0 / time_s) / time_s)
+    return apart > chance and max(before_rps, now_rps) > _ANOTHER_RATE * min(before_rps, now_rps)

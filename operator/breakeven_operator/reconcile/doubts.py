@@ -90,8 +90,9 @@ def take_account(case: Case, decision: Decision | None, *, settled: bool) -> Mem
     profile, profile_name = case.profile, case.calibrated.profile_name
     account = of_arm(memory.account, profile_name, arm) if settled else None
     figures = case.live.figures
-    # Those who stayed to the end had shorter answers, or better luck, than those who gave up.
-    speaks = figures is not None and not figures.given_up
+    # Those who stayed to the end had shorter answers, or better luck, than those who gave up. And a queue that moves makes
+    # latencies that belong to no rate.
+    speaks = figures is not None and not figures.given_up and figures.steady
     if settled and profile is not None and profile_name and decision and arm and figures and speaks:
         account = with_window(
             account or ModelAccount(arm=arm.name, profile=profile_name),

@@ -213,6 +213,9 @@ def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: boo
         "waiting": chosen.gauge("avg_over_time", WAITING, window_s),
         "running_growth": chosen.gauge("delta", RUNNING, window_s),
         "waiting_growth": chosen.gauge("delta", WAITING, window_s),
+        # A queue that came and went within the window leaves no growth.
+        "running_scatter": chosen.gauge("stddev_over_time", RUNNING, window_s),
+        "waiting_scatter": chosen.gauge("stddev_over_time", WAITING, window_s),
     }
     # Copies of a gauge are looks at it at other moments.
     yield _Group(chosen.counted_once("avg", gauges), "sum", "sum")

@@ -9,6 +9,10 @@ from breakeven.profile import Comparison
 from breakeven_operator.reconcile.verdict import Verdict
 
 
+_FEWEST_WINDOWS = 3
+"""Windows of the account without which measured latency overrules no profile: each of them has a cause beside the arm."""
+
+
 def pays(comparison: Comparison | None) -> bool | None:
     """Whether speculation pays at this load; None if the bounds contain both."""
     if comparison is None or comparison.speedup is None:
@@ -32,6 +36,8 @@ def _contradicted(verdict: Verdict) -> bool:
     """Whether what is known of the arm in place lies outside of the bounds that the profile alone has for its speedup."""
     comparison, known = verdict.against_none, verdict.speedup
     if comparison is None or comparison.speedup_ci is None or known is None:
+        return False
+    if verdict.windows < _FEWEST_WINDOWS:
         return False
     lower, upper = comparison.speedup_ci
     return (upper is not None and known.above(upper)) or (lower is not None and known.below(lower))

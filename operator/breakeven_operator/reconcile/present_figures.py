@@ -55,7 +55,12 @@ class PresentFigures:
         namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
         if figures is not None:
             pods = {pod.name for pod in watched.serving}
-            arrivals = arrivals_of(self.observation.arrivals, namespace, pods, model_name, figures.latency_s)
+            memory = self.service.status.memory
+            rolled = memory.last_switch_time if memory is not None else None
+            since_s = rolled.timestamp() if rolled is not None else None
+            arrivals = arrivals_of(
+                self.observation.arrivals, namespace, pods, model_name, figures, since_s
+            )
             live = replace(live, figures=replace(figures, arrivals=arrivals))
         # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is that of its makers.
         grammar = (

@@ -37,6 +37,8 @@ def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = No
         survival=figures.survival,
         dispersion=figures.arrivals.dispersion,
         saturated=figures.saturated,
+        met_inflight=figures.met_inflight,
+        drains=figures.drains,
         settled=settled,
         strain=strain,
     )

@@ -31,6 +31,7 @@ class Verdict:
         message: a whole sentence with the figures that decided.
         decision: the library's, with every arm's figures; None if it was not asked (no profile, no usable figures).
         basis: source of those figures.
+        windows: of the account in which latency of the running arm was measured.
     """
 
     action: str
@@ -39,6 +40,7 @@ class Verdict:
     message: str
     decision: Decision | None = None
     basis: Basis = Basis.MEASURED
+    windows: int = 0
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from breakeven.serving.counted_window import Window
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
@@ -24,7 +25,7 @@ def came(cv, rps, seed):
     return END_S - SPAN_S - 60.0 + gamma_arrivals(cv, rps, SPAN_S + 120.0, seed)
 
 
-def seen(store, *, request_s=2.0, pods=PODS, model="chat", window_s=WINDOW_S):
+def seen(store, *, request_s=2.0, pods=PODS, model="chat", window_s=WINDOW_S, rps=8.0, since_s=None):
     query = arrivals_query([("llm", "chat")], EngineSeries(), window_s)
     found = [
         Samples(
@@ -36,7 +37,8 @@ def seen(store, *, request_s=2.0, pods=PODS, model="chat", window_s=WINDOW_S):
         for one in evaluate_range(store, query, END_S)
     ]
     reading = read_roll(found)
-    return arrivals_of(reading, "llm", pods, model, request_s)
+    now = Window(window_s=window_s, rps=rps, latency_s=request_s)
+    return arrivals_of(reading, "llm", pods, model, now, since_s)
 
 
 def scraped(cv, rps=8.0, *, scrape_s=15.0, pods=PODS, seed=0, most_rps=None, **more):
@@ -93,7 +95,7 @@ def test_copies_of_a_page_count_once():
         (SeriesStore(), {}, "no counts of these pods"),
         (scraped(1.0), {"pods": ("chat-64bd5fcf9-zzzzz",)}, "no counts of these pods"),
         (scraped(1.0), {"model": "code"}, "no counts of these pods"),
-        (scraped(1.0, 0.002), {}, "fewer than 20 requests came"),
+        (scraped(1.0, 0.002), {"rps": 0.002}, "fewer than 20 requests came"),
         (scraped(1.0, scrape_s=120.0, pods=PODS[:1]), {}, "fewer than 20 spans of 120 s follow each other without a gap"),
     ],
 )  # fmt: skip
@@ -103,8 +105,79 @@ def test_too_few_counts_are_unknown_and_not_1(store, asked, problem):
 
 
 def test_a_prometheus_that_does_not_answer_leaves_it_unknown():
-    assert arrivals_of(None, "llm", PODS, "chat", 1.0).problem == "no counts (not asked)"
+    assert arrivals_of(None, "llm", PODS, "chat", Window()).problem == "no counts (not asked)"
     broken = RollReading(error="Prometheus at x is not reached")
     assert (
-        arrivals_of(broken, "llm", PODS, "chat", 1.0).problem == "no counts (Prometheus at x is not reached)"
+        arrivals_of(broken, "llm", PODS, "chat", Window()).problem == "no counts (Prometheus at x is not reached)"
     )
+
+
+def stepping(rates_rps, *, cv=1.0, seed=0):
+    """Moments at which requests come, with another rate in each window."""
+    rng = np.random.default_rng(seed)
+    begins_s = END_S - SPAN_S + WINDOW_S * np.arange(len(rates_rps))
+    parts = [
+        begin_s + gamma_arrivals(cv, rps, WINDOW_S, int(rng.integers(1 << 30)))
+        for begin_s, rps in zip(begins_s, rates_rps, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def held(moments, pod=PODS[0]):
+    store = SeriesStore()
+    scraped_arrivals(store, pod, moments, END_S - SPAN_S - 60.0, END_S, 5.0)
+    return store
+
+
+@pytest.mark.parametrize(
+    "rates_rps",
+    [
+        (8.0, 30.0, 30.0, 8.0, 8.0, 8.0),
+        (8.0, 8.0, 8.0, 8.0, 60.0, 8.0),
+        (2.0, 2.0, 2.0, 2.0, 2.0, 20.0),
+        (40.0, 40.0, 40.0, 5.0, 5.0, 5.0),
+        (100.0, 4.0, 100.0, 4.0, 4.0, 4.0),
+    ],
+)
+@pytest.mark.parametrize("bursts", [1.0, 6.0])
+def test_spans_at_another_rate_do_not_count(rates_rps, bursts):
+    """The bursts of an overload that is over are none of the load of now."""
+    now_rps = rates_rps[-1]
+    moments = stepping(rates_rps)
+    lasted = next(back for back, rps in enumerate(reversed((0.0, *rates_rps))) if rps != now_rps)
+    # In the other windows requests come in bursts.
+    moments_of_bursts = np.floor(moments / bursts) * bursts
+    rounded = np.where(moments < END_S - lasted * WINDOW_S, moments_of_bursts, moments)
+    found = [seen(held(one), pods=PODS[:1], request_s=None, rps=now_rps) for one in (rounded, moments)]
+    assert found[0] == found[1]
+    # Of one window fewer than 20 spans are left: too few, and no other figure.
+    assert found[0].dispersion == (pytest.approx(1.0, abs=0.55) if lasted > 1 else None)
+
+
+def test_counts_that_are_older_than_the_rate_of_now_say_nothing_of_it():
+    """Arrivals are asked for once a window: the last answer may be about the overload."""
+    found = seen(scraped(1.0, 30.0), rps=8.0)
+    assert (found.dispersion, found.problem) == (None, "the rate is another one than that of the last counts")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rate_that_bursts_or_a_day_that_rises_is_one_rate(seed):
+    rising = stepping((8.0, 8.4, 8.8, 9.2, 9.6, 10.0), seed=seed)
+    bursting = stepping((8.0,) * 6, cv=3.0, seed=seed)
+    for moments, dispersion in ((rising, 1.0), (bursting, 9.0)):
+        rps = np.count_nonzero(moments > END_S - WINDOW_S) / WINDOW_S
+        found = seen(held(moments), pods=PODS[:1], request_s=None, rps=rps)
+        # Of six windows the standard error is a twelfth, of one it would be a fifth.
+        assert found.dispersion == pytest.approx(dispersion, rel=0.35)
+
+
+def test_what_came_before_the_last_roll_was_done_does_not_count():
+    moments = stepping((8.0,) * 6)
+    rolled_s = END_S - 2.0 * WINDOW_S
+    bursts = np.where(moments < rolled_s, np.floor(moments / 30.0) * 30.0, moments)
+    found = [
+        seen(held(one), pods=PODS[:1], request_s=None, since_s=since_s).dispersion
+        for one, since_s in ((bursts, None), (bursts, rolled_s), (moments, rolled_s))
+    ]
+    assert found[0] > 5.0
+    assert found[1] == found[2] == pytest.approx(1.0, abs=0.4)

@@ -28,9 +28,6 @@ Flags = NDArray[np.bool_]
 _WHOLE = 0.8
 """Share of a pod's usual scrapes below which a window of it has a gap."""
 
-_MOVED_SIGMAS = 3.0
-"""Standard deviations of a Poisson number by which the number in flight may differ between a window's ends."""
-
 _TAIL = 1.5
 """Factor on the chance of a gap in Little's law: a few requests seen now and then are spread wider than their deviation says."""
 
@@ -261,14 +258,13 @@ def _unsteady(total: Growths, seen: Window, looks: float) -> WindowWord | None:
         looks: scrapes of a pod in the window.
     """
     latency_s, inflight = seen.latency_s, seen.inflight or 0.0
-    moved = _MOVED_SIGMAS * math.sqrt(2.0 * max(inflight, 1.0))
     if latency_s is None or few_requests(seen.requests):
         return WindowWord.TOO_FEW_REQUESTS
     against = (
         (seen.given_up > 0.0, WindowWord.CLIENTS_GIVE_UP),
         ((seen.preemptions or 0.0) > 0.0, WindowWord.PREEMPTING),
         (seen.saturated, WindowWord.SATURATED),
-        (abs(total.inflight_growth) > moved, WindowWord.QUEUE_MOVED),
+        (total.queue_moved, WindowWord.QUEUE_MOVED),
         (_contradicts_little(total, inflight, latency_s, looks), WindowWord.NOT_STEADY),
     )
     return next((word for speaks_against, word in against if speaks_against), None)

@@ -223,7 +223,16 @@ def _by_saving(now: Situation, ahead: Forecast) -> SavingDecision:
     load, memory, policy = now.load, now.memory, now.policy
     telling = load.requests if load.settled else 0.0
     since_s = _since_s(memory, load, now.now_s)
-    live = LiveLoad(load.rps, load.inflight, load.latency_s, since_s, telling, load.strain)
+    live = LiveLoad(
+        load.rps,
+        load.inflight,
+        load.latency_s,
+        since_s,
+        telling,
+        load.strain,
+        load.met_inflight,
+        load.drains,
+    )
     stakes = Stakes(
         young_s=_KNOWN_SHARE * policy.day_s,
         margin=policy.min_gain,

@@ -40,6 +40,8 @@ _STAYS = 1.2
 """Factor by which the account of the arm in place is larger: its roll has been paid for."""
 _SHORTER = 0.15
 """Share of the time waited in a queue that a roll must save: how long an overload lasts is a guess."""
+_SURPRISING_SD = 3.0
+"""Standard deviations beyond which the number in flight contradicts a law."""
 _UNBOUNDED = 10.0
 """Multiple of the request time of the arm in place beyond which a bound counts as open."""
 _LEAST = 1e-12
@@ -128,6 +130,8 @@ class LiveLoad:
         window_s: length of the window, or the time since the last one if that is shorter (s).
         requests: finished in it, from which the arm's law may be learned.
         strain: bounds of the largest ratio of a measured quantile to its limit; None where none is known.
+        met_inflight: mean number in flight among which finished requests were; None: `inflight`.
+        drains: a queue drained, or came and went: the latency is that of no mean number in flight.
     """
 
     rps: float
@@ -136,6 +140,22 @@ class LiveLoad:
     window_s: float
     requests: float
     strain: Bounds | None = None
+    met_inflight: float | None = None
+    drains: bool = False
+
+    def waiting(self, lawful: FloatArray) -> float:
+        """Requests of a queue that drains, or came and went: those in flight beyond what laws say of the rate; else 0.
+
+        They are beyond by three standard deviations, whatever the capacity. A number that is steady, or grows, is none of a
+        queue that goes: an arm that is slower than its law holds it too.
+
+        Args:
+            lawful: in flight by the laws, in M draws; shape (M,).
+        """
+        usual = float(lawful.mean())
+        beyond = (self.inflight or 0.0) - usual
+        sd = math.hypot(float(lawful.std()), math.sqrt(usual))
+        return beyond if self.drains and beyond > _SURPRISING_SD * sd else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +247,8 @@ def decide_by_saving(
     backlog = memory.backlog.after(live.rps, (carries[0], carries[1]), live.window_s, now_s).seen(
         live.inflight
     )
-    view.queued = backlog.here > 0.0
+    waiting = live.waiting(view.now[i])
+    view.queued = backlog.here + waiting > 0.0
     spared = (float(view.now[none].mean()) + backlog.without - held) * live.window_s
     if i == none:
         # The queue that speculation has left behind, and the waits of the roll back, are its cost.
@@ -240,9 +261,11 @@ def decide_by_saving(
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
-    teaches = backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
+    teaches = not waiting and backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
     if teaches and live.inflight is not None and live.latency_s is not None:
-        seen = SeenLatency(live.latency_s, live.requests, laws[i].table.parts_s(live.inflight))
+        among = live.inflight if live.met_inflight is None else live.met_inflight
+        expected_s = laws[i].table.parts_s(among)
+        seen = SeenLatency(live.latency_s, live.requests, expected_s, stakes.noticed_s)
         evidence = with_latency(memory.evidence, known, laws[i].prior, seen, now_s)
     after = replace(memory, saved=saved, evidence=evidence, largest=largest, backlog=backlog)
     if arm != memory.running:

@@ -238,11 +238,13 @@ class SeenLatency:
         requests: that it is a mean of, above 0.
         expected_s: by the profile (s): that of a lone request, and the part that the others add. Both come from the arm's
             curve: with a straight line near it, a bend would look like an engine that changed.
+        lasted_s: length of the window (s).
     """
 
     latency_s: float
     requests: float
     expected_s: tuple[float, float]
+    lasted_s: float = INDEPENDENT_S
 
 
 def with_latency(
@@ -270,11 +272,15 @@ def with_latency(
     if abs(towards) > _ANOTHER_UNIT:
         return dict(evidence)
     before = evidence.get(arm)
-    # The first window of an arm, or at another acceptance, counts as a whole half hour: its windows err in the same way.
-    if before is None or before.strayed(level_s):
+    if before is None:
+        # The first window of an arm counts as a whole half hour: its windows err in the same way.
         news = 1.0
     else:
-        news = -math.expm1(min(before.at_s - now_s, 0.0) / INDEPENDENT_S)
+        since_s = max(now_s - before.at_s, 0.0)
+        # At another acceptance, or at other lengths, a window counts for as long as itself: half an hour of them overturns what
+        # was known, and a single one does not, however long nothing was added.
+        since_s = min(since_s, seen.lasted_s) if before.strayed(level_s) else since_s
+        news = -math.expm1(-since_s / INDEPENDENT_S)
     if news <= 0.0:
         return dict(evidence)
     variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / seen.requests

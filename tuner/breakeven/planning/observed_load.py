@@ -37,6 +37,8 @@ class Load:
         strain: bounds of the largest ratio of a measured quantile to the objective's limit, from figures that have lasted longer
             than a window; an upper one of `None` is open; `None`: not known.
         dispersion: variance over mean of the counts of arrivals; `None`: unknown, and taken for Poisson's.
+        met_inflight: mean number in flight among which finished requests were; `None`: `inflight`.
+        drains: a queue drained, or came and went: the latency is that of no mean number in flight.
         settled: whether the latency is that of this load; while a queue from a roll is worked off, no law is learned
             from it.
     """
@@ -53,6 +55,8 @@ class Load:
     ttft_s: float | None = None
     tpot_s: float | None = None
     survival: tuple[float, ...] = ()
+    met_inflight: float | None = None
+    drains: bool = False
     settled: bool = True
     strain: Bounds | None = None
     dispersion: float | None = None

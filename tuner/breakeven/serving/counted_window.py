@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from breakeven.serving.growths import Growths
 from breakeven.serving.plausibility import EngineLimits
 
+_SCATTER = 0.5
+"""Share of the mean number in flight by which that may scatter beyond chance: a request then meets a quarter more than the mean."""
+_CHANCE_SIGMAS = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
@@ -41,6 +45,10 @@ class Window:
         total_rps: offered load of all replicas together, 1/s.
         requests: finished requests.
         inflight: mean number running or waiting per replica.
+        met_inflight: mean number among which the finished requests were, per replica: `inflight`, or rate times latency while a
+            queue grows, because finished requests met fewer.
+        steady: no queue grew or drained, and the number in flight scattered no more than chance explains.
+        drains: a queue drained, or came and went: the mean latency is that of no mean number in flight.
         latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
         step_s: mean time between two outputs of a request, each of which carries E tokens.
         tokens_per_step: E per request-step, bonus token included, within what the arm can make; None without decode
@@ -66,6 +74,9 @@ class Window:
     total_rps: float = 0.0
     requests: float = 0.0
     inflight: float | None = None
+    met_inflight: float | None = None
+    steady: bool = True
+    drains: bool = False
     latency_s: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
@@ -107,7 +118,8 @@ class Window:
         count = len(counters) if replicas is None else replicas
         # Summed over pods, each by its own span: requests given up at one pod are not in the queue of another one.
         total_rps = sum((one.offered or 0.0) / one.span_s for one in counters if one.span_s > 0)
-        running, waiting = total.stats.get("running"), total.stats.get("waiting")
+        inflight, scattered = _inflight(total, count)
+        grows = total.queue_moved and total.inflight_growth > 0.0
         e, drafted = total.tokens_per_step, total.per("drafted", "steps")
         return cls(
             window_s=total.span_s,
@@ -115,7 +127,10 @@ class Window:
             rps=total_rps / max(count, 1),
             total_rps=total_rps,
             requests=total.stats.get("completed", 0.0),
-            inflight=None if running is None or waiting is None else (running + waiting) / max(count, 1),
+            inflight=inflight,
+            met_inflight=min(inflight, total.occupied / max(count, 1)) if inflight and grows else inflight,
+            steady=not (total.queue_moved or scattered),
+            drains=not grows and (total.queue_moved or scattered),
             latency_s=total.latency_s,
             ttft_s=total.ttft_s,
             tpot_s=total.tpot_s,
@@ -137,6 +152,19 @@ class Window:
             prefix_hit_ratio=_hit_ratio(total),
             queue_s=total.queue_s,
         )
+
+
+def _inflight(total: Growths, pods: int) -> tuple[float | None, bool]:
+    """The mean number in flight of a pod, and whether it scattered by more than chance; it did not where that is not counted.
+
+    Scatter of pods is added up, so that it is too large rather than too small.
+    """
+    running, waiting = total.stats.get("running"), total.stats.get("waiting")
+    if running is None or waiting is None:
+        return None, False
+    mean = (running + waiting) / max(pods, 1)
+    scatter = (total.stats.get("running_scatter", 0.0) + total.stats.get("waiting_scatter", 0.0)) / max(pods, 1)
+    return mean, scatter**2 > (_SCATTER * mean) ** 2 + _CHANCE_SIGMAS**2 * mean
 
 
 def _hit_ratio(total: Growths) -> float | None:

@@ -5,6 +5,7 @@ A statistic that is missing is None here, and so is every figure that needs it; 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ _FEW = 5.0
 """Requests that are no pattern, nor more than what a scrape in the middle of a request leaves over."""
 _GAP = 0.05
 """Share of requests up to which begun and finished ones are the same within what Prometheus' sampling explains."""
+_MOVED_SIGMAS = 3.0
+"""Standard deviations of a Poisson number by which the number in flight may differ between a window's ends."""
+_MOVED_SHARE = 0.1
+"""Share of finished requests by which it may differ at most: among many that are in flight chance explains far more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +92,47 @@ class Growths:
         return sum(self.stats.get(name, 0.0) for name in GROWTHS)
 
     @property
+    def queue_moved(self) -> bool:
+        """Whether requests in flight became more or fewer by more than chance, or than a tenth of those that finished."""
+        inflight = self.stats.get("running", 0.0) + self.stats.get("waiting", 0.0)
+        chance = _MOVED_SIGMAS * math.sqrt(2.0 * max(inflight, 1.0))
+        return abs(self.inflight_growth) > min(
+            chance, max(_MOVED_SHARE * self.stats.get("completed", 0.0), _FEW)
+        )
+
+    @property
     def occupied(self) -> float:
         """Mean number in flight by Little's law: time that finished requests took, over the span."""
         return self.stats.get("e2e_s", 0.0) / self.span_s if self.span_s > 0 else 0.0
 
     @property
     def given_up(self) -> float | None:
-        """Requests whose clients went away after the first token: begun, not finished, and not in the engine any more."""
+        """Requests whose clients went away after the first token: begun, not finished, and not in the engine any more.
+
+        The running ones are counted from admission, the begun ones from their first token, and a preempted request runs no
+        longer. So a fall of the running ones is no sign of anybody who left: only their growth is taken off.
+        """
         begun, finished = self.stats.get("started"), self.stats.get("completed")
         if begun is None or finished is None:
             return None
-        return begun - finished - self.stats.get("running_growth", 0.0)
+        return begun - finished - max(self.stats.get("running_growth", 0.0), 0.0)
+
+    @property
+    def before_first_token(self) -> float:
+        """Mean number of requests between admission and first token, by Little's law; at most all that run.
+
+        Those that wait in the queue are taken off. While a queue drains their earlier waiting is left over: too many, not too few.
+        """
+        if not self.span_s > 0.0:
+            return 0.0
+        unanswered = self.stats.get("ttft_s", 0.0) / self.span_s - self.stats.get("waiting", 0.0)
+        return min(max(unanswered, 0.0), self.stats.get("running", 0.0))
 
     @property
     def clients_give_up(self) -> bool:
         """Whether so many clients gave up that finished requests do not represent all."""
         begun = self.stats.get("started", 0.0)
-        return begun > 0 and (self.given_up or 0.0) > _GAP * begun + _FEW
+        return begun > 0 and (self.given_up or 0.0) > _GAP * begun + _FEW + self.before_first_token
 
     @property
     def given_up_share(self) -> float:
@@ -141,8 +170,12 @@ class Growths:
 
     @property
     def output_tokens(self) -> float | None:
-        """Mean answer: of all requests where clients give up, whose answers are shorter; else of those that finished."""
-        return self.per("generated", "started") if self.clients_give_up else self.finished_tokens
+        """Mean answer: of all requests where clients give up, whose answers are shorter; else of those that finished.
+
+        While a queue moves, tokens belong to other requests than those that begin, and finished ones alone tell.
+        """
+        of_all = self.clients_give_up and not self.queue_moved
+        return self.per("generated", "started") if of_all else self.finished_tokens
 
     @property
     def finished_tokens(self) -> float | None:

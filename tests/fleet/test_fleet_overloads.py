@@ -1,0 +1,83 @@
+"""An overload that is over: the service decides as one that never had it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from draws import draws
+from fakes.fleet_world import FleetWorld
+from fakes.load_course import Stretch
+
+WINDOW_S = 60.0
+FEW = 5.0
+"""Requests in flight that are no queue."""
+
+
+@functools.cache
+def recommended() -> FleetWorld:
+    """A service that runs an arm which pays, and whose rolls are somebody else's."""
+
+    async def made() -> FleetWorld:
+        world = FleetWorld()
+        await world.speculate()
+        spec = world.service["spec"]
+        spec["updatePolicy"] |= {"mode": "Recommend", "disagreementSeconds": 120}
+        spec.setdefault("metricsSource", {})["windowSeconds"] = int(WINDOW_S)
+        world.prometheus.traffic.window_s = WINDOW_S
+        return world
+
+    return asyncio.run(made())
+
+
+def said(world: FleetWorld) -> dict[str, object]:
+    """The decision, whether it pays, and the conditions that alerts fire for."""
+    named = ("ModelAgrees", "MetricsAvailable")
+    return {
+        "action": world.decision["action"],
+        "arm": world.decision["arm"],
+        "pays": world.memory["pays"],
+        # The bounds of one window may hold both answers.
+        "loses": world.condition("Profitable")["status"] == "False",
+        **{name: world.condition(name)["reason"] for name in named},
+    }
+
+
+async def after(world: FleetWorld, stretches: list[Stretch], usual_rps: float, seed: int) -> None:
+    """Once the queue has been gone for a window, every cycle says what it would say without any of it."""
+    before = [Stretch(usual_rps, WINDOW_S), *stretches]
+    world.play(*before, Stretch(usual_rps, 40 * WINDOW_S), seed=seed)
+    over_s = world.clock.now().timestamp() + sum(one.lasts_s for one in before)
+    gone_s = None
+    while gone_s is None or world.clock.now().timestamp() < gone_s + 3 * WINDOW_S:
+        await world.cycle()
+        now_s = world.clock.now().timestamp()
+        if gone_s is None and now_s > over_s and world.prometheus.course.running(now_s) < 2 * FEW:
+            gone_s = now_s
+        if gone_s is not None and now_s > gone_s + WINDOW_S:
+            found = said(world)
+            assert found == USUAL, found
+
+
+USUAL = {
+    "action": "Stay",
+    "arm": "eagle/3",
+    "pays": True,
+    "loses": False,
+    "ModelAgrees": "ModelAgrees",
+    "MetricsAvailable": "MetricsAvailable",
+}
+OVERLOADS = st.lists(
+    st.builds(Stretch, st.floats(13.5, 18.0), st.floats(20.0, 90.0)), min_size=1, max_size=2
+)
+
+
+@draws(4)
+@given(OVERLOADS, st.floats(2.0, 5.0), st.integers(0, 1000))
+@example([], 4.0, 0)
+@example([Stretch(16.0, 45.0)], 4.0, 1)  # shorter than the window
+def test_once_the_queue_is_gone_for_a_window_a_service_decides_as_if_it_never_was(stretches, usual_rps, seed):
+    asyncio.run(after(recommended().copied(), stretches, usual_rps, seed))
