@@ -59,13 +59,15 @@ def read_points(
 def _said(
     foreign: Sequence[ForeignFileError], repeated: Sequence[Origin], points: Sequence[Point]
 ) -> Iterator[str]:
-    """Notes about the files: those passed over, runs whose ends were cut off, and keys that no reader uses."""
+    """Notes about the files: those passed over, remarks on runs, runs whose ends were cut off, keys that no reader uses."""
     for refused in foreign:
         yield f"passed over: {refused}"
     for origin in repeated:
         yield f"passed over: {origin}: the same run was given before"
     for origin in (one.origin for one in points if one.origin.part):
         yield f"ends cut off: {origin}: {origin.part}"
+    for origin in (one.origin for one in points if one.origin.remark):
+        yield f"{origin}: {origin.remark}"
     unknown: dict[str, dict[str, None]] = {}
     for one in points:
         unknown.setdefault(one.origin.tool, {}).update(dict.fromkeys(one.unknown))

@@ -22,6 +22,7 @@ from breakeven.readers.foreign import (
     at,
     mean_square,
     ratio_of_means_s,
+    remarked,
 )
 from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.reasons import Reason
@@ -210,7 +211,10 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     columns["tpot_mean_s"] = (tpot_s, "mean_latency_s")
     columns["flag"] = (" ".join(dict.fromkeys(flags)), "failed")
     tool = f"AIPerf {read.version}" if read.version else "AIPerf or GenAI-Perf"
-    return (document.point(read, arm, columns, load.unread, tool),)
+    remark = document.draft_length_remark(
+        arm, read.steps, read.drafted, read.accepted, document.standing(AiperfSummary, "drafted")
+    )
+    return (remarked(document.point(read, arm, columns, load.unread, tool), remark),)
 
 
 def _speculation(read: AiperfSummary, arm: Arm) -> dict[str, tuple[Any, ...]]:

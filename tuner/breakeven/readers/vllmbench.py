@@ -30,6 +30,7 @@ from breakeven.readers.foreign import (
     Number,
     at,
     ratio_of_means_s,
+    remarked,
 )
 from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
@@ -181,9 +182,23 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     answered_rps = columns.get("achieved_rps", (read.achieved_rps,))[0] or 0.0
     whole = run(answered_rps * columns["mean_latency_s"][0], {})
     middle = _middle(read, whole)
-    if middle is None:
-        return (whole,)
-    return (middle_or_whole(run(middle.inflight, middle.resting_on("starts_s"), middle.part), whole),)
+    if middle is not None:
+        whole = middle_or_whole(run(middle.inflight, middle.resting_on("starts_s"), middle.part), whole)
+    return (remarked(whole, _draft_length_remark(document, read, arm)),)
+
+
+def _draft_length_remark(document: Document, read: VllmBenchResult, arm: Arm) -> str:
+    """See `Document.draft_length_remark`; an engine has a share for each position of its longest draft."""
+    drafts, drafted, accepted = read.drafts_counted, read.drafted, read.accepted
+    if drafted is None and read.shares:
+        drafts, drafted, accepted = 1.0, float(len(read.shares)), None
+    if read.accept_length is not None:
+        # Of all time since the engine's start, and each step yields one token of the engine's own.
+        drafts, drafted, accepted = 1.0, None, read.accept_length - 1.0
+    field = "drafted" if read.drafted is not None else "shares" if read.shares else "accept_length"
+    return document.draft_length_remark(
+        arm, drafts, drafted, accepted, document.standing(VllmBenchResult, field)
+    )
 
 
 def _unsteady(document: Document, read: VllmBenchResult) -> bool:
