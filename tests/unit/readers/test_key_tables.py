@@ -90,7 +90,7 @@ ONE_VALUE = re.compile(
 SPECULATING = re.compile("spec_decode|draft_tokens|accept_length$")
 ABSENT = object()
 VALUES: tuple[Any, ...] = (
-    ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "concurrent", "synchronous", "vllm", False, ["model"], ["failed"], [7.5] * 3,
+    ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "multi_turn", "concurrent", "synchronous", "vllm", False, ["model"], ["failed"], [7.5] * 3,
     [[7.5]] * 3, [[0.5]] * 3, [9, 10, 11], [0.9, 0.2, 0.1], [{"standardized": {"model": {"name": "m"}}}],
     [{"name": "m"}], [{"type": "concurrency", "concurrency": 4}], [{"type": "poisson", "rate": 4.0}], LONG["start_times"],
 )  # fmt: skip
@@ -99,7 +99,7 @@ VALUES: tuple[Any, ...] = (
 def outcome(sample: dict[str, Any], arm: Arm) -> Any:
     try:
         return [
-            columns_of(point) | {"tool": point.origin.tool}
+            columns_of(point) | {"tool": point.origin.tool, "remark": point.origin.remark}
             for point in read_text(json.dumps(sample), "r.json", arm)
         ]
     except InputError as refusal:

@@ -13,7 +13,7 @@ from breakeven.errors import InputError
 from breakeven.points.point import LoadMode
 from breakeven.points.quality import reason_against
 from breakeven.readers.reading import read_text
-from fuzzing import AIPERF, AIPERF_METRICS, LLMD, SGLANG, metric
+from fuzzing import AIPERF, AIPERF_METRICS, BENCH, LLMD, SGLANG, metric
 
 EAGLE = Arm("eagle3", 3)
 GENAI_PERF = AIPERF_METRICS | {
@@ -141,6 +141,48 @@ def test_sglangs_accept_length_says_that_the_engine_speculates_and_is_not_of_thi
     with pytest.raises(InputError, match="accept_length: counters of a speculating engine"):
         read(SGLANG | {"accept_length": 2.9})
     assert read(SGLANG | {"accept_length": 2.9}, EAGLE).tokens_per_step is None
+
+
+MULTI_TURN: dict[str, Any] = {
+    name: value for name, value in BENCH.items() if name not in {"request_rate", "max_concurrency"} and "spec" not in name
+} | {"mode": "multi_turn", "multi_turn_concurrency": 8, "inter_turn_delay_ms": 0, "turns_per_conversation": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, None),
+        ({"inter_turn_delay_ms": 500, "request_throughput": 4.0}, None),
+        ({"multi_turn_concurrency": 64}, None),
+        ({"multi_turn_concurrency": 2}, "NotSteady"),
+        ({"failed": 3, "conversations_failed": 1}, "RequestsFailed"),
+        ({"completed": 4, "output_lens": []}, "PointTooShort"),
+    ],
+)
+def test_conversations_are_a_closed_loop_of_as_many_clients(
+    change: dict[str, Any], reason: str | None
+) -> None:
+    point = read(MULTI_TURN | change)
+    assert (point.load_mode, point.concurrency) == (
+        LoadMode.CLOSED,
+        (MULTI_TURN | change)["multi_turn_concurrency"],
+    )
+    assert reason_against(point) == reason
+    assert "prompts grow from turn to turn" in point.origin.remark
+    assert not point.unknown
+
+
+def test_a_multi_turn_run_without_its_load_is_refused() -> None:
+    with pytest.raises(
+        InputError, match="does not say how requests arrived; expected multi_turn_concurrency"
+    ):
+        read({name: value for name, value in MULTI_TURN.items() if name != "multi_turn_concurrency"})
+
+
+def test_a_steady_state_without_a_mean_latency_is_named_and_not_used() -> None:
+    steady = {"window": {"start_s": 3.0}, "request_throughput": 9.9, "mean_ttft_ms": 40.0}
+    assert "steady_state is not used" in read(SGLANG | {"steady_state": steady}).origin.remark
+    assert read(SGLANG | {"steady_state": None}).origin.remark == ""
 
 
 @pytest.mark.parametrize("document", [AIPERF, LLMD])

@@ -16,8 +16,10 @@ from breakeven.points.point import Point
 from breakeven.readers.foreign import (
     Counted,
     Document,
+    Figure,
     ForeignResult,
     Milliseconds,
+    NeededMilliseconds,
     Number,
     at,
     mean_square,
@@ -46,7 +48,7 @@ class AiperfSummary(ForeignResult):
     latency_unit: Literal["ms"] = _metric(
         "request_latency", "unit", default=..., means="`ms`; another one is refused"
     )
-    mean_latency_s: Milliseconds = _metric("request_latency", default=...)
+    mean_latency_s: NeededMilliseconds = _metric("request_latency", default=...)
     ttft_unit: Literal["ms"] | None = _metric(
         "time_to_first_token", "unit", means="`ms`; another one is refused"
     )
@@ -69,10 +71,10 @@ class AiperfSummary(ForeignResult):
     requests: Number | None = _metric("request_count")
     failed: Counted = _metric("error_request_count", means="requests that failed")
     achieved_rps: Counted = _metric("request_throughput")
-    tokens_per_second: Counted = _metric("output_token_throughput")
-    prompt_tokens: Counted = _metric("input_sequence_length")
-    output_tokens: Counted = _metric("output_sequence_length")
-    deviation: Counted = _metric("output_sequence_length", "std", means="column `output_tokens_sq`")
+    tokens_per_second: Figure = _metric("output_token_throughput")
+    prompt_tokens: Figure = _metric("input_sequence_length")
+    output_tokens: Figure = _metric("output_sequence_length")
+    deviation: Figure = _metric("output_sequence_length", "std", means="column `output_tokens_sq`")
     errors: list[Any] = at("error_summary", default=[], means="not empty: requests failed")
     cancelled: bool | None = at("was_cancelled", means="true: requests failed")
     complete: bool | None = at("is_complete", means="false: requests failed")

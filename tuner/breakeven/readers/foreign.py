@@ -1,6 +1,7 @@
 """JSON that other tools write: models of the parts that are read, and the place of each of their fields for refusals.
 
-Null is read as absent. A value of another type is refused, and so is NaN; what no field names is not looked at.
+Null is read as absent, and so is NaN where a point can do without the figure. Another NaN and a value of another type are
+refused; what no field names is not looked at.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
@@ -26,8 +35,23 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 # Tools write 0 for "not counted".
 Counted = Annotated[Number | None, AfterValidator(lambda value: value or None)]
-Milliseconds = Annotated[Counted, AfterValidator(lambda value: None if value is None else value * 1e-3)]
+
+
+def holed(value: Any) -> bool:
+    """Whether a value is NaN, or a list of numbers or of such lists in which one is NaN."""
+    rows = value if isinstance(value, list) else [value]
+    cells = (cell for row in rows for cell in (row if isinstance(row, list) else (row,)))
+    return any(isinstance(cell, float) and math.isnan(cell) for cell in cells)
+
+
+NAN_IS_ABSENT = BeforeValidator(lambda value: None if holed(value) else value)
+Figure = Annotated[Counted, NAN_IS_ABSENT]
+"""A figure that a point can do without: tools write NaN for a mean of nothing."""
+_IN_S = AfterValidator(lambda value: None if value is None else value * 1e-3)
+Milliseconds = Annotated[Figure, _IN_S]
 """Read in ms, held in s."""
+NeededMilliseconds = Annotated[Counted, _IN_S]
+"""As `Milliseconds`, and NaN is refused."""
 
 
 def mean_square(mean: float | None, deviation: float | None) -> float | None:
@@ -258,8 +282,10 @@ def parse(text: str, source: str) -> Document:
     """Parse a document.
 
     Raises:
-        InputError: it is not JSON; the line and column are named.
+        ForeignFileError: it is not JSON, or cut off; the line and column are named.
     """
-    return Document(
-        json_value(text.removeprefix("\ufeff"), source, "a result file of a load generator"), source
-    )
+    try:
+        value = json_value(text.removeprefix("\ufeff"), source, "a result file of a load generator")
+    except InputError as refused:
+        raise ForeignFileError(refused.where, refused.problem, refused.expected) from None
+    return Document(value, source)

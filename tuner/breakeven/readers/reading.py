@@ -136,7 +136,7 @@ def _all(text: str, source: str, arm: Arm | None, most_points: int) -> Iterator[
     documents = _documents(text, source, most_points) if _is_json(text) else _yaml_documents(text, source)
     try:
         for document in documents:
-            yield from _read_document(document, arm)
+            yield from [document] if isinstance(document, ForeignFileError) else _read_document(document, arm)
     except ForeignFileError as refused:
         yield refused
 
@@ -206,30 +206,38 @@ def _yaml_documents(text: str, source: str) -> Iterator[Document]:
                 yield Document(value, source)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         problem = " ".join(str(error).split())[:120]
-        raise InputError(source, f"not YAML ({problem})", "a report of llm-d-benchmark") from None
+        raise ForeignFileError(source, f"not YAML ({problem})", "a report of llm-d-benchmark") from None
 
 
-def _documents(text: str, source: str, most: int) -> Iterator[Document]:
+def _documents(text: str, source: str, most: int) -> Iterator[Document | ForeignFileError]:
     """Split what holds several results: a JSON list, or one object per line (`vllm bench serve --append-result`).
 
-    They are counted first, because a document of each would take a hundred times the memory of its text.
+    They are counted first, because a document of each would take a hundred times the memory of its text. A line that was cut
+    off leaves the others.
     """
     if _one_per_line(text):
-        documents = (
-            replace(foreign.parse(line, source), path=f"line {number}")
-            for number, line in enumerate(_lines(text), start=1)
-            if line.strip()
+        lines = (
+            _line(number, line, source) for number, line in enumerate(_lines(text), start=1) if line.strip()
         )
-        yield from _at_most(most, sum(1 for line in _lines(text) if line.strip()), documents)
+        yield from _at_most(most, sum(1 for line in _lines(text) if line.strip()), lines, source)
         return
     document = foreign.parse(text, source)
     if isinstance(document.value, list) and document.value:
-        yield from _at_most(most, len(document.value), document.items())
+        yield from _at_most(most, len(document.value), document.items(), source)
         return
     yield document
 
 
-def _at_most(most: int, count: int, documents: Iterator[Document]) -> Iterator[Document]:
+def _line(number: int, line: str, source: str) -> Document | ForeignFileError:
+    try:
+        return replace(foreign.parse(line, source), path=f"line {number}")
+    except ForeignFileError as refused:
+        return ForeignFileError(f"{source}: line {number}", refused.problem, refused.expected)
+
+
+def _at_most(
+    most: int, count: int, documents: Iterator[Document | ForeignFileError], source: str
+) -> Iterator[Document | ForeignFileError]:
     """The documents.
 
     Raises:
@@ -240,17 +248,18 @@ def _at_most(most: int, count: int, documents: Iterator[Document]) -> Iterator[D
         yield from documents
         return
     first = next(documents)
-    is_result = any(recognises(first) for recognises, _ in _JSON)
+    is_result = isinstance(first, Document) and any(recognises(first) for recognises, _ in _JSON)
     refusal = InputError if is_result else ForeignFileError
-    raise refusal(first.source, f"{count} results", f"at most {most}")
+    raise refusal(source, f"{count} results", f"at most {most}")
 
 
 def _one_per_line(text: str) -> bool:
-    """Whether each of several lines, blank ones aside, looks like an object."""
-    count = 0
+    """Whether each of several lines, blank ones aside, looks like an object; the last one may be cut off."""
+    count, whole = 0, True
     for line in filter(None, map(str.strip, _lines(text))):
-        if not (line.startswith("{") and line.endswith("}")):
+        if not (whole and line.startswith("{")):
             return False
+        whole = line.endswith("}")
         count += 1
     return count > 1
 
