@@ -17,7 +17,7 @@ PLAIN = {name: value for name, value in BENCH.items() if not name.startswith("sp
 
 def vllm(drafts: float, drafted: float | None, accepted: float, positions: int = 0) -> dict[str, Any]:
     """A result of `vllm bench serve` with these counters of speculation."""
-    counters = {"num_drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
+    counters: dict[str, Any] = {"num_drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
     if positions:
         counters["per_position_acceptance_rates"] = [0.9 - 0.1 * i for i in range(positions)]
     return PLAIN | {f"spec_decode_{name}": value for name, value in counters.items()}

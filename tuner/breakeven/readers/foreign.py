@@ -51,7 +51,7 @@ _IN_S = AfterValidator(lambda value: None if value is None else value * 1e-3)
 Milliseconds = Annotated[Figure, _IN_S]
 """Read in ms, held in s."""
 NeededMilliseconds = Annotated[Counted, _IN_S]
-"""As `Milliseconds`, and NaN is refused."""
+"""Milliseconds of which NaN is refused."""
 
 
 def mean_square(mean: float | None, deviation: float | None) -> float | None:

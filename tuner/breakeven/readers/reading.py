@@ -64,7 +64,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "InferenceX's aggregate",
         "the result of benchmark_serving that it was made of (its name without agg_), which has rate and lengths",
     ),
-    (("conversation_id", "turns"), "a data set of conversations", "the result of a run"),
+    (("Percentiles", "Latency (s)"), "EvalScope's percentiles", "benchmark_summary.json beside them"),
     (("metrics", "root_group"), "k6", _BY_HAND),
     (("metric", "type", "data"), "k6's stream", _BY_HAND),
     (("aggregate", "intermediate"), "Artillery", _BY_HAND),

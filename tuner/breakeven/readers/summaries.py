@@ -34,7 +34,7 @@ _Deviation = Annotated[Number | None, NAN_IS_ABSENT]
 
 
 class Summary(ForeignResult):
-    """One run. A tool has those of the fields `mean_latency_s`, `requests`, `rate`, ... that its files state."""
+    """One run. The class of a tool has the fields that its files state: `mean_latency_s`, `requests`, `rate` and so on."""
 
     states_load: ClassVar[str]
     """Where the load of a run is found, for the refusal of a file that does not say it."""
@@ -148,7 +148,7 @@ class EvalScopeSummary(Summary):
     )
 
 
-class _Tool(NamedTuple):
+class _SummaryTool(NamedTuple):
     name: str
     members: tuple[tuple[str, ...], ...]
     """Rows of members: a file of the tool has all of one row."""
@@ -156,9 +156,9 @@ class _Tool(NamedTuple):
 
 
 TOOLS = (
-    _Tool("inference-perf", (("load_summary", "successes"),), InferencePerfStage),
-    _Tool("genai-bench", (("aggregated_metrics",),), GenAiBenchRun),
-    _Tool(
+    _SummaryTool("inference-perf", (("load_summary", "successes"),), InferencePerfStage),
+    _SummaryTool("genai-bench", (("aggregated_metrics",),), GenAiBenchRun),
+    _SummaryTool(
         "EvalScope",
         (("Average latency (s)", "Number of concurrency"), ("Avg Latency (s)", "Concurrency")),
         EvalScopeSummary,

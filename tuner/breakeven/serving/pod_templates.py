@@ -346,7 +346,7 @@ def _values(
 
 
 def other_form(text: str) -> str | None:
-    """What a text is that is no manifest, as far as its begin shows it."""
+    """Name of the form of a text that is no manifest; None if its begin does not show it."""
     first = _COMMENTS.sub("", text, count=1)
     found = (name for begins, name in _NO_MANIFESTS if re.match(begins, first, re.MULTILINE))
     return next(found, "a script" if text.startswith("#!") else None)
