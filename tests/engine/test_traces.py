@@ -185,6 +185,7 @@ def test_a_time_and_a_rate_are_windows_whatever_the_columns_are_called(write, he
     ("text", "message"),
     [
         ("Time,chat\n2026-11-01 00:00:00,3\n2026-11-01 00:01:00,4\n2026-11-01 00:02:00,5\n", "column chat: numbers beside a time"),
+        ("Time,{deployment='chat'}\n0.01,3\n59.98,4\n120.02,5\n240.01,4\n300,4\n360.03,5\n", "column {deployment='chat'}: numbers"),
         ("Time,pod-a,pod-b\n0,,3\n60,,4\n120,5,5\n", "column pod-a: numbers beside a time"),
         ("Time,request count\n0,180\n61,190\n119,200\n", "column request count: numbers"),
         ("Time,throughput\n0,180 req/s\n61,190 req/s\n", "column throughput: numbers"),
@@ -204,6 +205,7 @@ def test_numbers_that_look_like_a_load_are_never_dropped(write, text, message):
     "text",
     [
         "Timestamp,status,latency_s\n0.5,200,1.5\n4.25,200,2.5\n4.5,429,0.1\n",
+        "Timestamp,status\n0.0,200\n0.4,200\n2.9,200\n",
         "Timestamp,user_id\n0,17\n1,18\n2,17\n",
         "Timestamp,model\n0,gpt\n1,gpt\n2,gpt\n",
         ",Timestamp\n0,0.5\n1,4.25\n2,4.5\n",

@@ -316,6 +316,13 @@ def test_what_is_not_read_is_refused_by_name(document: object, refusal: str) -> 
         ("Concurrency,Inferences/Second,Client Send\n", "Perf Analyzer as CSV"),
         ("metric_name,timestamp,metric_value,check\n", "k6 as CSV"),
         ("timeStamp,elapsed,label,responseCode\n", "JMeter"),
+        (
+            "INFO start\nNamespace(a=1)\n============ Serving Benchmark Result ============\nSuccessful requests: 9\n",
+            "a benchmark as it is printed",
+        ),
+        ("Running 30s test @ http://a:8000/v1\n  8 threads\n", "wrk"),
+        ("This is ApacheBench, Version 2.3\n", "ApacheBench"),
+        ("\nSummary:\n  Total:\t2.1 secs\n", "hey"),
         ("response-time,DNS+dialup,DNS,Request-write\n", "hey as CSV"),
     ],
 )

@@ -91,6 +91,14 @@ TABLES: tuple[tuple[str, str, str], ...] = (
     (r"Concurrency,Inferences/Second,", "Perf Analyzer as CSV", "GenAI-Perf or AIPerf"),
     (r"metric_name,timestamp,metric_value", "k6 as CSV", _BY_HAND),
     (r"timeStamp,elapsed,label,", "JMeter", _BY_HAND),
+    (
+        r"(?s:.{0,4000}?)=+ Serving Benchmark Result",
+        "a benchmark as it is printed",
+        "the JSON of --save-result (SGLang: --output-file)",
+    ),
+    (r"Running \S+ test @ ", "wrk", _BY_HAND),
+    (r"This is ApacheBench|Server Software:", "ApacheBench", _BY_HAND),
+    (r"Summary:\s+Total:\s", "hey", _BY_HAND),
     (r"response-time,DNS\+dialup,", "hey as CSV", _BY_HAND),
     (r"build_commit,build_number,", "llama-bench as CSV", "llama-server with vllm bench serve"),
 )
