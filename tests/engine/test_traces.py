@@ -186,6 +186,7 @@ def test_a_time_and_a_rate_are_windows_whatever_the_columns_are_called(write, he
     [
         ("Time,chat\n2026-11-01 00:00:00,3\n2026-11-01 00:01:00,4\n2026-11-01 00:02:00,5\n", "column chat: numbers beside a time"),
         ("Time,{deployment='chat'}\n0.01,3\n59.98,4\n120.02,5\n240.01,4\n300,4\n360.03,5\n", "column {deployment='chat'}: numbers"),
+        ("Time,chat\n120,3\n60,4\n0,5\n", "column chat: numbers beside a time"),
         ("Time,pod-a,pod-b\n0,,3\n60,,4\n120,5,5\n", "column pod-a: numbers beside a time"),
         ("Time,request count\n0,180\n61,190\n119,200\n", "column request count: numbers"),
         ("Time,throughput\n0,180 req/s\n61,190 req/s\n", "column throughput: numbers"),

@@ -198,7 +198,7 @@ def _no_rates(rows: _Rows, columns: _Columns, path: Path) -> _Rows:
     """
     first = list(itertools.islice(rows, _LOOKED_AT))
     _, data = _values(iter(first), [(columns.time, columns.seconds, "s")], columns, path)
-    steps = np.diff(data[~np.isnan(data[:, 0]), 0])
+    steps = np.abs(np.diff(data[~np.isnan(data[:, 0]), 0]))
     # Gaps of arrivals differ; scrapes come late by a little, and some are missing.
     even = np.abs(steps - np.median(steps)) <= 0.1 * np.median(steps) if len(steps) > 1 else steps > np.inf
     ticks = bool(even.size and even.mean() > _TICKS and steps[even].min() > 0)
