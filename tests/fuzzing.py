@@ -318,6 +318,64 @@ TIMED_GUIDELLM = {
         }
     ]
 }
+# The same closed loop again, as `readers/summaries.py` reads it.
+INFERENCE_PERF: dict[str, Any] = {
+    "benchmark_time_seconds": 50.0,
+    "load_summary": {"count": 200, "requested_rate": 4.0, "achieved_rate": 4.1, "concurrency": 8},
+    "successes": {
+        "count": 200,
+        "latency": {
+            "request_latency": {"mean": 2.0, "median": 1.95, "p99": 2.6},
+            "time_to_first_token": {"mean": 0.1},
+        },
+        "throughput": {"requests_per_sec": 4.0, "output_tokens_per_sec": 1024.0},
+        "prompt_len": {"mean": 512.0},
+        "output_len": {"mean": 256.0},
+    },
+    "failures": {"count": 0, "request_latency": None},
+}
+GENAI_BENCH: dict[str, Any] = {
+    "aggregated_metrics": {
+        "scenario": "D(512,256)",
+        "num_concurrency": 8,
+        "iteration_type": "num_concurrency",
+        "requests_per_second": 4.0,
+        "num_error_requests": 0,
+        "num_completed_requests": 200,
+        "stats": {
+            "ttft": {"mean": 100.0},
+            "e2e_latency": {"mean": 2000.0, "p50": 1950.0, "p99": 2600.0},
+            "num_input_tokens": {"mean": 512.0},
+            "num_output_tokens": {"mean": 256.0, "stddev": 0.0},
+        },
+    },
+    "_time_unit": "ms",
+}
+EVALSCOPE: dict[str, Any] = {
+    "Time taken for tests (s)": 50.0,
+    "Number of concurrency": 8,
+    "Total requests": 200,
+    "Succeed requests": 200,
+    "Failed requests": 0,
+    "Request throughput (req/s)": 4.0,
+    "Average latency (s)": 2.0,
+    "Average time to first token (s)": 0.1,
+    "Average input tokens per request": 512.0,
+    "Average output tokens per request": 256.0,
+}
+EVALSCOPE_NEW: dict[str, Any] = {
+    "Test Duration (s)": 50.0,
+    "Concurrency": 8,
+    "Request Rate (req/s)": -1,
+    "Total Requests": 200,
+    "Success Requests": 200,
+    "Failed Requests": 0,
+    "Req Throughput (req/s)": 4.0,
+    "Avg Latency (s)": 2.0,
+    "TTFT (ms)": 100.0,
+    "Avg Input Tokens": 512.0,
+    "Avg Output Tokens": 256.0,
+}
 GENAI_PERF: dict[str, Any] = {"records": AIPERF_METRICS} | {
     "input_config": {"model_names": ["org/model"], "perf_analyzer": {"stimulus": {"concurrency": 8}}}
 }
@@ -349,6 +407,9 @@ SEEDS: dict[str, str] = {
     "aiperf phases": json.dumps(AIPERF_PHASES),
     "genai-perf": json.dumps(GENAI_PERF),
     "llmd": json.dumps(LLMD),
+    "inference-perf": json.dumps(INFERENCE_PERF),
+    "genai-bench": json.dumps(GENAI_BENCH),
+    "evalscope": json.dumps(EVALSCOPE_NEW),
     "yaml llmd": yaml.safe_dump(LLMD),
     "appended lines": "\n".join(json.dumps(BENCH | {"max_concurrency": count}) for count in (2, 4, 8)),
     "prometheus": json.dumps(PROMETHEUS),

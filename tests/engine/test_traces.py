@@ -158,6 +158,86 @@ def test_rates_and_what_a_zero_means(write):
     assert theirs.notes == ("1 of 3 windows with rate 0 are missing data and left out",)
 
 
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("window_start_s,rate_rps", ("2", "3")),
+        ("Time,requests/s", ("2", "3")),
+        ("Time;req/s", ("2", "3")),
+        ("time\tQPS", ("2", "3")),
+        ("Time,req_per_s", ("2 req/s", "3.0 req/s")),
+        ("timestamp,Value", ("2", "3")),
+        ("Time,rps,errors", ("2,0", "3,1")),
+        ("datetime,Requests per minute", ("120", "180")),
+        ("Time,rpm", ("120", "180")),
+        ("Time,request_rate", ("2.0rps", "3.0rps")),
+    ],
+)
+def test_a_time_and_a_rate_are_windows_whatever_the_columns_are_called(write, header, cells):
+    sign = ";" if ";" in header else "\t" if "\t" in header else ","
+    trace = read_trace(write(f"{header}\n1762000000{sign}{cells[0]}\n1762000060{sign}{cells[1]}\n"))
+    assert isinstance(trace, RateTrace)
+    assert (trace.start_s.tolist(), trace.length_s.tolist()) == ([0, 60], [60, 60])
+    assert trace.rate_rps.tolist() == pytest.approx([2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Time,chat\n2026-11-01 00:00:00,3\n2026-11-01 00:01:00,4\n2026-11-01 00:02:00,5\n", "column chat: numbers beside a time"),
+        ("Time,{deployment='chat'}\n0.01,3\n59.98,4\n120.02,5\n240.01,4\n300,4\n360.03,5\n", "column {deployment='chat'}: numbers"),
+        ("Time,chat\n120,3\n60,4\n0,5\n", "column chat: numbers beside a time"),
+        ("Time,pod-a,pod-b\n0,,3\n60,,4\n120,5,5\n", "column pod-a: numbers beside a time"),
+        ("Time,request count\n0,180\n61,190\n119,200\n", "column request count: numbers"),
+        ("Time,throughput\n0,180 req/s\n61,190 req/s\n", "column throughput: numbers"),
+        ("Time,rps,qps\n0,3,3\n60,4,4\n", "2 columns of rates (rps, qps); expected window_start_s,rate_rps"),
+        ('{"time": 0, "active_users": 3}\n{"time": 61, "active_users": 4}\n', "column active_users: numbers"),
+    ],
+)  # fmt: skip
+def test_numbers_that_look_like_a_load_are_never_dropped(write, text, message):
+    for lengths in ({}, {"prompt_tokens": 512, "output_tokens": 256}):
+        with pytest.raises(InputError) as refused:
+            read_trace(write(text), **lengths)
+        assert message in str(refused.value)
+        assert "window_start_s,rate_rps" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Timestamp,status,latency_s\n0.5,200,1.5\n4.25,200,2.5\n4.5,429,0.1\n",
+        "Timestamp,status\n0.0,200\n0.4,200\n2.9,200\n",
+        "Timestamp,user_id\n0,17\n1,18\n2,17\n",
+        "Timestamp,model\n0,gpt\n1,gpt\n2,gpt\n",
+        ",Timestamp\n0,0.5\n1,4.25\n2,4.5\n",
+        "Timestamp\n0\n1\n2\n",
+    ],
+)
+def test_what_is_no_load_beside_times_is_ignored(write, text):
+    assert len(read_trace(write(text), prompt_tokens=100, output_tokens=50)) == 3
+
+
+@pytest.mark.parametrize("empty", ["", "NaN", "null", "-", " ", "N/A"])
+def test_an_empty_cell_leaves_its_row_out_and_is_counted(write, empty):
+    header = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    for row in (f"1,{empty},7", f"1,7,{empty}", f"{empty},7,7"):
+        trace = read_trace(write(f"{header}0,5,7\n{row}\n2,6,8\n"))
+        assert (trace.arrival_s.tolist(), trace.prompt_tokens.tolist()) == ([0, 2], [5, 6])
+        assert trace.notes == ("1 requests without a time or a length are left out",)
+    rates = read_trace(write(f"Time,rps\n0,3\n60,{empty}\n120,5\n"))
+    assert (rates.start_s.tolist(), rates.length_s.tolist()) == ([0, 120], [60, 60])
+    assert rates.notes == ("1 of 3 windows without a rate are left out",)
+
+
+def test_a_row_that_is_cut_and_a_member_that_is_missing_are_empty_cells(write):
+    for text in (
+        "timestamp_s,prompt_tokens,output_tokens\n1,2,3\n2,2\n",
+        '{"timestamp": 1, "input_length": 5, "output_length": 7}\n{"timestamp": 2}\n',
+        '{"timestamp": 1, "input_length": 5, "output_length": 7}\n{"timestamp": 2, "input_length": NaN, "output_length": 1}\n',
+    ):
+        assert read_trace(write(text)).notes[0] == "1 requests without a time or a length are left out"
+
+
 def test_finer_windows_hold_the_same_requests():
     trace = RateTrace(np.array([0.0, 600.0]), np.array([600.0, 100.0]), np.array([2.0, 5.0]))
     finer = trace.finer(250.0)
@@ -182,19 +262,17 @@ def test_rates_of_requests_keep_their_number():
         ("day,tokens\n1,2\n", "row 1: columns day, tokens; expected a time and lengths (timestamp_s"),
         ("rate_rps\n1\n", "row 1"),
         ("timestamp_s,prompt_tokens,output_tokens\n", "no rows"),
-        ("timestamp_s,prompt_tokens,output_tokens\n1,2\n", "row 2, column output_tokens: nothing there"),
+        ("timestamp_s,prompt_tokens,output_tokens\n1,2\n", "no request has a time and its lengths"),
         ("timestamp_s,prompt_tokens,output_tokens\n1,2,3\n2,x,3\n", "row 3, column prompt_tokens: 'x'"),
         ("timestamp_s,prompt_tokens,output_tokens\n1,-2,3\n", "row 2, column prompt_tokens: '-2'"),
-        ("timestamp_s,prompt_tokens,output_tokens\nnan,2,3\n", "row 2, column timestamp_s: 'nan'"),
+        ("timestamp_s,prompt_tokens,output_tokens\ninf,2,3\n", "row 2, column timestamp_s: 'inf'"),
         ("window_start_s,rate_rps\n0,1\n", "1 windows"),
         ("window_start_s,rate_rps\n0,1\n0,2\n", "row 3, column window_start_s: not after the row before"),
         ("window_start_s,total_rate_rps\n0,0\n600,0\n", "every rate is 0"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n", "row 2, column TIMESTAMP: 'yesterday'"),
         ('{"timestamp": 1, "input_length": 5, "output_length": 7}\nnot JSON\n', "row 2: no JSON object"),
-        (
-            '{"timestamp": 1, "input_length": 5, "output_length": 7}\n{"timestamp": 2}\n',
-            "row 2, column input_length: nothing",
-        ),
+        ("window_start_s,rate_rps\n0,1\n,2\n", "row 3, column window_start_s: nothing there"),
+        ("window_start_s,rate_rps\n0,\n60,NaN\n", "no window has a rate"),
         ('{"timestamp": [1], "input_length": 5, "output_length": 7}\n', "row 1, column timestamp: [1]"),
         ('{"timestamp": {"a": 1}, "input_length": 5, "output_length": 7}\n', "column timestamp: {'a': 1}"),
         ("{" * 100_000, "row 1: no JSON object"),

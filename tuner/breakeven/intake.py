@@ -31,8 +31,8 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
         where: what messages call it; the path by default.
 
     Raises:
-        ForeignFileError: it is not UTF-8: a picture or an archive.
-        InputError: it cannot be read, is a device, or is larger than any file of numbers (256 MiB).
+        ForeignFileError: it is not UTF-8: a picture or an archive; or larger than any file of numbers (256 MiB).
+        InputError: it cannot be read, or is a device.
     """
     where = where or str(path)
     try:
@@ -43,7 +43,7 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise InputError(where, "more than 256 MiB", expected)
+            raise ForeignFileError(where, "more than 256 MiB", expected)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ForeignFileError(

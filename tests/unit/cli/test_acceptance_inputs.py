@@ -104,6 +104,60 @@ def test_a_log_in_which_nothing_was_accepted_is_one():
     assert (found.survival, found.drafts) == ((0.0, 0.0, 0.0), 30.0)
 
 
+def logged(drafts, survival, drafted):
+    """A line about so many drafts, as vLLM rounds it."""
+    accepted = round(drafts * sum(survival))
+    shares = ", ".join(f"{share:.3f}" for share in survival)
+    return (
+        f"SpecDecoding metrics: Mean acceptance length: {1 + sum(survival):.2f}, Accepted: {accepted} tokens, "
+        f"Drafted: {drafted} tokens, Per-position acceptance rate: {shares}, Avg Draft acceptance rate: 1.0%"
+    )
+
+
+LONG, SHORT = (0.8, 0.6, 0.45, 0.3, 0.2), (0.8, 0.6, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ([logged(400, LONG, 2000), logged(400, SHORT, 800)], "line 2: drafts of 2 tokens, of 5 before; expected one draft length"),
+        ([logged(400, SHORT, 800), logged(400, LONG, 2000)], "line 2: drafts of 5 tokens, of 2 before"),
+        ([logged(400, LONG, 2000), IDLE.replace("nan, nan, nan", "nan, nan, nan, nan, nan"), logged(400, LONG, 1700)], "line 3: drafts of 4.25 tokens"),
+        ([logged(400, LONG, 1400)], "line 1: drafts of 3.5 tokens on average, with 5 positions"),
+        ([logged(400, LONG, 1600)], "line 1: drafts of 4 tokens on average, with 5 positions"),
+        ([logged(400, LONG, 2600)], "line 1: drafts of 6.5 tokens on average"),
+    ],
+)  # fmt: skip
+def test_a_log_whose_drafts_changed_their_length_has_no_one_k(lines, line):
+    with pytest.raises(BreakevenError) as refusal:
+        read_log(lines, "vllm.log")
+    assert line in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "k"),
+    [
+        ([logged(400, LONG, 2000), logged(90, LONG, 450)], 5),
+        ([logged(400, LONG, 1990), logged(90, LONG, 449)], 5),
+        ([logged(400, SHORT, 800), logged(90, SHORT, 180)], 2),
+        ([logged(3, (0.667, 0.333, 0.0), 9), logged(900, (0.7, 0.4, 0.2), 2700)], 3),
+        ([logged(400, (0.01, 0.0, 0.0), 1200)], 3),
+    ],
+)
+def test_a_log_of_one_draft_length_has_that_k(lines, k):
+    assert len(read_log(lines, "vllm.log").survival) == k
+
+
+def test_the_rate_of_a_log_is_accepted_over_drafted():
+    lines = [logged(400, LONG, 1000), logged(300, LONG, 1500)]
+    accepted = 400 * sum(LONG) + 300 * sum(LONG)
+    found = said("--log", "-", "--method", "ngram", text="\n".join(lines))
+    assert found["acceptance_rate"] == pytest.approx(accepted / 2500)
+    assert (found["tokens_per_step"], found["k"]) == (pytest.approx(1 + sum(LONG)), 5)
+    whole = said("--log", "-", text=f"{NEW}\n")
+    assert whole["acceptance_rate"] == pytest.approx(312 / 837)
+
+
 def test_a_log_of_a_lookup_counts_drafts_and_not_steps():
     for method, warned in (("ngram", True), ("eagle3", False)):
         found = said("--log", "-", "--method", method, text=NEW)

@@ -28,14 +28,15 @@ OTHERS = {
 
 @pytest.fixture
 def fit(tmp_path):
-    def run(files, *options):
+    def run(files, *options, given=None):
         for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
-        names = [str(tmp_path / name) for name in sorted(files)]
+        names = [str(tmp_path / name) for name in given or sorted(files)]
         out = str(tmp_path / "out" / "profile.json")
         (tmp_path / "out").mkdir()
-        words = ["fit", *names, "--method", "none", "--k", "0", "-o", out, "--json", *options]
-        return CliRunner().invoke(root, words)
+        arm = [] if "--method" in options else ["--method", "none", "--k", "0"]
+        return CliRunner().invoke(root, ["fit", *names, *arm, "-o", out, "--json", *options])
 
     return run
 
@@ -161,3 +162,80 @@ def test_what_metadata_added_selects_rows(fit):
     (arm,) = json.loads(done.stdout)["arms"]
     assert arm["points"] == 3
     assert "keys without a known meaning, not used: cache" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/", "sweep/{}", "a/b/{}", "./{}"])
+def test_a_folder_is_read_to_its_depth(fit, form):
+    where = form.format("results").rstrip("/")
+    runs = {
+        f"{where}/run_{place}/deep/{name}": text
+        for place, (name, text) in enumerate(results(1, 4, 8).items())
+    }
+    done = fit(
+        runs | {f"{where}/.git/config": "x", f"{where}/plot.log": "INFO\n"}, given=[where.split("/")[0]]
+    )
+    assert done.exit_code == 0, done.exception
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] == 3
+    assert [line.split("/")[-1].partition(":")[0] for line in done.stderr.splitlines()] == ["plot.log"]
+
+
+def test_two_folders_are_two_arms(fit):
+    drafting = BENCH | {"completed": 500, "spec_decode_draft_tokens": 1866}
+    runs = {f"none/{name}": text for name, text in results(1, 4, 8).items()}
+    runs |= {
+        f"eagle/{name}": json.dumps(
+            json.loads(text) | {k: v for k, v in drafting.items() if k.startswith("spec_")}
+        )
+        for name, text in results(1, 4, 8).items()
+    }
+    words = ("--method", "none", "--method", "eagle3", "--k", "0", "--k", "3")
+    done = fit(runs, *words, given=["none", "eagle"])
+    assert done.exit_code == 0, done.exception
+    assert [(arm["method"], arm["points"]) for arm in json.loads(done.stdout)["arms"]] == [
+        ("none", 3),
+        ("eagle3", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "refusal"), [({}, "a folder without a file"), ({"r/log.txt": "INFO\n"}, "no such column")]
+)
+def test_a_folder_without_a_result_is_refused(fit, tmp_path, files, refusal):
+    (tmp_path / "r").mkdir()
+    done = fit(files, given=["r"])
+    assert isinstance(done.exception, InputError)
+    assert refusal in str(done.exception)
+
+
+def test_a_result_in_a_folder_is_not_written_over(fit, tmp_path):
+    done = fit(
+        {f"r/{name}": text for name, text in results(1, 4, 8).items()},
+        "-o",
+        str(tmp_path / "r" / "c4.json"),
+        given=["r"],
+    )
+    assert "one of the points files" in str(done.exception)
+
+
+WHOLE = results(1, 4, 8)["c4.json"]
+CUT = {
+    "cut.json": WHOLE[: len(WHOLE) // 2],
+    "cut_at_once.json": WHOLE[:1],
+    "empty.json": "",
+    "cut.jsonl": "\n".join([*(json.dumps(json.loads(text) | {"mean_ttft_ms": 60.0}) for text in results(2, 6).values()), WHOLE[:40]]),
+    "spoilt_in_the_middle.jsonl": "\n".join([json.dumps(json.loads(WHOLE) | {"mean_ttft_ms": 61.0}), '{"date": }', json.dumps(json.loads(WHOLE) | {"mean_ttft_ms": 62.0})]),
+    "cut.yaml": "version: '0.2'\nscenario:\n  load: {standardized: {rate",
+    "huge_number.json": '{"request_throughput": ' + "9" * 5000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(CUT))
+def test_a_file_that_was_cut_off_leaves_the_others(fit, name):
+    done = fit(results(1, 4, 8) | {name: CUT[name]})
+    assert done.exit_code == 0, done.exception
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] == 3 + 2 * name.endswith(".jsonl")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("breakeven: passed over: ")
+    assert name in line

@@ -282,6 +282,13 @@ PASSED_OVER = {
     "a Rollout of somebody's Deployment": ("kind: Rollout\nmetadata: {name: m}\nspec: {workloadRef: {name: d}}", "Rollout/m: its pod template is that of spec.workloadRef; lint that"),
     "an LLMInferenceServiceConfig of nothing": ("kind: LLMInferenceServiceConfig\nmetadata: {name: m}\nspec: {model: {uri: 'hf://m'}}", "LLMInferenceServiceConfig/m: no containers in it; lint the object that its controller makes"),
     "AIBrix's fleets": ("kind: RayClusterFleet\nmetadata: {name: m}", "RayClusterFleet/m: not read: Ray starts its engines"),
+    "OME's InferenceService": ("apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: m}\nspec: {model: {name: l, args: [vllm]}}", "InferenceService (ome.io)/m: not read: a kind of another group; lint the object that its controller makes"),
+    "OME's runtime": ("apiVersion: ome.io/v1beta1\nkind: ClusterServingRuntime\nmetadata: {name: m}\nspec: {engineConfig: {runner: {image: 'vllm/vllm-openai:v0.30.0', command: [vllm, serve]}}}", "ClusterServingRuntime (ome.io)/m: not read: a kind of another group"),
+    "Volcano's Job": ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: m}\nspec: {tasks: [{template: {spec: {containers: [{name: a, image: vllm}]}}}]}", "Job (batch.volcano.sh)/m: not read: a kind of another group"),
+    "an Application of another group": ("apiVersion: app.k8s.io/v1beta1\nkind: Application\nmetadata: {name: m}\nspec: {componentKinds: []}", "Application (app.k8s.io)/m: not read: a kind of another group"),
+    "another Model": ("apiVersion: ml.example.com/v1\nkind: Model\nmetadata: {name: m}", "Model (ml.example.com)/m: not read: a kind of another group"),
+    "KAITO": ("apiVersion: kaito.sh/v1beta1\nkind: Workspace\nmetadata: {name: phi}\ninference: {preset: {name: phi}}", "Workspace/phi: not read: KAITO's presets are not in it; lint the object that its controller makes"),
+    "an unknown kind with one container": ("apiVersion: x.example.com/v1\nkind: Engine\nmetadata: {name: m}\nspec: {pod: {runner: {image: 'vllm:1', args: [m]}}}", "Engine/m: not read: a kind that is not known"),
     "a kind that nobody knows": ("kind: Fleet\nmetadata: {name: m}\nspec: {groups: [{pod: {containers: [{name: vllm}]}}]}", "Fleet/m: not read: a kind that is not known; lint the object that its controller makes"),
     "values of an unknown chart": ("replicas: 3\nimage: {repository: x}", "an object without a kind: neither values of a chart that is known"),
 }  # fmt: skip
@@ -300,6 +307,34 @@ def test_what_is_not_read_is_named_with_the_reason(name, tmp_path):
     assert refusal == ""
     assert [one["deployment"] for one in found["deployments"]] == ["chat"]
     assert [line.startswith(said) for line in found["passed_over"]] == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'job "vllm" {\n  group "g" { task "serve" { driver = "docker" } }\n}\n',
+        '# ours\n\nvariable "x" {\n  type = string\n}\nresource "kubernetes_deployment" "v" {\n  metadata {\n    name = "a"\n  }\n}\n',
+        'FROM vllm/vllm-openai:v0.30.0\nCMD ["vllm", "serve"]\n',
+        "#!/bin/bash\n\nset -e\nexec vllm serve m\n",
+        "#!/bin/bash\nvllm serve m --port 8000\n",
+        "docker run --gpus all vllm/vllm-openai --model m\n",
+        "[Unit]\nDescription=vLLM\n[Service]\nExecStart=vllm serve m\n",
+        "from vllm import LLM\n\nLLM('m')\n",
+    ],
+)
+def test_a_file_that_starts_an_engine_elsewhere_is_called_by_its_form(text, tmp_path):
+    _, refusal = linted(text, tmp_path)
+    form, _, expected = refusal.partition("m.yaml: ")[2].partition("; expected ")
+    assert form in {
+        "HCL, of Nomad or Terraform", "a Dockerfile", "a script", "a command line", "a unit of systemd's, or TOML", "a program"
+    }  # fmt: skip
+    assert expected.startswith("Kubernetes manifests")
+
+
+def test_a_kind_of_another_group_with_a_pod_template_is_read(tmp_path):
+    text = f"apiVersion: apps.kruise.io/v1alpha1\nkind: DaemonSet\nmetadata: {{name: chat}}\nspec: {{template: {{spec: {SPEC}}}}}"
+    found, _ = linted(text, tmp_path)
+    assert [one["kind"] for one in found["deployments"]] == ["DaemonSet"]
 
 
 def test_a_patch_that_starts_vllm_is_read_and_said_to_be_a_patch(tmp_path):

@@ -17,8 +17,20 @@ from breakeven.readers.foreign import ForeignResult
 from breakeven.readers.guidellm import GuideLlmBenchmark
 from breakeven.readers.llmd import LlmdReport
 from breakeven.readers.reading import read_text
+from breakeven.readers.summaries import EvalScopeSummary, GenAiBenchRun, InferencePerfStage
 from breakeven.readers.vllmbench import VllmBenchResult
-from fuzzing import AIPERF, BENCH, GUIDELLM, LLMD, SGLANG, metric
+from fuzzing import (
+    AIPERF,
+    BENCH,
+    EVALSCOPE,
+    EVALSCOPE_NEW,
+    GENAI_BENCH,
+    GUIDELLM,
+    INFERENCE_PERF,
+    LLMD,
+    SGLANG,
+    metric,
+)
 
 PLAIN = {name: value for name, value in BENCH.items() if not name.startswith("spec_decode")}
 LISTS = {
@@ -83,6 +95,19 @@ SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
     GuideLlmBenchmark: [{"benchmarks": [benchmark]} for benchmark in GUIDELLM["benchmarks"]]
     + [{"benchmarks": [{"metrics": GUIDELLM["benchmarks"][0]["metrics"], "config": {}}]}],
 }
+SAMPLES |= {
+    InferencePerfStage: [
+        INFERENCE_PERF,
+        INFERENCE_PERF | {"load_summary": {"requested_rate": 4.0}},
+        json.loads(json.dumps(INFERENCE_PERF).replace('"prompt_len"', '"prompt_tokens"')),
+    ],
+    GenAiBenchRun: [
+        GENAI_BENCH,
+        GENAI_BENCH | {"_time_unit": "s"},
+        {"aggregated_metrics": GENAI_BENCH["aggregated_metrics"] | {"iteration_type": "request_rate"}, "_time_unit": "ms"},
+    ],
+    EvalScopeSummary: [EVALSCOPE, EVALSCOPE_NEW],
+}  # fmt: skip
 # With any other value, or any at all, the file is refused: test_other_tools.py, test_odd_results.py.
 ONE_VALUE = re.compile(
     r"accept_length|(records\.)?(request_\w+|\w+_latency|time_to_first_token)\.unit|.*rate\.units"
@@ -90,7 +115,7 @@ ONE_VALUE = re.compile(
 SPECULATING = re.compile("spec_decode|draft_tokens|accept_length$")
 ABSENT = object()
 VALUES: tuple[Any, ...] = (
-    ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "concurrent", "synchronous", "vllm", False, ["model"], ["failed"], [7.5] * 3,
+    ABSENT, True, 7.5, 0.5, 3, 1900.0, 2.2, 2200.0, "poisson", "s", "ms", "multi_turn", "request_rate", "concurrent", "synchronous", "vllm", False, ["model"], ["failed"], [7.5] * 3,
     [[7.5]] * 3, [[0.5]] * 3, [9, 10, 11], [0.9, 0.2, 0.1], [{"standardized": {"model": {"name": "m"}}}],
     [{"name": "m"}], [{"type": "concurrency", "concurrency": 4}], [{"type": "poisson", "rate": 4.0}], LONG["start_times"],
 )  # fmt: skip
@@ -99,7 +124,7 @@ VALUES: tuple[Any, ...] = (
 def outcome(sample: dict[str, Any], arm: Arm) -> Any:
     try:
         return [
-            columns_of(point) | {"tool": point.origin.tool}
+            columns_of(point) | {"tool": point.origin.tool, "remark": point.origin.remark}
             for point in read_text(json.dumps(sample), "r.json", arm)
         ]
     except InputError as refusal:

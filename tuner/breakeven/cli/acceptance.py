@@ -126,7 +126,7 @@ def command(
         "--log": log,
         "--alpha": alpha,
     }
-    known = _known(given, bonus, drafts, k)
+    known = _known(given, bonus, drafts, k, method)
     result = _result(
         known,
         known.k if for_k is None else for_k,
@@ -141,7 +141,9 @@ def command(
         _print(result)
 
 
-def _known(given: Mapping[str, Any], bonus: str | None, drafts: float | None, k: int | None) -> _Given:
+def _known(
+    given: Mapping[str, Any], bonus: str | None, drafts: float | None, k: int | None, method: str
+) -> _Given:
     """The figures behind the one option whose value is not None.
 
     Raises:
@@ -161,20 +163,24 @@ def _known(given: Mapping[str, Any], bonus: str | None, drafts: float | None, k:
         "--accepted": lambda: _from_counts(value, drafts, k),
         "--length": lambda: _from_length(value, bonus, k)._replace(drafts=drafts),
         "--rate": lambda: _from_rate(value, k)._replace(drafts=drafts),
-        "--log": lambda: _from_log(value, k, drafts),
+        "--log": lambda: _from_log(value, k, drafts, method),
         "--alpha": lambda: _from_alpha(value, k)._replace(drafts=drafts),
     }
     return readers[name]()
 
 
 class _Given(NamedTuple):
-    """E, the draft length it was measured at, survival if known, alpha if that is what was given, the number of drafts if known."""
+    """E, the draft length it was measured at, survival if known, alpha if that is what was given, the number of drafts if known.
+
+    `rate` is accepted over drafted tokens as counted: look-ups draft fewer than k tokens at times.
+    """
 
     tokens_per_step: float
     k: int
     survival: tuple[float, ...] | None = None
     alpha: float | None = None
     drafts: float | None = None
+    rate: float | None = None
 
 
 def _from_positions(survival: tuple[float, ...], k: int | None, drafts: float | None) -> _Given:
@@ -206,14 +212,14 @@ def _from_histogram(steps: tuple[float, ...], k: int | None, drafts: float | Non
     return _from_positions(tuple(float(share) for share in survival_from_histogram(steps)), k, counted)
 
 
-def _from_log(log: Path, k: int | None, drafts: float | None) -> _Given:
+def _from_log(log: Path, k: int | None, drafts: float | None, method: str) -> _Given:
     from breakeven.cli.acceptance_log import read_log
 
     if drafts is not None:
         raise click.UsageError("--log counts the drafts: leave --drafts out")
     with click.open_file(str(log), encoding="utf-8", errors="replace") as lines:
-        found = read_log(lines, str(log))
-    return _from_positions(found.survival, k, found.drafts)
+        found = read_log(lines, str(log), looked_up=method in LOOKUP_METHODS)
+    return _from_positions(found.survival, k, found.drafts)._replace(rate=found.accepted / found.drafted)
 
 
 def _from_length(length: float, bonus: str | None, k: int | None) -> _Given:
@@ -297,7 +303,7 @@ def _result(
         tokens_per_step_ci=None
         if half is None
         else (max(at.lower - half, 1.0), min(at.upper + half, k + 1.0)),
-        acceptance_rate=(at.value - 1.0) / k,
+        acceptance_rate=given.rate if given.rate is not None and k == given.k else (at.value - 1.0) / k,
         alpha=float(alpha_from_tokens_per_step(at.value, k)),
         survival=survival,
         survival_bounds=None if survival else _pairs(survival_bounds(min(at.value, k + 1.0), k)),

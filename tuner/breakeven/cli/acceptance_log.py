@@ -21,55 +21,90 @@ _SHARES = re.compile(rf"Per-position acceptance rate: ({_FIGURE}(?:, {_FIGURE})*
 # Each share is off by half a thousandth at most, the mean by half a hundredth.
 _ROUNDED = 0.0005
 _MEAN_ROUNDED = 0.005
+# The last drafts before the end of a context are shorter.
+_SHORTER = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedAcceptance:
-    """Acceptance pooled over a log.
+    """Acceptance pooled over a log, or of one line.
 
     Attributes:
-        survival: share of drafts whose tokens up to each position were accepted. drafts: the number behind it.
+        survival: share of drafts whose tokens up to each position were accepted.
+        drafts: the number behind it.
+        accepted: tokens.
+        drafted: tokens.
     """
 
     survival: tuple[float, ...]
     drafts: float
+    accepted: int
+    drafted: int
+
+    @property
+    def depth(self) -> float | None:
+        """Mean length of a draft; None if nothing was accepted, because drafts are then counted as whole ones."""
+        return self.drafted / self.drafts if self.accepted else None
+
+    def is_of_length(self, length: float) -> bool:
+        """Whether its drafts may have had this length on average, by the digits that a line has."""
+        off = _SHORTER + _ROUNDED * len(self.survival) / max(sum(self.survival), _ROUNDED)
+        return self.depth is None or abs(self.depth - length) <= off * length
 
 
-def read_log(lines: Iterable[str], where: str) -> LoggedAcceptance:
+def read_log(lines: Iterable[str], where: str, *, looked_up: bool = False) -> LoggedAcceptance:
     """Pool the lines of a log; each line is weighted by its drafts.
 
     Args:
         lines: of the log, other lines included.
         where: the log, named in messages.
+        looked_up: the drafts were looked up, so that one may be shorter than another.
 
     Raises:
         InputError: no line states accepted tokens, a line contradicts itself or is cut, or draft lengths differ.
     """
     sums: list[float] = []
-    drafts, length_from = 0.0, 0
+    drafts, accepted, drafted, first, length = 0.0, 0, 0, 0, 0.0
     for number, line in enumerate(lines, start=1):
-        if MARK not in line:
-            continue
         at = f"{where}: line {number}"
-        one = _line(line, at)
+        one = _line(line, at) if MARK in line else None
         if one is None:
             continue
         if sums and len(one.survival) != len(sums):
-            raise InputError(
-                at,
-                f"{len(one.survival)} positions, {len(sums)} in line {length_from}",
-                "one draft length: cut the log there",
-            )
-        sums, length_from = sums or [0.0] * len(one.survival), length_from or number
+            raise InputError(at, f"{len(one.survival)} positions, {len(sums)} in line {first}", _ONE_LENGTH)
+        if not looked_up and one.depth is not None:
+            length = length or _whole(one, at)
+            if not one.is_of_length(length):
+                raise InputError(at, f"drafts of {one.depth:.3g} tokens, of {length:g} before", _ONE_LENGTH)
+        sums, first = sums or [0.0] * len(one.survival), first or number
         sums = [before + share * one.drafts for before, share in zip(sums, one.survival, strict=True)]
-        drafts += one.drafts
+        drafts, accepted, drafted = drafts + one.drafts, accepted + one.accepted, drafted + one.drafted
     if not drafts:
         raise InputError(
             where,
             f"no line with {MARK!r} in which something was drafted",
             "the log of a vLLM that speculates",
         )
-    return LoggedAcceptance(tuple(total / drafts for total in sums), drafts)
+    # Positions beyond the length of all drafts were never drafted.
+    survival = tuple(total / drafts for total in sums[: int(length) or None])
+    return LoggedAcceptance(survival, drafts, accepted, drafted)
+
+
+_ONE_LENGTH = "one draft length: cut the log there (of look-ups: --method ngram or suffix)"
+
+
+def _whole(one: LoggedAcceptance, at: str) -> float:
+    """The one length of a line's drafts."""
+    longest = len(one.survival)
+    depth = one.depth or float(longest)
+    length = float(longest if one.is_of_length(longest) else round(depth))
+    if not (0 < length <= longest and one.is_of_length(length)) or any(
+        share > _ROUNDED for share in one.survival[int(length) :]
+    ):
+        raise InputError(
+            at, f"drafts of {depth:.3g} tokens on average, with {longest} positions", _ONE_LENGTH
+        )
+    return length
 
 
 def _line(line: str, at: str) -> LoggedAcceptance | None:
@@ -87,4 +122,5 @@ def _line(line: str, at: str) -> LoggedAcceptance | None:
         said = f"mean acceptance length {mean[1]}, and shares that add up to {total:.3f}"
         raise InputError(at, said, "a mean of 1 + their sum, as vLLM counts it")
     # vLLM drafts fewer than k tokens if a lookup finds fewer. Accepted tokens per draft give the number of drafts.
-    return LoggedAcceptance(survival, accepted / total if accepted and total else drafted / len(survival))
+    drafts = accepted / total if accepted and total else drafted / len(survival)
+    return LoggedAcceptance(survival, drafts, accepted, drafted)

@@ -11,7 +11,7 @@ import click
 
 from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
+from breakeven.cli.parameters import InputFile, OutputFile, files_in, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of
 from breakeven.errors import ForeignFileError, InputError
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
@@ -37,11 +37,14 @@ def read_points(
     arms = _arms(files, methods, lengths)
     read: list[Point] = []
     foreign: list[ForeignFileError] = []
-    for file in files:
-        ran = arms.get(file)
+    for ran, file in ((arms.get(given), file) for given in files for file in files_in(given)):
         # A folder of results also holds logs, summaries and configurations, and runs without a single answer.
         found = read_file(file, ran.arm if ran else None, foreign)
-        read += (replace(one, schedule=str(ran.schedule)) if ran and ran.schedule else one for one in found)
+        schedule = None if ran is None or ran.schedule is None else str(ran.schedule)
+        # The rows of a table say themselves which arm they are of.
+        read += (
+            one if schedule is None or one.origin.line else replace(one, schedule=schedule) for one in found
+        )
     if foreign and not read:
         raise foreign[0]
     points, repeated = distinct(read)
@@ -59,13 +62,19 @@ def read_points(
 def _said(
     foreign: Sequence[ForeignFileError], repeated: Sequence[Origin], points: Sequence[Point]
 ) -> Iterator[str]:
-    """Notes about the files: those passed over, runs whose ends were cut off, and keys that no reader uses."""
+    """Notes about the files: those passed over, remarks on runs, runs whose ends were cut off, keys that no reader uses."""
     for refused in foreign:
         yield f"passed over: {refused}"
     for origin in repeated:
         yield f"passed over: {origin}: the same run was given before"
     for origin in (one.origin for one in points if one.origin.part):
         yield f"ends cut off: {origin}: {origin.part}"
+    remarks: dict[str, list[Origin]] = {}
+    for origin in (one.origin for one in points if one.origin.remark):
+        remarks.setdefault(origin.remark, []).append(origin)
+    for remark, origins in remarks.items():
+        more = f" and {len(origins) - 1} more" if len(origins) > 1 else ""
+        yield f"{origins[0]}{more}: {remark}"
     unknown: dict[str, dict[str, None]] = {}
     for one in points:
         unknown.setdefault(one.origin.tool, {}).update(dict.fromkeys(one.unknown))
@@ -114,7 +123,7 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Draf
     metavar="POINTS...",
     nargs=-1,
     required=True,
-    type=InputFile(),
+    type=InputFile(folder=True),
 )
 @click.option(
     "-o",
@@ -128,7 +137,7 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Draf
     "--method",
     "methods",
     multiple=True,
-    help="Method of the arm of each JSON file, in their order; one for all files if given once.",
+    help="Method of the arm of each JSON file or folder, in their order; one for all of them if given once.",
 )
 @click.option(
     "--k",
@@ -136,7 +145,7 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Draf
     callback=read_lengths_or_schedules,
     metavar="K|TABLE|adaptive:K",
     multiple=True,
-    help="Draft length of the arm of each JSON file, in their order; of a schedule its table, such as 1-8:5,9-32:2,33-:0; "
+    help="Draft length of the arm of each JSON file or folder, in their order; of a schedule its table, such as 1-8:5,9-32:2,33-:0; "
     "adaptive:7 with adaptive verification of 7 drafts.",
 )
 @click.option(
@@ -165,8 +174,8 @@ def command(
     """Fit L = C1 + n*C2 to every arm of one or more points files.
 
     C1 is the latency of a lone request, C2 what each other request in flight adds, both in seconds. Rows that say
-    nothing about a steady state are left out and counted. GuideLLM reports and results of `vllm bench serve` are
-    taken as well; they do not say which arm ran, so say it with --method and --k.
+    nothing about a steady state are left out and counted. GuideLLM reports, results of `vllm bench serve` and folders
+    of them are taken as well; they do not say which arm ran, so say it with --method and --k.
 
     \b
     Example:
@@ -181,7 +190,7 @@ def command(
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:
         profile = fit_points(points, confidence)
-        _spare(files, output)
+        _spare(files, points, output)
         write_atomically(output, profile.to_json())
         if as_json:
             echo_result(FitResult.model_validate(profile))
@@ -195,7 +204,7 @@ def command(
         raise InputError(
             f"--group-by {group_by}", "values that give the same file name", "values that differ in letters"
         )
-    _spare(files, *paths.values())
+    _spare(files, points, *paths.values())
     for value, profile in profiles.items():
         write_atomically(paths[value], profile.to_json())
     if as_json:
@@ -210,10 +219,11 @@ def command(
         _show(profile)
 
 
-def _spare(files: tuple[Path, ...], *outputs: Path) -> None:
-    """Refuse an output path that is one of the points files."""
+def _spare(files: Sequence[Path], points: Sequence[Point], *outputs: Path) -> None:
+    """Refuse an output path that is one of the points files, or one that stands in a folder of them."""
+    read = {*files, *(Path(one.origin.source) for one in points)}
     for output in outputs:
-        if output.exists() and any(output.samefile(file) for file in files):
+        if output.exists() and any(output.samefile(file) for file in read):
             raise InputError(f"--output {output}", "one of the points files", "another file")
 
 

@@ -109,7 +109,8 @@ def _nothing(manifest: Path, passed: list[PassedOver]) -> InputError:
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
     titles = [one.title for one in passed]
     managed = all(title.partition("/")[0] in ROLLED for title in titles)
-    if (reasons and managed) or len(reasons) == len(titles) == 1:
+    unread = any(reason.partition(": ")[2].startswith("not read") for reason in reasons)
+    if ((reasons and managed) or len(reasons) == len(titles) == 1) and not unread:
         return InputError(str(manifest), _named(reasons), "a container that runs vLLM (or --container NAME)")
     if not reasons:
         return InputError(
@@ -135,7 +136,7 @@ def _named(items: list[str]) -> str:
 def _documents(manifest: Path) -> list[Any]:
     import yaml
 
-    from breakeven.serving.pod_templates import is_helm_template
+    from breakeven.serving.pod_templates import is_helm_template, other_form
     from breakeven.yaml_intake import written_documents
 
     with click.open_file(str(manifest), encoding="utf-8") as stream:
@@ -146,9 +147,11 @@ def _documents(manifest: Path) -> list[Any]:
                 raise InputError(
                     str(manifest), f"more than {_MOST_CHARACTERS >> 20} MiB", "Kubernetes manifests"
                 )
-            return list(written_documents(text))
+            documents = list(written_documents(text))
         except (yaml.YAMLError, ValueError) as error:
             expected = "Kubernetes manifests"
+            if (form := other_form(text)) is not None:
+                raise InputError(str(manifest), form, expected) from error
             if is_helm_template(text):
                 expected += " (a Helm template: lint what `helm template` renders)"
             # PyYAML calls every text <unicode string>.
@@ -160,6 +163,10 @@ def _documents(manifest: Path) -> list[Any]:
             ) from error
         except RecursionError:
             raise InputError(str(manifest), "nested too deep", "Kubernetes manifests") from None
+    no_manifest = any(isinstance(one, str | int | float) for one in documents)
+    if no_manifest and (form := other_form(text)) is not None:
+        raise InputError(str(manifest), form, "Kubernetes manifests")
+    return documents
 
 
 def _linted(found: Examination) -> LintedDeployment:

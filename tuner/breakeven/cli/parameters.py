@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -174,8 +175,9 @@ def read_survival(ctx: click.Context, param: click.Parameter, value: str | None)
 class InputFile(click.Path):
     """A file to read. A missing file is a refused input (exit 1), like a file with wrong content."""
 
-    def __init__(self, *, dash: bool = False) -> None:
+    def __init__(self, *, dash: bool = False, folder: bool = False) -> None:
         super().__init__(allow_dash=dash, path_type=Path)
+        self.folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path, or refuse it as input."""
@@ -184,9 +186,34 @@ class InputFile(click.Path):
             return path
         if not path.exists():
             raise InputError(str(path), "no such file", "a file to read")
-        if path.is_dir():
+        if path.is_dir() and not self.folder:
             raise InputError(str(path), "a folder", "a file to read")
         return path
+
+
+_MOST_FILES = 10_000
+
+
+def files_in(path: Path) -> tuple[Path, ...]:
+    """The files of a folder and of the folders in it, in order of their names; of a file that file itself.
+
+    Raises:
+        InputError: there is none, or there are more than a sweep has; hidden ones do not count.
+    """
+    if not path.is_dir():
+        return (path,)
+    found: list[Path] = []
+    for folder, inner, names in os.walk(path):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        found += (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+        if len(found) > _MOST_FILES:
+            raise InputError(
+                str(path), f"a folder of more than {_MOST_FILES} files", "the results of a sweep"
+            )
+    found = [one for one in found if one.is_file()]
+    if not found:
+        raise InputError(str(path), "a folder without a file", "the results of a sweep")
+    return tuple(found)
 
 
 class OutputFile(click.Path):

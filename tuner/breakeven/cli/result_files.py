@@ -13,6 +13,7 @@ from breakeven.readers.foreign import ForeignResult
 from breakeven.readers.guidellm import GuideLlmBenchmark, GuideLlmReport, GuideLlmRequest
 from breakeven.readers.llmd import LlmdReport
 from breakeven.readers.reading import OTHERS, TABLES
+from breakeven.readers.summaries import EvalScopeSummary, GenAiBenchRun, InferencePerfStage
 from breakeven.readers.vllmbench import VllmBenchResult
 
 _HEAD = """\
@@ -32,7 +33,10 @@ A key that stands in no table is not used. A key that may matter is named in one
   an overload, a ramp to its end) stays whole, with its own reasons.
 - **Two engines cannot share a fit.** Rows of more than one engine, model, GPU or tokenizer are refused if the files name them: `--where` selects, `--group-by` fits each by itself. Several addresses, kinds of request
   or engine versions are a warning. So is a set of files of which none names the engine.
-- **A whole folder can be given.** Files that hold no result, runs in which no request was answered, and copies of a run are passed over, each in one line on standard error.
+- **A whole folder can be given,** with the folders in it. `--method` and `--k` count it as one file: `breakeven fit none/ eagle/ --method none --method eagle3 --k 0 --k 3`. Files that hold no result or were
+  cut off, runs in which no request was answered, and copies of a run are passed over, each in one line on standard error. Hidden files are not read.
+- **The counters have the last word.** A draft length is refused if a file's counters of speculation exclude it. Drafts that were shorter are named.
+- NaN counts as absent in times, quantiles and lengths. In the load, the mean latency, or a count it is refused.
 - A file holds at most 256 MiB and 10,000 points. Results may stand in a list, or one per line."""
 
 
@@ -75,6 +79,12 @@ _TOOLS = (
                 "the same, and `failed`, `burstiness`, ramps, counters of speculation; the middle of a run with `--save-detailed`",
                 "embeddings, reranking, audio and images; ramps are left out",
                 "engine and its version, unless `--backend` or `--metadata` name them",
+            ),
+            _Version(
+                "`vllm-bench`, vLLM's client in Rust (2026)",
+                "the same; `--multi-turn` is a closed loop of `multi_turn_concurrency` clients",
+                "the same",
+                "`steady_state` has no mean latency: it is named and not used",
             ),
             _Version(
                 "SGLang's `bench_serving`",
@@ -158,6 +168,48 @@ _TOOLS = (
                 "arrivals of other load generators than inference-perf; acceptance",
             ),
             _Version("others", "nothing", "all", ""),
+        ),
+    ),
+    _Tool(
+        "inference-perf",
+        "`stage_N_lifecycle_metrics.json`",
+        InferencePerfStage,
+        "Times are seconds. A report of llm-d-benchmark says more about the same run: the kind of arrivals and the engine.",
+        (
+            _Version(
+                "0.2 and newer",
+                "load, counts, lengths, latency",
+                "the summary, which holds all stages together; stages at a rate are left out",
+                "arrivals at a rate; engine and its version; model",
+            ),
+        ),
+    ),
+    _Tool(
+        "genai-bench",
+        "the JSON of each run",
+        GenAiBenchRun,
+        "The times of single requests are listed without a begin, so that the ends of a run cannot be cut off.",
+        (
+            _Version(
+                "all",
+                "load, counts, lengths, latency",
+                "embeddings; runs at a rate are left out",
+                "arrivals at a rate; engine and its version; model",
+            ),
+        ),
+    ),
+    _Tool(
+        "EvalScope",
+        "`benchmark_summary.json` of `evalscope perf`",
+        EvalScopeSummary,
+        "Tokens per chunk (`Decoded Tok/Iter`) say how a server groups its answers, and nothing certain about acceptance.",
+        (
+            _Version(
+                "0.x, 1.x",
+                "load, counts, lengths, means",
+                "`benchmark_percentile.json`",
+                "quantiles; engine and its version; model; without a rate in the file, whether there was one",
+            ),
         ),
     ),
 )

@@ -26,7 +26,7 @@ _options = several(
     click.option("--truth", "truth_path", type=click.Path(path_type=Path), help="Laws that the fleet follows, where --profile is only what decisions believe."),
     click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
     click.option("--gpu", help="Which engine, if the costs hold several."),
-    click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates: CSV or JSON lines, as published (Azure, BurstGPT, Mooncake, ServeGen)."),
+    click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates: CSV or JSON lines, as published (Azure, BurstGPT, Mooncake, ServeGen), or a time and a rate (Grafana)."),
     click.option("--replicas", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Over which the trace spreads."),
     click.option(
         "--policy",

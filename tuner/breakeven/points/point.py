@@ -90,6 +90,7 @@ class Origin:
         line: line of a CSV file as an editor counts; None for JSON.
         places: column -> JSON path; empty for CSV.
         part: in words, which requests of the run the point is of; empty for all of them.
+        remark: what else the file says of the run and no column does; empty for most.
         tool: the load generator that wrote the file, with its version where the file says it; empty for a points file.
     """
 
@@ -98,6 +99,7 @@ class Origin:
     line: int | None = None
     places: Mapping[str, str] = field(default_factory=dict)
     part: str = ""
+    remark: str = ""
     tool: str = ""
 
     def of(self, column: str) -> str:

@@ -22,7 +22,7 @@ from breakeven.points.point import (
 )
 from breakeven.tiers import Schedule
 
-_MISSING = frozenset({"", "-", "na", "n/a", "nan", "null"})
+MISSING = frozenset({"", "-", "na", "n/a", "nan", "null"})
 """Spellings of "not measured", in lower case: what spreadsheets and data frames write for an empty cell."""
 
 _PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
@@ -76,7 +76,7 @@ def _number(
         column.check(float(value), where, f"{value:g}")
         return float(value)
     text = value.strip()
-    if text.lower() in _MISSING:
+    if text.lower() in MISSING:
         return None
     if decimal_comma:
         text = text.replace(",", ".")
@@ -96,7 +96,7 @@ def _text(value: str | float | None) -> str | None:
     if value is None:
         return None
     text = value.strip() if isinstance(value, str) else f"{value:g}"
-    return None if text.lower() in _MISSING else text
+    return None if text.lower() in MISSING else text
 
 
 def _arm(

@@ -16,12 +16,15 @@ from breakeven.points.point import Point
 from breakeven.readers.foreign import (
     Counted,
     Document,
+    Figure,
     ForeignResult,
     Milliseconds,
+    NeededMilliseconds,
     Number,
     at,
     mean_square,
     ratio_of_means_s,
+    remarked,
 )
 from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.reasons import Reason
@@ -45,7 +48,7 @@ class AiperfSummary(ForeignResult):
     latency_unit: Literal["ms"] = _metric(
         "request_latency", "unit", default=..., means="`ms`; another one is refused"
     )
-    mean_latency_s: Milliseconds = _metric("request_latency", default=...)
+    mean_latency_s: NeededMilliseconds = _metric("request_latency", default=...)
     ttft_unit: Literal["ms"] | None = _metric(
         "time_to_first_token", "unit", means="`ms`; another one is refused"
     )
@@ -68,10 +71,10 @@ class AiperfSummary(ForeignResult):
     requests: Number | None = _metric("request_count")
     failed: Counted = _metric("error_request_count", means="requests that failed")
     achieved_rps: Counted = _metric("request_throughput")
-    tokens_per_second: Counted = _metric("output_token_throughput")
-    prompt_tokens: Counted = _metric("input_sequence_length")
-    output_tokens: Counted = _metric("output_sequence_length")
-    deviation: Counted = _metric("output_sequence_length", "std", means="column `output_tokens_sq`")
+    tokens_per_second: Figure = _metric("output_token_throughput")
+    prompt_tokens: Figure = _metric("input_sequence_length")
+    output_tokens: Figure = _metric("output_sequence_length")
+    deviation: Figure = _metric("output_sequence_length", "std", means="column `output_tokens_sq`")
     errors: list[Any] = at("error_summary", default=[], means="not empty: requests failed")
     cancelled: bool | None = at("was_cancelled", means="true: requests failed")
     complete: bool | None = at("is_complete", means="false: requests failed")
@@ -210,7 +213,10 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     columns["tpot_mean_s"] = (tpot_s, "mean_latency_s")
     columns["flag"] = (" ".join(dict.fromkeys(flags)), "failed")
     tool = f"AIPerf {read.version}" if read.version else "AIPerf or GenAI-Perf"
-    return (document.point(read, arm, columns, load.unread, tool),)
+    remark = document.draft_length_remark(
+        arm, read.steps, read.drafted, read.accepted, document.standing(AiperfSummary, "drafted")
+    )
+    return (remarked(document.point(read, arm, columns, load.unread, tool), remark),)
 
 
 def _speculation(read: AiperfSummary, arm: Arm) -> dict[str, tuple[Any, ...]]:

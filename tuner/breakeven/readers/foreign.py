@@ -1,21 +1,32 @@
 """JSON that other tools write: models of the parts that are read, and the place of each of their fields for refusals.
 
-Null is read as absent. A value of another type is refused, and so is NaN; what no field names is not looked at.
+Null is read as absent, and so is NaN where a point can do without the figure. Another NaN and a value of another type are
+refused; what no field names is not looked at.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import json_value, kind_of, wrong_field
+from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import COLUMNS, SETTING, Origin, Point
 from breakeven.points.row import point
 
@@ -24,8 +35,23 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 # Tools write 0 for "not counted".
 Counted = Annotated[Number | None, AfterValidator(lambda value: value or None)]
-Milliseconds = Annotated[Counted, AfterValidator(lambda value: None if value is None else value * 1e-3)]
+
+
+def holed(value: Any) -> bool:
+    """Whether a value is NaN, or a list of numbers or of such lists in which one is NaN."""
+    rows = value if isinstance(value, list) else [value]
+    cells = (cell for row in rows for cell in (row if isinstance(row, list) else (row,)))
+    return any(isinstance(cell, float) and math.isnan(cell) for cell in cells)
+
+
+NAN_IS_ABSENT = BeforeValidator(lambda value: None if holed(value) else value)
+Figure = Annotated[Counted, NAN_IS_ABSENT]
+"""A figure that a point can do without: tools write NaN for a mean of nothing."""
+_IN_S = AfterValidator(lambda value: None if value is None else value * 1e-3)
+Milliseconds = Annotated[Figure, _IN_S]
 """Read in ms, held in s."""
+NeededMilliseconds = Annotated[Counted, _IN_S]
+"""Milliseconds of which NaN is refused."""
 
 
 def mean_square(mean: float | None, deviation: float | None) -> float | None:
@@ -52,6 +78,10 @@ def at(*places: str, default: Any = None, means: str | None = None) -> Any:
         means: for docs/result-files.md; a field that is named as a column of a point means that column.
     """
     return Field(default=default, validation_alias=AliasChoices(*places), description=means)
+
+
+_WHOLE = 0.01
+"""A mean draft length this close to a whole number is that number: the last drafts before the context's end are shorter."""
 
 
 class ForeignResult(BaseModel):
@@ -148,6 +178,38 @@ class Document:
             if isinstance(value, str | int | float) or (place and value not in (None, [], {}))
         }
 
+    def draft_length_remark(
+        self, arm: Arm, drafts: float | None, drafted: float | None, accepted: float | None, *steps: str | int
+    ) -> str:
+        """A remark on drafts that were shorter than the arm's; empty if the run's counters agree with the arm.
+
+        Args:
+            arm: which arm a person says that the engine ran.
+            drafts: number of drafts; None or 0 if the tool counted none.
+            drafted: drafted tokens.
+            accepted: accepted tokens.
+            steps: where the counters stand.
+
+        Raises:
+            InputError: an engine that runs this arm cannot have counted so.
+        """
+        if not drafts:
+            return ""
+        length = (drafted or 0.0) / drafts
+        per_draft = f"{length:.3g} drafted per draft with k = {arm.k}"
+        if max(length, (accepted or 0.0) / drafts) > arm.k + _WHOLE:
+            least = math.ceil(max(length, (accepted or 0.0) / drafts) - _WHOLE)
+            if drafted is None:
+                per_draft = f"{(accepted or 0.0) / drafts:.3g} accepted per draft with k = {arm.k}"
+            raise self.refuse(per_draft, f"--k {least}" if drafted else f"--k {least} or more", *steps)
+        if arm.scheduled or drafted is None or length >= arm.k - _WHOLE:
+            return ""
+        # Look-ups and an engine's own schedule draft fewer tokens at times, never the same number less in each draft.
+        off = abs(length - round(length))
+        if off == 0.0 or (off <= _WHOLE and arm.method not in LOOKUP_METHODS):
+            raise self.refuse(per_draft, f"--k {length:.0f}", *steps)
+        return f"{per_draft}: the engine cut drafts short, or took their length from a schedule (--k TABLE)"
+
     def point(
         self,
         read: ForeignResult,
@@ -187,6 +249,11 @@ class Document:
         return point(given, Origin(self.source, 1, places=places, part=part, tool=tool))
 
 
+def remarked(point: Point, *remarks: str) -> Point:
+    """The point with remarks on its run, for the person who gave the file; empty ones are none."""
+    return replace(point, origin=replace(point.origin, remark="; ".join(filter(None, remarks))))
+
+
 def _below(value: Any, path: str, default: Any = None) -> Any:
     """The value at a dotted path below a value: a member of that whole name, or of the objects on the way; null is absent.
 
@@ -215,8 +282,10 @@ def parse(text: str, source: str) -> Document:
     """Parse a document.
 
     Raises:
-        InputError: it is not JSON; the line and column are named.
+        ForeignFileError: it is not JSON, or cut off; the line and column are named.
     """
-    return Document(
-        json_value(text.removeprefix("\ufeff"), source, "a result file of a load generator"), source
-    )
+    try:
+        value = json_value(text.removeprefix("\ufeff"), source, "a result file of a load generator")
+    except InputError as refused:
+        raise ForeignFileError(refused.where, refused.problem, refused.expected) from None
+    return Document(value, source)

@@ -20,7 +20,17 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.points.quality import few_generations
-from breakeven.readers.foreign import Counted, Document, ForeignResult, Milliseconds, Number, at, mean_square
+from breakeven.readers.foreign import (
+    NAN_IS_ABSENT,
+    Counted,
+    Document,
+    Figure,
+    ForeignResult,
+    Milliseconds,
+    Number,
+    at,
+    mean_square,
+)
 from breakeven.readers.imposed import imposed
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
 from breakeven.reasons import Reason
@@ -65,9 +75,9 @@ class GuideLlmBenchmark(ForeignResult):
         "metrics.request_concurrency.total.mean", "metrics.request_concurrency.successful.mean"
     )
     achieved_rps: Counted = _mean("requests_per_second")
-    p50_latency_s: Counted = _percentile("request_latency", 50)
-    p95_latency_s: Counted = _percentile("request_latency", 95)
-    p99_latency_s: Counted = _percentile("request_latency", 99)
+    p50_latency_s: Figure = _percentile("request_latency", 50)
+    p95_latency_s: Figure = _percentile("request_latency", 95)
+    p99_latency_s: Figure = _percentile("request_latency", 99)
     ttft_mean_s: Milliseconds = _mean("time_to_first_token_ms")
     ttft_p50_s: Milliseconds = _percentile("time_to_first_token_ms", 50)
     ttft_p95_s: Milliseconds = _percentile("time_to_first_token_ms", 95)
@@ -76,10 +86,10 @@ class GuideLlmBenchmark(ForeignResult):
     tpot_p50_s: Milliseconds = _percentile("inter_token_latency_ms", 50)
     tpot_p95_s: Milliseconds = _percentile("inter_token_latency_ms", 95)
     tpot_p99_s: Milliseconds = _percentile("inter_token_latency_ms", 99)
-    tokens_per_second: Counted = _mean("output_tokens_per_second")
-    prompt_tokens: Counted = _mean("prompt_token_count")
-    output_tokens: Counted = _mean("output_token_count")
-    deviation: Number | None = at(
+    tokens_per_second: Figure = _mean("output_tokens_per_second")
+    prompt_tokens: Figure = _mean("prompt_token_count")
+    output_tokens: Figure = _mean("output_token_count")
+    deviation: Annotated[Number | None, NAN_IS_ABSENT] = at(
         "metrics.output_token_count.successful.std_dev", means="column `output_tokens_sq`"
     )
     # The older schema counts requests beside the metrics.
@@ -136,7 +146,7 @@ class GuideLlmRequest(ForeignResult):
         means="when it was answered, or cut off (s)",
     )
     first_s: Milliseconds = at("time_to_first_token_ms", means="time to first token of the middle")
-    tokens: Counted = at("output_tokens", means="output tokens of the middle")
+    tokens: Figure = at("output_tokens", means="output tokens of the middle")
 
 
 class _Listed(ForeignResult):

@@ -16,7 +16,7 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.points.quality import few_generations
-from breakeven.readers.foreign import Counted, Document, ForeignResult, Number, at, mean_square
+from breakeven.readers.foreign import Counted, Document, Figure, ForeignResult, Number, at, mean_square
 from breakeven.readers.imposed import imposed
 from breakeven.reasons import Reason
 
@@ -37,23 +37,23 @@ class LlmdReport(ForeignResult):
     latency_mean: Annotated[Number, Field(gt=0)] = _latency(
         "request_latency", "mean", "column `mean_latency_s`", default=...
     )
-    latency_p50: Counted = _latency("request_latency", "p50", "column `p50_latency_s`")
-    latency_p95: Counted = _latency("request_latency", "p95", "column `p95_latency_s`")
-    latency_p99: Counted = _latency("request_latency", "p99", "column `p99_latency_s`")
+    latency_p50: Figure = _latency("request_latency", "p50", "column `p50_latency_s`")
+    latency_p95: Figure = _latency("request_latency", "p95", "column `p95_latency_s`")
+    latency_p99: Figure = _latency("request_latency", "p99", "column `p99_latency_s`")
     ttft_unit: Literal["s", "ms"] | None = _latency("time_to_first_token", "units", "`s` or `ms`")
-    ttft_mean: Counted = _latency("time_to_first_token", "mean", "column `ttft_mean_s`")
-    ttft_p50: Counted = _latency("time_to_first_token", "p50", "column `ttft_p50_s`")
-    ttft_p95: Counted = _latency("time_to_first_token", "p95", "column `ttft_p95_s`")
-    ttft_p99: Counted = _latency("time_to_first_token", "p99", "column `ttft_p99_s`")
+    ttft_mean: Figure = _latency("time_to_first_token", "mean", "column `ttft_mean_s`")
+    ttft_p50: Figure = _latency("time_to_first_token", "p50", "column `ttft_p50_s`")
+    ttft_p95: Figure = _latency("time_to_first_token", "p95", "column `ttft_p95_s`")
+    ttft_p99: Figure = _latency("time_to_first_token", "p99", "column `ttft_p99_s`")
     sent: Number | None = at(f"{_RESULTS}.requests.total", means="requests that were sent")
     failed: Counted = at(f"{_RESULTS}.requests.failures", means="requests that failed")
     incomplete: Counted = at(
         f"{_RESULTS}.requests.incomplete",
         means="requests that were cut off at the end: more than a quarter of those answered are too many",
     )
-    prompt_tokens: Counted = at(f"{_RESULTS}.requests.input_length.mean")
-    output_tokens: Counted = at(f"{_RESULTS}.requests.output_length.mean")
-    deviation: Counted = at(f"{_RESULTS}.requests.output_length.stddev", means="column `output_tokens_sq`")
+    prompt_tokens: Figure = at(f"{_RESULTS}.requests.input_length.mean")
+    output_tokens: Figure = at(f"{_RESULTS}.requests.output_length.mean")
+    deviation: Figure = at(f"{_RESULTS}.requests.output_length.stddev", means="column `output_tokens_sq`")
     achieved_rps: Counted = at(
         f"{_RESULTS}.throughput.request_rate.mean", f"{_RESULTS}.throughput.requests_rate.mean"
     )
@@ -62,7 +62,7 @@ class LlmdReport(ForeignResult):
         f"{_RESULTS}.throughput.requests_rate.units",
         means="`queries/s`; another time is refused",
     )
-    tokens_per_second: Counted = at(f"{_RESULTS}.throughput.output_token_rate.mean")
+    tokens_per_second: Figure = at(f"{_RESULTS}.throughput.output_token_rate.mean")
     rate: Counted = at("scenario.load.standardized.rate_qps", means="column `request_rate_rps`")
     clients: _Limit = at(
         "scenario.load.standardized.concurrency", means="column `concurrency`; with a rate its upper limit"

@@ -14,30 +14,38 @@ from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import file_text
 from breakeven.points import table
 from breakeven.points.point import ENGINE, SETTING, Origin, Point
-from breakeven.readers import aiperf, foreign, guidellm, llmd, prometheus, vllmbench
+from breakeven.readers import aiperf, foreign, guidellm, llmd, prometheus, summaries, vllmbench
 from breakeven.readers.foreign import Document
 from breakeven.yaml_intake import yaml_documents
 
+_BY_HAND = "a points file: method,k,concurrency,mean_latency_s,achieved_rps,output_tokens"
+
 _JSON: tuple[
-    tuple[Callable[[Document], bool], Callable[[Document, Arm], Sequence[Point | ForeignFileError]]], ...
+    tuple[str, Callable[[Document], bool], Callable[[Document, Arm], Sequence[Point | ForeignFileError]]], ...
 ] = (
-    (guidellm.recognises, guidellm.read),
-    (vllmbench.recognises, vllmbench.read),
-    (aiperf.recognises, aiperf.read),
-    (llmd.recognises, llmd.read),
-    (prometheus.recognises, prometheus.read),
+    ("GuideLLM", guidellm.recognises, guidellm.read),
+    ("vllm bench serve, SGLang's bench_serving", vllmbench.recognises, vllmbench.read),
+    ("AIPerf, GenAI-Perf", aiperf.recognises, aiperf.read),
+    ("llm-d-benchmark", llmd.recognises, llmd.read),
+    (", ".join(tool.name for tool in summaries.TOOLS), summaries.recognises, summaries.read),
+    ("", prometheus.recognises, prometheus.read),
 )
+"""The tools whose results are read, how one is known, and its reader."""
 
 OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("num_requests", "requests_per_second", "elapsed_time"), "vllm bench throughput", "vllm bench serve"),
     (("avg_latency", "latencies", "percentiles"), "vllm bench latency", "vllm bench serve"),
-    (("load_summary", "successes"), "inference-perf", "llm-d-benchmark's report of it (version 0.2)"),
     (
         ("experiments", "service_kind"),
         "Perf Analyzer's raw export",
         "profile_export_genai_perf.json beside it",
     ),
     (("metadata", "metrics", "error"), "AIPerf's records", "profile_export_aiperf.json beside them"),
+    (
+        ("aggregation_type", "per_combination_metrics"),
+        "AIPerf's sweep",
+        "the folder with profile_export_aiperf.json of each run",
+    ),
     (
         ("metadata", "metrics", "schema_version"),
         "AIPerf's figures of several runs",
@@ -46,19 +54,60 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("timeslices", "input_config"), "AIPerf's time slices", "profile_export_aiperf.json beside them"),
     (("results_end_to_end_latency_s_mean",), "LLMPerf", "a points file with its columns"),
     (("last_latency", "overall_throughput"), "SGLang's bench_one_batch", "SGLang's bench_serving"),
+    (
+        ("engine", "performance", "request_info"),
+        "trtllm-bench",
+        "a points file that says the concurrency, which the report does not",
+    ),
+    (
+        ("hw", "conc", "tput_per_gpu"),
+        "InferenceX's aggregate",
+        "the result of benchmark_serving that it was made of (its name without agg_), which has rate and lengths",
+    ),
+    (("Percentiles", "Latency (s)"), "EvalScope's percentiles", "benchmark_summary.json beside them"),
+    (("metrics", "root_group"), "k6", _BY_HAND),
+    (("metric", "type", "data"), "k6's stream", _BY_HAND),
+    (("aggregate", "intermediate"), "Artillery", _BY_HAND),
+    (("num_none_requests", "num_requests"), "Locust", _BY_HAND),
+    (("latencies", "bytes_in", "rate"), "Vegeta", _BY_HAND),
+    (("latencyPercentiles", "rps", "summary"), "oha", _BY_HAND),
+    (("build_commit", "n_prompt", "avg_ts"), "llama-bench", "llama-server with vllm bench serve"),
 )
 """Members by which other results are known, the tool that writes them, and what to give in their place."""
 
 
 TABLES: tuple[tuple[str, str, str], ...] = (
     (r"Metric,avg,", "AIPerf or GenAI-Perf as CSV", "the JSON beside it"),
-    (r"(Run Info|Benchmark|Type),.*", "GuideLLM as CSV", "its JSON report"),
+    (r"(Type|Timestamp,User Count,Type|Method),Name,|Count,Message,Traceback,", "Locust", _BY_HAND),
+    (
+        r"(Run Info|Benchmark),|Type,.*\b(Run Id|Strategy|Profile|Successful)\b",
+        "GuideLLM as CSV",
+        "its JSON report",
+    ),
     (r"metadata:$|benchmarks:$", "GuideLLM as YAML", "its JSON report"),
     (r".*\b(mean_ttft_ms|request_throughput)\b", "a sweep of vLLM's as CSV", "the JSON file of each run"),
+    (r".*\btokens/s/user\b", "AIConfigurator's prediction", "a measurement"),
+    (r"=+\s+MLPerf Results Summary|:::MLLOG", "MLPerf", _BY_HAND),
+    (r"Concurrency,Inferences/Second,", "Perf Analyzer as CSV", "GenAI-Perf or AIPerf"),
+    (r"metric_name,timestamp,metric_value", "k6 as CSV", _BY_HAND),
+    (r"timeStamp,elapsed,label,", "JMeter", _BY_HAND),
+    (
+        r"(?s:.{0,4000}?)=+ Serving Benchmark Result",
+        "a benchmark as it is printed",
+        "the JSON of --save-result (SGLang: --output-file)",
+    ),
+    (r"Running \S+ test @ ", "wrk", _BY_HAND),
+    (r"This is ApacheBench|Server Software:", "ApacheBench", _BY_HAND),
+    (r"Summary:\s+Total:\s", "hey", _BY_HAND),
+    (r"response-time,DNS\+dialup,", "hey as CSV", _BY_HAND),
+    (r"build_commit,build_number,", "llama-bench as CSV", "llama-server with vllm bench serve"),
 )
-"""Begin of the first line of other texts of load generators, what they are, and what to give in their place."""
+"""Begin of other texts of load generators, what they are, and what to give in their place."""
 
 _SAME = 3
+
+_BEGIN = 4096
+"""Characters of a text in which a tool is looked for."""
 
 _MOST_YAML = 256 * 2**10
 """A report of llm-d-benchmark has some 30,000 characters; as many as this take a second and 50 MB."""
@@ -136,7 +185,7 @@ def _all(text: str, source: str, arm: Arm | None, most_points: int) -> Iterator[
     documents = _documents(text, source, most_points) if _is_json(text) else _yaml_documents(text, source)
     try:
         for document in documents:
-            yield from _read_document(document, arm)
+            yield from [document] if isinstance(document, ForeignFileError) else _read_document(document, arm)
     except ForeignFileError as refused:
         yield refused
 
@@ -147,7 +196,7 @@ def _table(text: str, source: str, most_points: int) -> Sequence[Point | Foreign
     except InputError as refused:
         header = next((line for line in _lines(text) if line.strip()), "")
         for begins, tool, instead in TABLES:
-            if re.match(begins, header):
+            if re.match(begins, text[:_BEGIN].lstrip("\ufeff \t\r\n"), re.MULTILINE):
                 return [ForeignFileError(source, f"a result of {tool}, which is not read", instead)]
         if "method" in header.lower():
             raise
@@ -183,7 +232,7 @@ def is_measured(text: str, source: str) -> bool:
         # A table, or a report as YAML.
         return True
     document = foreign.parse(text, source)
-    return any(recognises(document) for recognises, _ in _JSON)
+    return any(recognises(document) for _, recognises, _ in _JSON)
 
 
 def _is_json(text: str) -> bool:
@@ -206,30 +255,38 @@ def _yaml_documents(text: str, source: str) -> Iterator[Document]:
                 yield Document(value, source)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         problem = " ".join(str(error).split())[:120]
-        raise InputError(source, f"not YAML ({problem})", "a report of llm-d-benchmark") from None
+        raise ForeignFileError(source, f"not YAML ({problem})", "a report of llm-d-benchmark") from None
 
 
-def _documents(text: str, source: str, most: int) -> Iterator[Document]:
+def _documents(text: str, source: str, most: int) -> Iterator[Document | ForeignFileError]:
     """Split what holds several results: a JSON list, or one object per line (`vllm bench serve --append-result`).
 
-    They are counted first, because a document of each would take a hundred times the memory of its text.
+    They are counted first, because a document of each would take a hundred times the memory of its text. A line that was cut
+    off leaves the others.
     """
     if _one_per_line(text):
-        documents = (
-            replace(foreign.parse(line, source), path=f"line {number}")
-            for number, line in enumerate(_lines(text), start=1)
-            if line.strip()
+        lines = (
+            _line(number, line, source) for number, line in enumerate(_lines(text), start=1) if line.strip()
         )
-        yield from _at_most(most, sum(1 for line in _lines(text) if line.strip()), documents)
+        yield from _at_most(most, sum(1 for line in _lines(text) if line.strip()), lines, source)
         return
     document = foreign.parse(text, source)
     if isinstance(document.value, list) and document.value:
-        yield from _at_most(most, len(document.value), document.items())
+        yield from _at_most(most, len(document.value), document.items(), source)
         return
     yield document
 
 
-def _at_most(most: int, count: int, documents: Iterator[Document]) -> Iterator[Document]:
+def _line(number: int, line: str, source: str) -> Document | ForeignFileError:
+    try:
+        return replace(foreign.parse(line, source), path=f"line {number}")
+    except ForeignFileError as refused:
+        return ForeignFileError(f"{source}: line {number}", refused.problem, refused.expected)
+
+
+def _at_most(
+    most: int, count: int, documents: Iterator[Document | ForeignFileError], source: str
+) -> Iterator[Document | ForeignFileError]:
     """The documents.
 
     Raises:
@@ -240,17 +297,18 @@ def _at_most(most: int, count: int, documents: Iterator[Document]) -> Iterator[D
         yield from documents
         return
     first = next(documents)
-    is_result = any(recognises(first) for recognises, _ in _JSON)
+    is_result = isinstance(first, Document) and any(recognises(first) for _, recognises, _ in _JSON)
     refusal = InputError if is_result else ForeignFileError
-    raise refusal(first.source, f"{count} results", f"at most {most}")
+    raise refusal(source, f"{count} results", f"at most {most}")
 
 
 def _one_per_line(text: str) -> bool:
-    """Whether each of several lines, blank ones aside, looks like an object."""
-    count = 0
+    """Whether each of several lines, blank ones aside, looks like an object; the last one may be cut off."""
+    count, whole = 0, True
     for line in filter(None, map(str.strip, _lines(text))):
-        if not (line.startswith("{") and line.endswith("}")):
+        if not (whole and line.startswith("{")):
             return False
+        whole = line.endswith("}")
         count += 1
     return count > 1
 
@@ -266,7 +324,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | ForeignFileError]:
-    for recognises, read in _JSON:
+    for _, recognises, read in _JSON:
         if recognises(document):
             if arm is None:
                 raise document.refuse("a file that does not say which arm it measured", "--method and --k")
@@ -277,8 +335,7 @@ def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | Fore
     return [
         document.disown(
             "JSON of no known kind",
-            "a result of GuideLLM, vllm bench serve, SGLang's bench_serving, AIPerf, GenAI-Perf or llm-d-benchmark, or an "
-            "object of Prometheus responses by column",
+            f"a result of {', '.join(name for name, *_ in _JSON if name)}, or an object of Prometheus responses by column",
         )
     ]
 

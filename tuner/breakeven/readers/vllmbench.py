@@ -25,11 +25,15 @@ from breakeven.points.point import Point
 from breakeven.readers.foreign import (
     Counted,
     Document,
+    Figure,
     ForeignResult,
     Milliseconds,
+    NeededMilliseconds,
     Number,
     at,
+    holed,
     ratio_of_means_s,
+    remarked,
 )
 from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
@@ -39,11 +43,13 @@ _Rate = Annotated[
     Number | None,
     BeforeValidator(lambda rate: None if rate in ("inf", "Infinity", "trace", math.inf) else rate),
 ]
-_Numbers = tuple[Number, ...]
+_WHOLE_LIST = BeforeValidator(lambda listed: () if holed(listed) else listed)
+_Numbers = Annotated[tuple[Number, ...], _WHOLE_LIST]
 _HARMLESS = re.compile(
     # Labels for people, figures that follow from those that are read, and figures without a use in any law.
     r"date|label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
     r"|(ramp_up|sharegpt|random)_.*|(std|p\d+(\.\d+)?|median|max)_\w+|spec_decode_\w+|request_goodput(:.*)?"
+    r"|num_conversations|turns_per_conversation|inter_turn_delay_ms|max_model_len|(conversations|avg_turns)_\w+"
     r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"
 )
 _Columns = dict[str, tuple[Any, ...]]
@@ -61,11 +67,11 @@ class VllmBenchResult(ForeignResult):
         "errors", default=(), means="texts that are not empty are failed requests (`--save-detailed`)"
     )
     achieved_rps: Counted = at("request_throughput")
-    tokens_per_second: Counted = at("output_throughput")
+    tokens_per_second: Figure = at("output_throughput")
     seconds: Counted = at("duration", means="the answered rate, where it is not stated")
-    input_total: Counted = at("total_input_tokens", means="column `prompt_tokens`, times `completed`")
+    input_total: Figure = at("total_input_tokens", means="column `prompt_tokens`, times `completed`")
     output_total: Counted = at("total_output_tokens", means="column `output_tokens`, times `completed`")
-    mean_latency_s: Milliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
+    mean_latency_s: NeededMilliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
     mean_inflight: Counted = at("concurrency")
     p50_latency_s: Milliseconds = at("p50_e2el_ms", "median_e2el_ms", "median_e2e_latency_ms")
     p95_latency_s: Milliseconds = at("p95_e2el_ms")
@@ -85,7 +91,7 @@ class VllmBenchResult(ForeignResult):
         "latencies", default=(), means="latency of each request (s): its mean and quantiles"
     )
     ttfts_s: _Numbers = at("ttfts", default=(), means="time to first token of each request (s): quantiles")
-    gaps_s: tuple[_Numbers, ...] = at(
+    gaps_s: Annotated[tuple[tuple[Number, ...], ...], _WHOLE_LIST] = at(
         "itls", default=(), means="gaps of each request (s): latency and quantiles"
     )
     starts_s: _Numbers = at(
@@ -106,7 +112,13 @@ class VllmBenchResult(ForeignResult):
     )
     ramp: str | None = at("ramp_up_strategy", means="any: not steady")
     steps: list[Any] = at("rps_change_events", default=[], means="not empty: not steady")
-    clients: Number | None = at("max_concurrency", means="column `concurrency`; with a rate its upper limit")
+    clients: Number | None = at(
+        "max_concurrency",
+        "multi_turn_concurrency",
+        means="column `concurrency`; with a rate its upper limit",
+    )
+    mode: str | None = at("mode", means="`multi_turn`: a remark that prompts grow from turn to turn")
+    steady: Any = at("steady_state", means="a remark: it has no mean latency")
     arrivals: Number = at("burstiness", default=1.0, means="1: Poisson; from 10 on: constant; else unknown")
     accepted: Number | None = at(
         "spec_decode_accepted_tokens", means="columns `tokens_per_step`, `drafted_per_step`"
@@ -181,9 +193,27 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     answered_rps = columns.get("achieved_rps", (read.achieved_rps,))[0] or 0.0
     whole = run(answered_rps * columns["mean_latency_s"][0], {})
     middle = _middle(read, whole)
-    if middle is None:
-        return (whole,)
-    return (middle_or_whole(run(middle.inflight, middle.resting_on("starts_s"), middle.part), whole),)
+    if middle is not None:
+        whole = middle_or_whole(run(middle.inflight, middle.resting_on("starts_s"), middle.part), whole)
+    turns = (
+        "turns of conversations, whose prompts grow from turn to turn" if read.mode == "multi_turn" else ""
+    )
+    steady = "" if read.steady is None else "its steady_state is not used: it has no mean latency"
+    return (remarked(whole, _draft_length_remark(document, read, arm), turns, steady),)
+
+
+def _draft_length_remark(document: Document, read: VllmBenchResult, arm: Arm) -> str:
+    """See `Document.draft_length_remark`; an engine has a share for each position of its longest draft."""
+    drafts, drafted, accepted = read.drafts_counted, read.drafted, read.accepted
+    if drafted is None and read.shares:
+        drafts, drafted, accepted = 1.0, float(len(read.shares)), None
+    if read.accept_length is not None:
+        # Of all time since the engine's start, and each step yields one token of the engine's own.
+        drafts, drafted, accepted = 1.0, None, read.accept_length - 1.0
+    field = "drafted" if read.drafted is not None else "shares" if read.shares else "accept_length"
+    return document.draft_length_remark(
+        arm, drafts, drafted, accepted, document.standing(VllmBenchResult, field)
+    )
 
 
 def _unsteady(document: Document, read: VllmBenchResult) -> bool:
@@ -203,7 +233,8 @@ def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> Fore
             "mean_e2el_ms (run `vllm bench serve` with --percentile-metrics ttft,tpot,itl,e2el)",
         )
     if "request_rate" not in document.value and read.clients is None:
-        return document.disown("a run that does not say how requests arrived", "request_rate")
+        expected = "multi_turn_concurrency" if read.mode == "multi_turn" else "request_rate"
+        return document.disown("a run that does not say how requests arrived", expected)
     return None
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.intake import kind_of
 from breakeven.serving.chart_values import CHARTS
 from breakeven.serving.manifest import CONTAINER, POD_SPEC, ROLLING, checked, checked_claim
 from breakeven.serving.opt_in import Places
@@ -19,6 +20,7 @@ from breakeven.serving.rolling import ROLLED
 from breakeven.serving.template import MOST_OBJECTS, PassedOver, Path, PodTemplate, at
 
 _UNKNOWN = "not read: a kind that is not known; lint the object that its controller makes"
+_ANOTHER = "not read: a kind of another group; lint the object that its controller makes"
 PATCH = "a patch; lint what `kubectl kustomize` renders"
 TEMPLATE = "a Helm template; lint what `helm template` renders"
 
@@ -36,6 +38,18 @@ _TEMPLATED_KINDS = {
     "LLMInferenceService",
     "LLMInferenceServiceConfig",
 }
+_NO_MANIFESTS = (
+    (
+        r"(job|variable|locals|resource|module|terraform|provider|data)\b[^\n:]*\{",
+        "HCL, of Nomad or Terraform",
+    ),
+    (r"(import|def|from \w+ import)\b", "a program"),
+    (r"(FROM|ARG) \S+", "a Dockerfile"),
+    (r"(docker|podman|vllm|python3?|kubectl|helm) \w", "a command line"),
+    (r"\[[\w.-]+\]\s*$", "a unit of systemd's, or TOML"),
+)
+"""Begin of texts that start an engine elsewhere, and what they are."""
+_COMMENTS = re.compile(r"(?:[ \t\r]*(?:(?:#|//)[^\n]*)?\n)*[ \t]*")
 _HELM = re.compile(r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|tpl|toYaml|quote)\b)")
 
 
@@ -84,8 +98,20 @@ _NOT_READ = {
     "RayClusterFleet": "Ray starts its engines",
     "RoleBasedGroup": "its roles are one list that only whole can be written",
     "NIMService": "its arguments are those of NIM",
+    "Workspace": "KAITO's presets are not in it; lint the object that its controller makes",
+    "InferenceSet": "KAITO's presets are not in it; lint the object that its controller makes",
+    "SeldonDeployment": "its predictors are one list that only whole can be written",
     "Kustomization": "a kustomization; lint what `kubectl kustomize` renders",
 }
+_GROUPS = {
+    **dict.fromkeys(("Job", "CronJob"), "batch"),
+    **dict.fromkeys(_TEMPLATED_KINDS, "serving.kserve.io"),
+    **dict.fromkeys(("Workspace", "InferenceSet"), "kaito.sh"),
+    "Application": "argoproj.io",
+    "HelmRelease": "helm.toolkit.fluxcd.io",
+    "Model": "kubeai.org",
+}
+"""The API groups of kinds whose names mean something else in other groups."""
 
 
 def pod_templates(document: Any, where: str) -> Iterator[PodTemplate | PassedOver]:
@@ -108,9 +134,7 @@ def pod_templates(document: Any, where: str) -> Iterator[PodTemplate | PassedOve
         yield PassedOver("a list of operations", PATCH)
         return
     if not isinstance(document, Mapping):
-        raise InputError(
-            where, f"a {type(document).__name__.replace('Written', 'str')}", "a Kubernetes object"
-        )
+        raise InputError(where, kind_of(document), "a Kubernetes object")
     for item in _unlisted(document):
         yield from _values(item, where) if "kind" not in item else _object(item, where)
 
@@ -161,8 +185,8 @@ def _unlisted(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | PassedOver]:
     kind, name = str(item.get("kind")), _name(item, where)
     title = f"{kind}/{name}"
-    if kind in _NOT_READ:
-        yield PassedOver(title, f"not read: {_NOT_READ[kind]}")
+    if (unread := _not_read(item, kind, name)) is not None:
+        yield unread
         return
     for path in _RELEASES.get(kind, ()):
         if isinstance(values := at(item, path), Mapping):
@@ -192,6 +216,16 @@ def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | Passe
         yield PassedOver(title, f"no containers: {PATCH}")
 
 
+def _not_read(item: Mapping[str, Any], kind: str, name: str) -> PassedOver | None:
+    """An object of a kind that is never read, or of another group's kind of a known name; None for others."""
+    version = item.get("apiVersion")
+    group = str(version).rpartition("/")[0]
+    # A part of a manifest may leave its group out.
+    if version and group != _GROUPS.get(kind, group) and not _has_template(item):
+        return PassedOver(f"{kind} ({group or version})/{name}"[:200], _ANOTHER)
+    return PassedOver(f"{kind}/{name}", f"not read: {_NOT_READ[kind]}") if kind in _NOT_READ else None
+
+
 def _has_template(item: Mapping[str, Any]) -> bool:
     return isinstance(at(item, ("spec", "template", "spec", "containers")), list)
 
@@ -204,7 +238,9 @@ def _has_containers(item: Mapping[str, Any]) -> bool:
             return False
         node = waiting.pop()
         if isinstance(node, Mapping):
-            if isinstance(node.get("containers"), list):
+            if isinstance(node.get("containers"), list) or (
+                "image" in node and {*node} & {"command", "args"}
+            ):
                 return True
             waiting += node.values()
         elif isinstance(node, list):
@@ -307,6 +343,13 @@ def _values(
             "neither values of a chart that is known (production-stack, llm-d-modelservice, vLLM's own) nor a manifest; "
             "lint what `helm template` or `kubectl kustomize` renders",
         )
+
+
+def other_form(text: str) -> str | None:
+    """Name of the form of a text that is no manifest; None if its begin does not show it."""
+    first = _COMMENTS.sub("", text, count=1)
+    found = (name for begins, name in _NO_MANIFESTS if re.match(begins, first, re.MULTILINE))
+    return next(found, "a script" if text.startswith("#!") else None)
 
 
 def is_helm_template(text: str, kind: str = "") -> bool:
