@@ -168,7 +168,10 @@ class ClusterReason(StrEnum):
     )
 
     # Metrics: all of them hold the present arm.
-    METRICS_AVAILABLE = "MetricsAvailable", "Fresh figures of every ready pod."
+    METRICS_AVAILABLE = (
+        "MetricsAvailable",
+        "Fresh figures of all ready pods, or of two thirds of them at least; the message names the others.",
+    )
     METRICS_MISSING = (
         "MetricsMissing",
         "Prometheus could not be asked: no address, no answer in time, or an error.",
@@ -201,7 +204,7 @@ class ClusterReason(StrEnum):
     )
     METRICS_PARTIAL = (
         "MetricsPartial",
-        "Some ready pods of the target have no series, or some of an engine's series are missing; the message names them. What is missing is neither zero nor as it was calibrated.",
+        "More than a third of the ready pods have no series, or some of an engine's series are missing; the message names them. What is missing is neither zero nor as it was calibrated.",
         "Check why Prometheus does not scrape those pods, or which relabelling drops those series.",
     )
     CLIENTS_GIVE_UP = (
@@ -211,7 +214,7 @@ class ClusterReason(StrEnum):
     )
     TOO_FEW_REQUESTS = (
         "TooFewRequests",
-        "Fewer requests finished in the window than metricsSource.minRequests.",
+        "Fewer requests finished in the window than metricsSource.minRequests, or more than a third of the pods began or were found within its later half.",
         "Wait for traffic, lengthen windowSeconds, or lower minRequests.",
     )
 

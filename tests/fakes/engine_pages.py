@@ -104,6 +104,7 @@ class SteadyPage:
         window_s: whose mean is meant.
         age_s: of the newest scrape.
         served_s: for how long the page has been there.
+        away_s: how long ago (s) it went with its engine, and came again with counters at 0; None: it has not.
     """
 
     rates: tuple[Grown, ...]
@@ -113,6 +114,7 @@ class SteadyPage:
     window_s: float
     age_s: float = 1.0
     served_s: float = math.inf
+    away_s: tuple[float, float] | None = None
     scrapes: Scrapes = field(default_factory=Scrapes)
 
     def scraped(self, store: SeriesStore, labels: Mapping[str, str], now_s: float) -> None:
@@ -123,6 +125,9 @@ class SteadyPage:
             newest_s = now_s - self.age_s - 4.0 * place
             count = int(min(self.window_s + 2.0 * step_s, self.served_s) // step_s) + 1
             times_s = [newest_s - step_s * back for back in reversed(range(count))]
+            if self.away_s is not None:
+                gone_s, back_s = (now_s - ago_s for ago_s in self.away_s)
+                times_s = [at_s for at_s in times_s if not gone_s < at_s < back_s]
             own = {**labels, **dict(copy)}
             target = {name: value for name, value in own.items() if name != "model_name"}
             for at_s in times_s:
@@ -151,9 +156,13 @@ class SteadyPage:
 
     def _counters(self, times_s: list[float], now_s: float) -> Iterator[_Series]:
         began_s = now_s - min(self.served_s, _LONG_S)
+        again_s = math.inf if self.away_s is None else now_s - self.away_s[1]
         forms = self.scrapes.histograms
         counted = {
-            one: [one.per_s * (at_s - began_s) / self.scrapes.engines for at_s in times_s]
+            one: [
+                one.per_s * (at_s - (began_s if at_s < again_s else again_s)) / self.scrapes.engines
+                for at_s in times_s
+            ]
             for one in self.rates
         }
         whole: dict[str, dict[str, list[float]]] = {}

@@ -44,7 +44,7 @@ from breakeven_operator.reconcile.fleet_query import (
 from breakeven_operator.reconcile.recorded_sums import RECORD
 from breakeven_operator.reconcile.roll_failures import POSTS, REFUSALS, SERVED
 from fakes.api_server import FakeCluster
-from fakes.engine_pages import Grown, Scrapes, SteadyPage
+from fakes.engine_pages import SCRAPE_S, Grown, Scrapes, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore
 from fakes.manual_clock import FakeClock
 from fakes.promql_evaluation import evaluate
@@ -164,6 +164,7 @@ class FakePrometheus:
         arrival_queries: texts that were asked about arrivals.
         recorded_age_s: since the recording rule's last evaluation; None: there is no rule. recorded_queries: texts that were asked of its series.
         asking: the query of now that is answered; empty: of one pod.
+        unscraped: names of pods that Prometheus does not look at.
     """
 
     cluster: FakeCluster
@@ -200,6 +201,7 @@ class FakePrometheus:
     recorded_age_s: float | None = None
     recorded_queries: list[str] = field(default_factory=list)
     asking: str = ""
+    unscraped: set[str] = field(default_factory=set)
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies, recorded = "_bucket" in promql, RECORD in promql
@@ -235,7 +237,7 @@ class FakePrometheus:
         pods = [
             series
             for pod in self.cluster.of(PODS)
-            if _runs(pod) and asked_about(pod["metadata"]["name"])
+            if _runs(pod) and asked_about(name := pod["metadata"]["name"]) and name not in self.unscraped
             for series in self.series_of(pod)
         ]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
@@ -469,6 +471,7 @@ class FakePrometheus:
                 Grown("accepted", steps * share, (("position", str(place)),))
                 for place, share in enumerate(load.acceptance)
             ]
+        served_s, away_s = self._life(pod, load)
         return SteadyPage(
             tuple(counters),
             running=math.nan if self.nan else reached * load.latency_s,
@@ -476,8 +479,32 @@ class FakePrometheus:
             running_per_s=reached - begun,
             window_s=load.window_s,
             age_s=load.age_s,
+            served_s=served_s,
+            away_s=away_s,
             scrapes=load.scrapes,
         )
+
+    def _life(self, pod: dict[str, Any], load: PodTraffic) -> tuple[float, tuple[float, float] | None]:
+        """For how long a pod's page has been there (s), and how long ago it was away while its engine began again.
+
+        The page comes with the pod's first Ready, and knows nothing of a probe that misses later.
+        """
+        now_s, meta = self.clock.now().timestamp(), pod["metadata"]
+        (status, *_), shown_s = pod["status"]["containerStatuses"], load.window_s + 3.0 * SCRAPE_S
+        lives = self.began_s.get((meta["namespace"], meta["name"]), {})
+        # A pod shows the series of the one whose name it has, too.
+        served_s = now_s - min(lives.values(), default=-math.inf)
+        ended = (status.get("lastState") or {}).get("terminated") or {}
+        away_s = None
+        if "finishedAt" in ended:
+            times = ended["finishedAt"], status["state"]["running"]["startedAt"]
+            away_s = tuple(now_s - datetime.fromisoformat(text).timestamp() for text in times)
+        elif len(lives) > 1:
+            away_s = (now_s - lives.get(meta["uid"], now_s),) * 2
+        if away_s is not None and away_s[0] >= shown_s:
+            away_s = None
+        # Pages that are older than what is shown of them are alike.
+        return (served_s if served_s < shown_s else math.inf), away_s  # type: ignore[return-value]
 
     def _evaluated(self, promql: str, page: SteadyPage, labels: dict[str, str]) -> list[InstantSample]:
         """The answer about one pod: evaluated once for all pods in the same state, at times that differ by whole minutes."""

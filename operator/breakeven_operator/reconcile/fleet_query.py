@@ -221,10 +221,10 @@ def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: boo
     yield _Group(chosen.counted_once("min", least), "sum", "min")
     if young:
         # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
-        yield _Group(joined({FIRST_SEEN: f"min_over_time({sampled}{within})"}), "min", "min")
+        yield _Group(joined({FIRST_SEEN: f"min_over_time({sampled}{within}) or {sampled}"}), "min", "min")
     # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
-    # samples, not their age: an age grows no older in an answer that is given again.
-    last = {LAST_SEEN: f"max_over_time({sampled}[{lookback_s}s:{step_s}s])"}
+    # samples, not their age: an age grows no older in an answer that is given again. Its steps miss a first sample of just now.
+    last = {LAST_SEEN: f"max_over_time({sampled}[{lookback_s}s:{step_s}s]) or {sampled}"}
     yield _Group(joined(last), "max", "min")
 
 
