@@ -102,8 +102,8 @@ class ClusterReason(StrEnum):
     )
     CONTAINER_AMBIGUOUS = (
         "ContainerAmbiguous",
-        "More than one container starts vLLM, or the named one does not exist.",
-        "Set targetRef.containerName.",
+        "More than one container starts vLLM, the named one does not exist, or pods of a group serve beside its leader.",
+        "Set targetRef.containerName; let the leader of a group alone serve.",
     )
     NOT_VLLM = (
         "NotVllm",
