@@ -180,7 +180,7 @@ class ClusterReason(StrEnum):
     METRICS_EMPTY = (
         "MetricsEmpty",
         "Prometheus answers, and has no series of the target's pods.",
-        "Check that a PodMonitor (or scrape annotation) covers the target's pods, and that their engines run without --disable-log-stats.",
+        "Where the message says that pods cannot be scraped, look at Prometheus' target page. Else check that a PodMonitor (or scrape annotation) covers them, and that their engines run without --disable-log-stats.",
     )
     METRICS_NAN = (
         "MetricsNaN",
@@ -199,8 +199,8 @@ class ClusterReason(StrEnum):
     )
     METRICS_MISLABELLED = (
         "MetricsMislabelled",
-        "There are series of the target's pods, with another model_name.",
-        "Set metricsSource.servedModelName to the label's value.",
+        "There are series of the target's pods, with another model_name, or with the pod's name under other labels.",
+        "Set metricsSource.servedModelName to the label's value; for other labels, honorLabels in the job that scrapes or federates.",
     )
     METRICS_PARTIAL = (
         "MetricsPartial",

@@ -37,6 +37,7 @@ from breakeven_operator.reconcile.fleet_query import (
     SIBLINGS,
     SILENT,
     STAT,
+    TURNED_AWAY,
     WORKLOAD,
     fleet_query,
     siblings_of,
@@ -92,7 +93,7 @@ class PodTraffic:
 
 
 # Figures that are read pod by pod, and never summed.
-_OF_PODS_ALONE = frozenset({FIRST_SEEN, ENGINES, MIXED, SILENT, ENDED})
+_OF_PODS_ALONE = frozenset({FIRST_SEEN, ENGINES, MIXED, SILENT, ENDED, TURNED_AWAY})
 _STEPS = re.compile(r":(\d+)s\]")
 _A_MINUTE_S = 1_700_000_040.0
 _MOST_ANSWERS = 5000
@@ -164,7 +165,8 @@ class FakePrometheus:
         arrival_queries: texts that were asked about arrivals.
         recorded_age_s: since the recording rule's last evaluation; None: there is no rule. recorded_queries: texts that were asked of its series.
         asking: the query of now that is answered; empty: of one pod.
-        unscraped: names of pods that Prometheus does not look at.
+        unscraped: names of pods that Prometheus does not look at. scrapes_fail: it looks at all, and reads no page (`up` is 0).
+        full_at_rps: what an engine takes beyond this is answered with 503.
     """
 
     cluster: FakeCluster
@@ -202,6 +204,8 @@ class FakePrometheus:
     recorded_queries: list[str] = field(default_factory=list)
     asking: str = ""
     unscraped: set[str] = field(default_factory=set)
+    scrapes_fail: bool = False
+    full_at_rps: float = math.inf
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies, recorded = "_bucket" in promql, RECORD in promql
@@ -218,7 +222,7 @@ class FakePrometheus:
             return []
         if recorded or latencies:
             return self._recorded() if recorded else self._latencies()
-        if HTTP_REQUESTS in promql:
+        if HTTP_REQUESTS in promql and TURNED_AWAY not in promql:
             return self._later(promql)
         if REPORTING in promql:
             return summed(self._answer())
@@ -301,7 +305,7 @@ class FakePrometheus:
         value = (pod["metadata"].get("annotations") or {}).get("breakeven.dev/speculative-config")
         speculates = value not in {None, "", "null"}
         refused = load.invalid_share + (load.min_p_share if speculates else 0.0)
-        return load.rps * (1.0 - refused)
+        return min(load.rps * (1.0 - refused), self.full_at_rps)
 
     def _blocks(self, promql: str, names: Mapping[str, str]) -> list[Samples]:
         span_s, step_s = map(int, _SPAN.search(promql).groups())  # type: ignore[union-attr]
@@ -481,8 +485,15 @@ class FakePrometheus:
             age_s=load.age_s,
             served_s=served_s,
             away_s=away_s,
+            posts=self._posts(load, reached) if self.http_pages else (),
+            up=not self.scrapes_fail,
             scrapes=load.scrapes,
         )
+
+    def _posts(self, load: PodTraffic, reached_rps: float) -> tuple[tuple[str, float], ...]:
+        """Rates by class of status: what no arm answers is the client's fault (4xx), and what a full queue refuses the server's."""
+        faulty_rps = min(load.rps - reached_rps, load.rps * (load.invalid_share + load.min_p_share))
+        return (("2xx", reached_rps), ("4xx", faulty_rps), ("5xx", load.rps - reached_rps - faulty_rps))
 
     def _life(self, pod: dict[str, Any], load: PodTraffic) -> tuple[float, tuple[float, float] | None]:
         """For how long a pod's page has been there (s), and how long ago it was away while its engine began again.

@@ -121,3 +121,70 @@ async def test_a_young_pod_of_a_fleet_that_grows_adds_what_it_counted_to_the_who
     assert "TooFewRequests" in world.condition("MetricsAvailable")["message"]
     # The seventh has served for a part of the window.
     assert 36.0 < load_rps < 39.0
+
+
+async def loaded(rps, **fields):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
+    world.calibrate()
+    for name, value in fields.items():
+        setattr(world.prometheus, name, value)
+    world.load(rps)
+    await world.cycle()
+    return world
+
+
+@pytest.mark.parametrize(("sent_rps", "taken_rps", "share"), [
+    (24.0, 16.0, "33%"), (20.0, 16.0, "20%"), (16.0, 15.6, "2%"), (16.0, 16.0, None), (40.0, 4.0, "90%"), (3.0, 2.999, None),
+])  # fmt: skip
+async def test_demand_that_pods_turn_away_counts_in_the_fleet_and_is_said(sent_rps, taken_rps, share):
+    world = await loaded(sent_rps, full_at_rps=taken_rps)
+    assert load_of(world) == pytest.approx(taken_rps, rel=0.01)
+    assert float(world.status["capacity"]["fleetLoadRps"]) == pytest.approx(2 * sent_rps, rel=0.01)
+    said = world.condition("MetricsAvailable")["message"]
+    assert (f"{share} of the requests were turned away (HTTP 5xx or 429)" in said) is (share is not None)
+    assert ("turned away" in said) is (share is not None)
+
+
+async def test_requests_that_no_arm_answers_are_the_client_s_and_no_demand():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"))
+    world.calibrate()
+    world.prometheus.traffic.invalid_share = 0.3
+    world.load(8.0)
+    await world.cycle()
+    assert float(world.status["capacity"]["fleetLoadRps"]) == pytest.approx(11.2, rel=0.01)
+    assert "turned away" not in world.condition("MetricsAvailable")["message"]
+
+
+async def test_pods_that_cannot_be_scraped_are_no_missing_pod_monitor():
+    world = await loaded(5.0, scrapes_fail=True)
+    said = world.condition("MetricsAvailable")
+    assert said["reason"] == "MetricsEmpty"
+    assert "cannot scrape pods such as chat-vllm-" in said["message"]
+    assert "PodMonitor" not in said["message"]
+
+
+OWN = ("namespace", "pod")
+
+
+@pytest.mark.parametrize(("renamed", "word", "said"), [
+    ({"exported_namespace": 0, "exported_pod": 1, "namespace": "monitoring", "pod": "prometheus-0"}, "MetricsMislabelled",
+     "exported_namespace='llm' and exported_pod='chat-vllm-"),
+    ({"exported_namespace": 0, "pod": 1, "namespace": "monitoring"}, "MetricsMislabelled", "exported_namespace='llm', not by"),
+    ({"kubernetes_namespace": 0, "kubernetes_pod_name": 1}, "MetricsMislabelled", "kubernetes_pod_name='chat-vllm-"),
+    ({"k8s_namespace_name": 0, "k8s_pod_name": 1}, "MetricsMislabelled", "k8s_namespace_name='llm'"),
+    ({"namespace": 0, "pod_name": 1}, "MetricsMislabelled", "pod_name='chat-vllm-"),
+    ({"namespace": "monitoring", "pod": 1}, "MetricsMislabelled", "namespace='monitoring' pod='chat-vllm-"),
+    ({"namespace": "monitoring", "pod": "prometheus-0"}, "MetricsEmpty", "under namespace='monitoring' pod='prometheus-0'"),
+    ({"ns": 0, "workload": 1}, "MetricsMislabelled", "namespace='' pod=''"),
+])  # fmt: skip
+async def test_series_under_other_labels_are_named_by_these(renamed, word, said):
+    def relabel(labels):
+        others = {name: value for name, value in labels.items() if name not in OWN}
+        return others | {
+            name: labels[OWN[value]] if value in (0, 1) else value for name, value in renamed.items()
+        }
+
+    world = await loaded(5.0, relabel=relabel)
+    condition = world.condition("MetricsAvailable")
+    assert (condition["status"], condition["reason"]) == ("False", word)
+    assert said in condition["message"]

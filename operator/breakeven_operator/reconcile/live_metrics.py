@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +20,14 @@ from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     LAST_SEEN,
     MIXED,
+    NAMESPACES,
+    PODS,
     POSITION_STAT,
     PRESENT,
     SIBLINGS,
     SILENT,
     STAT,
+    TURNED_AWAY,
     siblings_of,
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
@@ -40,6 +44,8 @@ from breakeven_operator.resources.metricssource import MetricsSource
 
 # Parts of the serving pods that must be measured: the others, with nothing or twice as much, would move the mean by a third.
 _DECIDING = 2, 3
+# Fewer requests that were turned away are no news.
+_TOLD_SHARE, _TOLD_REQUESTS = 0.01, 5.0
 
 
 class SeriesOwner(NamedTuple):
@@ -49,6 +55,11 @@ class SeriesOwner(NamedTuple):
     pod: str
     model_name: str
 
+    @property
+    def named(self) -> NamespacedName:
+        """The pod, or what siblings share of their names."""
+        return NamespacedName(self.namespace, self.pod)
+
 
 @dataclass(frozen=True, slots=True)
 class FleetReading:
@@ -57,7 +68,9 @@ class FleetReading:
     Attributes:
         pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
         present: whose vLLM series there are, anywhere in this Prometheus.
-        silent: what the names of pods have in common whose page is scraped and has no vLLM series.
+        silent: what the names of pods have in common whose page is scraped and has no vLLM series. down: that cannot be scraped.
+        renamed: the labels that name a pod and its namespace, if these are not `pod` and `namespace`.
+        turned_away: requests in the window that a pod answered with an error of its own.
         error: one line when Prometheus gave no usable answer.
         evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
     """
@@ -67,6 +80,9 @@ class FleetReading:
     error: str | None = None
     evaluated_s: float | None = None
     silent: frozenset[NamespacedName] = frozenset()
+    down: frozenset[NamespacedName] = frozenset()
+    renamed: Mapping[NamespacedName, str] = field(default_factory=dict)
+    turned_away: Mapping[NamespacedName, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,32 +130,46 @@ class Live:
 
 def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
     """Sort the elements of a fleet query's result by pod, and those of sums by ReplicaSet."""
-    stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
-    accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
-    mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
-    ended: dict[SeriesOwner, list[str]] = defaultdict(list)
-    present, silent = set(), set()
-    evaluated_s = None
+    found: dict[str, list[tuple[SeriesOwner, InstantSample]]] = defaultdict(list)
     for element in series:
         labels = element.labels
         name = labels.get("pod") or labels.get(SIBLINGS, "")
         key = SeriesOwner(labels.get("namespace", ""), name, labels.get("model_name", ""))
-        stat = labels.get(STAT, "")
-        if stat == PRESENT:
-            present.add(key)
-        elif stat == SILENT:
-            silent.add(NamespacedName(key.namespace, key.pod))
-        elif stat == ENDED:
-            ended[key].append(labels.get("__name__", ""))
-        elif stat == EVALUATED:
-            evaluated_s = element.value
-        elif stat == MIXED:
-            mixed[key].append(labels)
-        elif stat == POSITION_STAT and SIBLINGS not in labels:
-            if labels.get("position", "").isdigit():
-                accepted[key][int(labels["position"])] = element.value
-        else:
-            stats[key][stat] = element.value
+        found[labels.get(STAT, "")].append((key, element))
+    present, silent = found.pop(PRESENT, []), found.pop(SILENT, [])
+    turned_away = {key.named: one.value for key, one in found.pop(TURNED_AWAY, [])}
+    evaluated_s = next((one.value for _, one in reversed(found.pop(EVALUATED, []))), None)
+    return FleetReading(
+        _of_pods(found),
+        frozenset(key for key, _ in present),
+        evaluated_s=evaluated_s,
+        silent=frozenset(key.named for key, one in silent if one.value),
+        down=frozenset(key.named for key, one in silent if not one.value),
+        renamed={pod: said for key, one in present for pod, said in _renamed(key, one.labels).items()},
+        turned_away=turned_away,
+    )
+
+
+def _of_pods(
+    found: Mapping[str, Sequence[tuple[SeriesOwner, InstantSample]]],
+) -> dict[NamespacedName, tuple[PodReading, ...]]:
+    """Elements by statistic as readings by pod."""
+    stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
+    accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
+    mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
+    ended: dict[SeriesOwner, list[str]] = defaultdict(list)
+    for stat, elements in found.items():
+        for key, element in elements:
+            labels = element.labels
+            if stat == ENDED:
+                ended[key].append(labels.get("__name__", ""))
+            elif stat == MIXED:
+                mixed[key].append(labels)
+            elif stat == POSITION_STAT and SIBLINGS not in labels:
+                if labels.get("position", "").isdigit():
+                    accepted[key][int(labels["position"])] = element.value
+            else:
+                stats[key][stat] = element.value
     pods: dict[NamespacedName, list[PodReading]] = defaultdict(list)
     for owner, values in stats.items():
         reading = PodReading(
@@ -149,13 +179,19 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
             tuple(mixed.get(owner, ())),
             tuple(sorted(ended.get(owner, ()))),
         )
-        pods[NamespacedName(owner.namespace, owner.pod)].append(reading)
-    return FleetReading(
-        {key: tuple(readings) for key, readings in pods.items()},
-        frozenset(present),
-        evaluated_s=evaluated_s,
-        silent=frozenset(silent),
+        pods[owner.named].append(reading)
+    return {key: tuple(readings) for key, readings in pods.items()}
+
+
+def _renamed(owner: SeriesOwner, labels: Mapping[str, str]) -> dict[NamespacedName, str]:
+    """The pod that other labels of a series name, with these; nothing if there are none."""
+    namespace = next((name for name in NAMESPACES if labels.get(name)), None)
+    pod = next((name for name in PODS if labels.get(name)), None)
+    found = [name for name in (namespace, pod) if name is not None]
+    key = NamespacedName(
+        labels[namespace] if namespace else owner.namespace, labels[pod] if pod else owner.pod
     )
+    return {key: " and ".join(f"{name}={labels[name]!r}" for name in found)} if found else {}
 
 
 def read_service(
@@ -193,38 +229,75 @@ def read_service(
             unsound.append(one)
         else:
             sound.append(one)
-    return _measured(sound, unsound, look)
+    turned_away = {
+        pod.name: fleet.turned_away.get(NamespacedName(watched.namespace, pod.name), 0.0)
+        for pod in watched.serving
+    }
+    return _with_turned_away(_measured(sound, unsound, look), sum(turned_away.values()), look.window_s)
+
+
+def _with_turned_away(live: Live, requests: float, window_s: float) -> Live:
+    """The figures with requests that pods turned away: demand of the whole fleet, and no load of any engine."""
+    figures = live.figures
+    if figures is None or not (math.isfinite(requests) and requests > 0.0):
+        return live
+    total_rps = figures.total_rps + requests / window_s
+    share = requests / window_s / total_rps
+    said = (
+        f"; {share:.0%} of the requests were turned away (HTTP 5xx or 429): they count in the load of the fleet, and in that of no replica"
+        if share > _TOLD_SHARE and requests > _TOLD_REQUESTS
+        else ""
+    )
+    return replace(live, message=f"{live.message}{said}", figures=replace(figures, total_rps=total_rps))
 
 
 def _nothing(fleet: FleetReading, watched: WatchedPods) -> Live:
     """No series under the pods' names: is the model seen under labels that cannot be matched?"""
     namespace, model_name = watched.namespace, watched.model_name
+    names = {NamespacedName(namespace, pod.name): pod.name for pod in watched.serving}
+    for key in sorted(names.keys() & fleet.renamed.keys()):
+        return Live(
+            ClusterReason.METRICS_MISLABELLED,
+            f"the series of pod {names[key]} name it by {fleet.renamed[key]}, not by namespace and pod: set honorLabels in the job that "
+            "scrapes or federates them, or relabel them",
+        )
     for found_namespace, found_pod, found_model in sorted(fleet.present):
         if found_model != model_name:
             continue
         nameless = not found_namespace or not found_pod
-        if nameless or (found_namespace == namespace and found_pod not in watched.known):
+        elsewhere = found_pod in names.values() and found_namespace != namespace
+        if nameless or elsewhere or (found_namespace == namespace and found_pod not in watched.known):
             return Live(
                 ClusterReason.METRICS_MISLABELLED,
-                f"series of model {model_name} carry namespace={found_namespace!r} pod={found_pod!r}, which is no pod "
+                f"series of model {model_name} carry {_place(SeriesOwner(found_namespace, found_pod, found_model))}, which is no pod "
                 f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job",
             )
-    silent = sorted(
-        pod.name
-        for pod in watched.serving
-        if NamespacedName(namespace, siblings_of(pod.name)) in fleet.silent
-    )
+    siblings = {pod.name: NamespacedName(namespace, siblings_of(pod.name)) for pod in watched.serving}
+    failing = sorted(name for name, of in siblings.items() if of in fleet.down)
+    if failing:
+        return Live(
+            ClusterReason.METRICS_EMPTY,
+            f"Prometheus cannot scrape pods such as {failing[0]} (up is 0: their target is down): look at the error on its target page; port, "
+            "path, TLS or a NetworkPolicy",
+        )
+    silent = sorted(name for name, of in siblings.items() if of in fleet.silent)
     if silent:
         return Live(
             ClusterReason.METRICS_EMPTY,
             f"Prometheus scrapes pod {silent[0]}, and its page has no vLLM series: does its engine run with --disable-log-stats, or do "
             "their names not begin with metricsSource.metricPrefix?",
         )
+    others = sorted(one for one in fleet.present if one.model_name == model_name)
+    seen = f"; it holds some of model {model_name} under {_place(others[0])}" if others else ""
     return Live(
         ClusterReason.METRICS_EMPTY,
-        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}: is a PodMonitor scraping them, and do their names "
+        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}{seen}: is a PodMonitor scraping them, and do their names "
         "begin with metricsSource.metricPrefix?",
     )
+
+
+def _place(owner: SeriesOwner) -> str:
+    return f"namespace={owner.namespace!r} pod={owner.pod!r}"
 
 
 def _measured(sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Look) -> Live:

@@ -38,7 +38,7 @@ class Window:
         window_s: time that the pods were really watched, s.
         replicas: pods counted.
         rps: offered load per replica, 1/s: see `Growths.offered`.
-        total_rps: offered load of all replicas together, 1/s.
+        total_rps: offered load of all replicas together, 1/s; pods that cannot be measured, and requests that were turned away, count.
         requests: finished requests.
         inflight: mean number running or waiting per replica.
         latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
