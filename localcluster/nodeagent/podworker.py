@@ -75,6 +75,7 @@ class PodWorker:
         self._wake = asyncio.Event()
         self._vanished = False
         self._written: dict[str, Any] | None = None
+        self._written_version = 0
         self._verdict: PodVerdict | None = None
         self._volumes_ready = False
         self._volume_retry_s = _RETRY_S[0]
@@ -294,7 +295,7 @@ class PodWorker:
         )
 
     async def _write(self, step: LifecycleStep) -> None:
-        """Writes the status if it is news."""
+        """Writes the status if it is news, or if somebody has changed it: a node that answered late has its pods set NotReady."""
         if self._vanished:
             return
         fresh = status.pod_status(
@@ -309,11 +310,13 @@ class PodWorker:
             verdict=self._verdict,
             sandbox_ready=self._volumes_ready,
         )
-        if fresh == self._written:
+        changed = status.changed_since(fresh, self._written_version, self._pod.raw)
+        if fresh == self._written and not changed:
             return
         body = {"metadata": {"uid": self._pod.uid}, "status": fresh}
         try:
-            await self._near.api.patch(f"{self._path()}/status", body, STRATEGIC)
+            answer = await self._near.api.patch(f"{self._path()}/status", body, STRATEGIC)
+            self._written_version = int(answer["metadata"]["resourceVersion"])
         except ApiError as error:
             if error.status not in {404, 409}:
                 raise

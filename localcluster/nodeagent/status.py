@@ -66,6 +66,19 @@ def pod_status(
     }
 
 
+def changed_since(written: Json, version: int, pod: Json) -> bool:
+    """Whether somebody has changed a condition of a pod after it was written, as the node lifecycle controller does.
+
+    Args:
+        written: the status as this agent wrote it.
+        version: the pod's resourceVersion since then.
+        pod: as the watch last brought it, which may be older.
+    """
+    shown = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
+    newer = int(pod["metadata"].get("resourceVersion") or 0) > version
+    return newer and any(shown.get(one["type"]) != one["status"] for one in written["conditions"])
+
+
 def restored(status: Json, name: str) -> ContainerState | None:
     """The state a container had when the agent last wrote its status; None if it has none there."""
     statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]

@@ -18,7 +18,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.admission import Decided
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.doubts import rules_of
-from breakeven_operator.reconcile.live_metrics import FIRST_SCRAPES_S
+from breakeven_operator.reconcile.pod_figures import FIRST_SCRAPES_S
 from breakeven_operator.reconcile.verdict import HOLD, SWITCH
 from breakeven_operator.resources.objectivestatus import ObjectiveFinding
 

@@ -102,8 +102,8 @@ class ClusterReason(StrEnum):
     )
     CONTAINER_AMBIGUOUS = (
         "ContainerAmbiguous",
-        "More than one container starts vLLM, or the named one does not exist.",
-        "Set targetRef.containerName.",
+        "More than one container starts vLLM, the named one does not exist, or pods of a group serve beside its leader.",
+        "Set targetRef.containerName; let the leader of a group alone serve.",
     )
     NOT_VLLM = (
         "NotVllm",
@@ -168,7 +168,10 @@ class ClusterReason(StrEnum):
     )
 
     # Metrics: all of them hold the present arm.
-    METRICS_AVAILABLE = "MetricsAvailable", "Fresh figures of every ready pod."
+    METRICS_AVAILABLE = (
+        "MetricsAvailable",
+        "Fresh figures of all ready pods, or of two thirds of them at least; the message names the others.",
+    )
     METRICS_MISSING = (
         "MetricsMissing",
         "Prometheus could not be asked: no address, no answer in time, or an error.",
@@ -177,7 +180,7 @@ class ClusterReason(StrEnum):
     METRICS_EMPTY = (
         "MetricsEmpty",
         "Prometheus answers, and has no series of the target's pods.",
-        "Check that a PodMonitor (or scrape annotation) covers the target's pods, and that their engines run without --disable-log-stats.",
+        "Where the message says that pods cannot be scraped, look at Prometheus' target page. Else check that a PodMonitor (or scrape annotation) covers them, and that their engines run without --disable-log-stats.",
     )
     METRICS_NAN = (
         "MetricsNaN",
@@ -196,12 +199,12 @@ class ClusterReason(StrEnum):
     )
     METRICS_MISLABELLED = (
         "MetricsMislabelled",
-        "There are series of the target's pods, with another model_name.",
-        "Set metricsSource.servedModelName to the label's value.",
+        "There are series of the target's pods, with another model_name, or with the pod's name under other labels.",
+        "Set metricsSource.servedModelName to the label's value; for other labels, honorLabels in the job that scrapes or federates.",
     )
     METRICS_PARTIAL = (
         "MetricsPartial",
-        "Some ready pods of the target have no series, or some of an engine's series are missing; the message names them. What is missing is neither zero nor as it was calibrated.",
+        "More than a third of the ready pods have no series, or some of an engine's series are missing; the message names them. What is missing is neither zero nor as it was calibrated.",
         "Check why Prometheus does not scrape those pods, or which relabelling drops those series.",
     )
     CLIENTS_GIVE_UP = (
@@ -211,7 +214,7 @@ class ClusterReason(StrEnum):
     )
     TOO_FEW_REQUESTS = (
         "TooFewRequests",
-        "Fewer requests finished in the window than metricsSource.minRequests.",
+        "Fewer requests finished in the window than metricsSource.minRequests, or more than a third of the pods began or were found within its later half.",
         "Wait for traffic, lengthen windowSeconds, or lower minRequests.",
     )
 

@@ -21,7 +21,8 @@ from breakeven_operator.labels import service_of
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.fleet_query import LAST_SEEN, REPORTING, siblings_of
 from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading
-from breakeven_operator.reconcile.live_metrics import FleetReading, PodReading
+from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.pod_figures import PodReading
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_of, with_halves
 

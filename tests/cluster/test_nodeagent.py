@@ -421,6 +421,14 @@ def volume_folder(pod, name):
     return found
 
 
+def test_a_pod_that_the_node_controller_set_not_ready_in_an_outage_is_ready_again(do, on_rig, until):
+    on_rig("kept")
+    until(ready, "kept")
+    missed = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]}}
+    do("patch", "pod", "kept", "--subresource=status", "--type=strategic", "-p", json.dumps(missed))
+    until(ready, "kept")
+
+
 def test_crashes_back_off_and_keep_the_last_words(do, on_rig, until, event):
     on_rig(script="echo run $$$$; echo why >&2; exit 3", containers={"terminationMessagePolicy": "FallbackToLogsOnError"}, restartPolicy="Always")  # fmt: skip
     pod = until(lambda pod: waiting_for("CrashLoopBackOff")(pod) and main(pod)["restartCount"] >= 2)

@@ -29,7 +29,8 @@ from breakeven_operator.reconcile.fleet_query import (
     sums_query,
 )
 from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_fleet
+from breakeven_operator.reconcile.live_metrics import Live, read_fleet
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.workloads.workload import PodState

@@ -20,10 +20,10 @@ from breakeven_operator.reconcile.fleet_query import arrivals_query, fleet_query
 from breakeven_operator.reconcile.live_metrics import (
     FleetReading,
     Live,
-    WatchedPods,
     read_fleet,
     read_service,
 )
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState

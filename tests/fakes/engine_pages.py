@@ -104,6 +104,9 @@ class SteadyPage:
         window_s: whose mean is meant.
         age_s: of the newest scrape.
         served_s: for how long the page has been there.
+        posts: HTTP requests (1/s) by class of their status; empty: the page does not count them.
+        up: whether scrapes succeed.
+        away_s: how long ago (s) it went with its engine, and came again with counters at 0; None: it has not.
     """
 
     rates: tuple[Grown, ...]
@@ -113,6 +116,9 @@ class SteadyPage:
     window_s: float
     age_s: float = 1.0
     served_s: float = math.inf
+    posts: tuple[tuple[str, float], ...] = ()
+    up: bool = True
+    away_s: tuple[float, float] | None = None
     scrapes: Scrapes = field(default_factory=Scrapes)
 
     def scraped(self, store: SeriesStore, labels: Mapping[str, str], now_s: float) -> None:
@@ -123,10 +129,19 @@ class SteadyPage:
             newest_s = now_s - self.age_s - 4.0 * place
             count = int(min(self.window_s + 2.0 * step_s, self.served_s) // step_s) + 1
             times_s = [newest_s - step_s * back for back in reversed(range(count))]
+            if self.away_s is not None:
+                gone_s, back_s = (now_s - ago_s for ago_s in self.away_s)
+                times_s = [at_s for at_s in times_s if not gone_s < at_s < back_s]
             own = {**labels, **dict(copy)}
             target = {name: value for name, value in own.items() if name != "model_name"}
             for at_s in times_s:
-                store.add("up", target, at_s, 1.0)
+                store.add("up", target, at_s, float(self.up))
+            if not self.up:
+                continue
+            for status, per_s in self.posts:
+                asked = {**target, "method": "POST", "handler": "/v1/completions", "status": status}
+                for at_s, value in zip(times_s, self._grown(per_s, times_s, now_s), strict=True):
+                    store.add("http_requests_total", asked, at_s, value)
             if not self.scrapes.silent:
                 for engine in range(self.scrapes.engines):
                     self._engine(store, {**own, "engine": str(engine)}, times_s, now_s)
@@ -149,11 +164,16 @@ class SteadyPage:
             values = [mean + per_s * (at_s - middle_s) if per_s else mean for at_s in times_s]
             yield name, name, {}, [share * value for value in values]
 
-    def _counters(self, times_s: list[float], now_s: float) -> Iterator[_Series]:
+    def _grown(self, per_s: float, times_s: list[float], now_s: float) -> list[float]:
+        """A counter of the page's life, which is 0 when an engine begins."""
         began_s = now_s - min(self.served_s, _LONG_S)
+        again_s = math.inf if self.away_s is None else now_s - self.away_s[1]
+        return [per_s * (at_s - (began_s if at_s < again_s else again_s)) for at_s in times_s]
+
+    def _counters(self, times_s: list[float], now_s: float) -> Iterator[_Series]:
         forms = self.scrapes.histograms
         counted = {
-            one: [one.per_s * (at_s - began_s) / self.scrapes.engines for at_s in times_s]
+            one: [value / self.scrapes.engines for value in self._grown(one.per_s, times_s, now_s)]
             for one in self.rates
         }
         whole: dict[str, dict[str, list[float]]] = {}

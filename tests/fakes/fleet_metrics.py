@@ -37,6 +37,7 @@ from breakeven_operator.reconcile.fleet_query import (
     SIBLINGS,
     SILENT,
     STAT,
+    TURNED_AWAY,
     WORKLOAD,
     fleet_query,
     siblings_of,
@@ -44,7 +45,7 @@ from breakeven_operator.reconcile.fleet_query import (
 from breakeven_operator.reconcile.recorded_sums import RECORD
 from breakeven_operator.reconcile.roll_failures import POSTS, REFUSALS, SERVED
 from fakes.api_server import FakeCluster
-from fakes.engine_pages import Grown, Scrapes, SteadyPage
+from fakes.engine_pages import SCRAPE_S, Grown, Scrapes, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore
 from fakes.load_course import LoadCourse
 from fakes.manual_clock import FakeClock
@@ -93,7 +94,7 @@ class PodTraffic:
 
 
 # Figures that are read pod by pod, and never summed.
-_OF_PODS_ALONE = frozenset({FIRST_SEEN, ENGINES, MIXED, SILENT, ENDED})
+_OF_PODS_ALONE = frozenset({FIRST_SEEN, ENGINES, MIXED, SILENT, ENDED, TURNED_AWAY})
 _STEPS = re.compile(r":(\d+)s\]")
 _A_MINUTE_S = 1_700_000_040.0
 _MOST_ANSWERS = 5000
@@ -166,6 +167,8 @@ class FakePrometheus:
         recorded_age_s: since the recording rule's last evaluation; None: there is no rule. recorded_queries: texts that were asked of its series.
         asking: the query of now that is answered; empty: of one pod.
         course: what every pod's engine counts in place of a steady page; None: the page of its traffic.
+        unscraped: names of pods that Prometheus does not look at. scrapes_fail: it looks at all, and reads no page (`up` is 0).
+        full_at_rps: what an engine takes beyond this is answered with 503.
     """
 
     cluster: FakeCluster
@@ -203,6 +206,9 @@ class FakePrometheus:
     recorded_queries: list[str] = field(default_factory=list)
     asking: str = ""
     course: LoadCourse | None = None
+    unscraped: set[str] = field(default_factory=set)
+    scrapes_fail: bool = False
+    full_at_rps: float = math.inf
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         latencies, recorded = "_bucket" in promql, RECORD in promql
@@ -219,7 +225,7 @@ class FakePrometheus:
             return []
         if recorded or latencies:
             return self._recorded() if recorded else self._latencies()
-        if HTTP_REQUESTS in promql:
+        if HTTP_REQUESTS in promql and TURNED_AWAY not in promql:
             return self._later(promql)
         if REPORTING in promql:
             return summed(self._answer())
@@ -238,7 +244,7 @@ class FakePrometheus:
         pods = [
             series
             for pod in self.cluster.of(PODS)
-            if _runs(pod) and asked_about(pod["metadata"]["name"])
+            if _runs(pod) and asked_about(name := pod["metadata"]["name"]) and name not in self.unscraped
             for series in self.series_of(pod)
         ]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
@@ -302,7 +308,7 @@ class FakePrometheus:
         value = (pod["metadata"].get("annotations") or {}).get("breakeven.dev/speculative-config")
         speculates = value not in {None, "", "null"}
         refused = load.invalid_share + (load.min_p_share if speculates else 0.0)
-        return load.rps * (1.0 - refused)
+        return min(load.rps * (1.0 - refused), self.full_at_rps)
 
     def _blocks(self, promql: str, names: Mapping[str, str]) -> list[Samples]:
         span_s, step_s = map(int, _SPAN.search(promql).groups())  # type: ignore[union-attr]
@@ -477,6 +483,7 @@ class FakePrometheus:
                 Grown("accepted", steps * share, (("position", str(place)),))
                 for place, share in enumerate(load.acceptance)
             ]
+        served_s, away_s = self._life(pod, load)
         return SteadyPage(
             tuple(counters),
             running=math.nan if self.nan else reached * load.latency_s,
@@ -484,8 +491,39 @@ class FakePrometheus:
             running_per_s=reached - begun,
             window_s=load.window_s,
             age_s=load.age_s,
+            served_s=served_s,
+            away_s=away_s,
+            posts=self._posts(load, reached) if self.http_pages else (),
+            up=not self.scrapes_fail,
             scrapes=load.scrapes,
         )
+
+    def _posts(self, load: PodTraffic, reached_rps: float) -> tuple[tuple[str, float], ...]:
+        """Rates by class of status: what no arm answers is the client's fault (4xx), and what a full queue refuses the server's."""
+        faulty_rps = min(load.rps - reached_rps, load.rps * (load.invalid_share + load.min_p_share))
+        return (("2xx", reached_rps), ("4xx", faulty_rps), ("5xx", load.rps - reached_rps - faulty_rps))
+
+    def _life(self, pod: dict[str, Any], load: PodTraffic) -> tuple[float, tuple[float, float] | None]:
+        """For how long a pod's page has been there (s), and how long ago it was away while its engine began again.
+
+        The page comes with the pod's first Ready, and knows nothing of a probe that misses later.
+        """
+        now_s, meta = self.clock.now().timestamp(), pod["metadata"]
+        (status, *_), shown_s = pod["status"]["containerStatuses"], load.window_s + 3.0 * SCRAPE_S
+        lives = self.began_s.get((meta["namespace"], meta["name"]), {})
+        # A pod shows the series of the one whose name it has, too.
+        served_s = now_s - min(lives.values(), default=-math.inf)
+        ended = (status.get("lastState") or {}).get("terminated") or {}
+        away_s = None
+        if "finishedAt" in ended:
+            times = ended["finishedAt"], status["state"]["running"]["startedAt"]
+            away_s = tuple(now_s - datetime.fromisoformat(text).timestamp() for text in times)
+        elif len(lives) > 1:
+            away_s = (now_s - lives.get(meta["uid"], now_s),) * 2
+        if away_s is not None and away_s[0] >= shown_s:
+            away_s = None
+        # Pages that are older than what is shown of them are alike.
+        return (served_s if served_s < shown_s else math.inf), away_s  # type: ignore[return-value]
 
     def _evaluated(self, promql: str, page: SteadyPage, labels: dict[str, str]) -> list[InstantSample]:
         """The answer about one pod: evaluated once for all pods in the same state, at times that differ by whole minutes."""

@@ -102,6 +102,23 @@ class FakeKubelet:
             if one["type"] == "Ready":
                 one |= {"status": "False", "reason": "PodFailed", "lastTransitionTime": now}
 
+    def miss_probe(self, name: str) -> None:
+        """A readiness probe fails once, and is good again; nothing restarts."""
+        for one in self._pod(name)["status"]["conditions"]:
+            if one["type"] == "Ready":
+                one["lastTransitionTime"] = self._clock.now().isoformat()
+
+    def restart(self, name: str, away_s: float = 0.0) -> None:
+        """The engine's container ended so long ago and has begun again now; the pod stays."""
+        now = self._clock.now()
+        ended = (now - timedelta(seconds=away_s)).isoformat()
+        self._pod(name)["status"]["containerStatuses"][0] |= {
+            "restartCount": 1,
+            "state": {"running": {"startedAt": now.isoformat()}},
+            "lastState": {"terminated": {"reason": "Error", "exitCode": 1, "finishedAt": ended}},
+        }
+        self.miss_probe(name)
+
     def lose(self, node: str) -> None:
         """A node answers no more."""
         self.silent[node] = self._clock.monotonic()
@@ -317,7 +334,7 @@ class FakeKubelet:
                 "lastState": {"terminated": {"reason": "Error", "exitCode": 1}},
             }  # fmt: skip
         else:
-            container["state"] = {"running": {}}
+            container["state"] = {"running": {"startedAt": scheduled["lastTransitionTime"]}}
             status["phase"] = "Running"
             if since >= self.startup_s:
                 ready = {

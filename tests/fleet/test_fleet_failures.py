@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven_operator.kinds import EVENTS, PODS, PROFILES, SERVICES
+from breakeven_operator.reconcile.roll_failures import POSTS
 from fakes.fleet_world import VALUE, FleetWorld
 
 QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
@@ -241,8 +242,8 @@ async def test_a_pinned_arm_is_not_left_for_requests_that_fail_later():
 async def test_the_question_about_later_requests_is_put_once_a_window():
     world = served()
     await until_it_ends(world)
-    asked = len([text for text in world.prometheus.queries if "http_requests_total" in text])
+    asked = len([text for text in world.prometheus.queries if POSTS in text])
     for _ in range(40):
         await world.cycle()
-    later = [text for text in world.prometheus.queries if "http_requests_total" in text][asked:]
+    later = [text for text in world.prometheus.queries if POSTS in text][asked:]
     assert 1 <= len(later) <= 3, "forty cycles of 15 s, a window of 300 s"

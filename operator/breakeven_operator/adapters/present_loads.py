@@ -167,5 +167,8 @@ def _together(one: FleetReading, other: FleetReading) -> FleetReading:
         pods={**one.pods, **other.pods},
         present=one.present | other.present,
         silent=one.silent | other.silent,
+        down=one.down | other.down,
+        renamed={**one.renamed, **other.renamed},
+        turned_away={**one.turned_away, **other.turned_away},
         evaluated_s=min(times, default=None),
     )

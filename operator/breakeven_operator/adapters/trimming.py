@@ -31,7 +31,8 @@ LABELS: Mapping[Resource, str] = {
 _CONDITIONS = frozenset({"Ready", "PodScheduled"})
 # A service says in its status that its own object or its target's cannot be read.
 _NAMED = frozenset({SERVICES, *KINDS})
-_STATES = frozenset({"waiting", "terminated"})
+_OF_RUN = ("startedAt", "finishedAt", "exitCode")
+_STATES = frozenset({"waiting", "running", "terminated"})
 
 
 def trimmed(resource: Resource, manifest: Manifest) -> Manifest | None:
@@ -128,7 +129,7 @@ def _slim_container(status: Mapping[str, Any]) -> Manifest:
         **_shared(status, "name", "image", "imageID"),
         **_some(status, "restartCount"),
         "state": {
-            state: {**_shared(found, "reason"), **_some(found, "exitCode", "message", "finishedAt")}
+            state: {**_shared(found, "reason"), **_some(found, *_OF_RUN, "message")}
             for state, found in (status.get("state") or {}).items()
             if state in _STATES
         },

@@ -21,6 +21,9 @@ FRESH = timedelta(seconds=600)
 NEAR = 0.9
 """Share of the break-even's lower bound from which the load is near it."""
 
+BUSY_RPS = 1.0
+"""Load per replica beyond which requests are not few, and a hold for that reason is one of pods that do not last."""
+
 SUSPICION = frozenset({"ModelDisagrees", "RollDisproved"})
 DRIFT = frozenset({"AcceptanceDrifted", "LengthsDrifted"})
 OUTDATED = frozenset({"ProfileExpired", "FingerprintChanged", "CandidatesChanged", "ProfileUnreadable"})
@@ -107,9 +110,19 @@ def _unavailable(service: SpeculativeService, now: datetime) -> datetime | None:
     gone = {str(ClusterReason.TARGET_NOT_FOUND), str(ClusterReason.TARGET_UNREADABLE)}
     if service.spec.update_policy.mode is Mode.DISABLED or service.spec.paused or reason in gone:
         return None
+    if _held_young(status):
+        return _false(status, ("MetricsAvailable",), frozenset({str(ClusterReason.TOO_FEW_REQUESTS)}))
     newest = status.decision.evidence_time if status.decision is not None else None
     begin = newest + FRESH if newest is not None else service.metadata.creation_timestamp
     return begin if begin is not None and begin <= now else None
+
+
+def _held_young(status: SpeculativeServiceStatus) -> bool:
+    """Whether a speculative arm is kept at a load because most of its pods have been watched for too short a time."""
+    decision, current = status.decision, status.current
+    if decision is None or current is None or decision.reason != ClusterReason.TOO_FEW_REQUESTS:
+        return False
+    return current.arm not in {None, NO_SPECULATION.name} and (decision.load_rps or 0.0) > BUSY_RPS
 
 
 def _too_small(service: SpeculativeService, _: datetime) -> datetime | None:

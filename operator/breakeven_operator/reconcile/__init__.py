@@ -3,7 +3,7 @@
 observation, service               what is known of one service; all that is decided about it: `reconcile`
 target, refused_target             whether the target can be managed, and the short way if it cannot
 case, case_reading                 the service as it was read: the input of everything that is decided about it
-fleet_query, live_metrics, present_figures  what its pods do now, or the one reason why that is unknown
+fleet_query, pod_figures, live_metrics, present_figures  what its pods do now, or the one reason why that is unknown
 arrival_metrics, latency_metrics   how bursty its arrivals are, and what its users wait for
 past_metrics                       which loads are expected again
 active_profile, profile_in_force   which profile is in force

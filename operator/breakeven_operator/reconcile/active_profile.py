@@ -45,7 +45,7 @@ def calibrated(
         observation: its profiles, its runs, and attempts to create one that were refused.
         identity: of the target with serving pods; None while that is unknown (then nothing is in force). Of a target on several
             GPU classes that of one class: profiles and runs of the others do not count.
-        startup_s: longest start of the target's own pods.
+        startup_s: start of the target's own pods.
         now: time of the observation.
         doubt: gives the reason of live traffic to measure a profile again.
     """

@@ -49,5 +49,5 @@ def carries(figures: Window) -> bool:
     """
     if figures.saturated or not figures.latency_s or not figures.rps > 0 or figures.inflight is None:
         return False
-    grown = figures.total_rps * figures.window_s - figures.requests
+    grown = figures.rps * figures.replicas * figures.window_s - figures.requests
     return grown <= 2.0 * math.sqrt(2.0 * figures.inflight * figures.replicas)

@@ -29,6 +29,7 @@ from breakeven.serving.engine_series import (
 from breakeven.serving.growths import NEEDED_COUNTERS
 from breakeven.serving.plausibility import ENGINES
 from breakeven.serving.promql import Matcher, any_of
+from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.workloads.known import NAMING
 
 STAT = STATISTIC
@@ -57,7 +58,12 @@ PRESENT = "present"
 EVALUATED = "evaluated_s"
 SAMPLED = "sampled_s"
 SILENT = "silent"
-"""Pods whose page is scraped and has no series of an engine."""
+"""Pods that are scrape targets and have no series of an engine: 1 if their pages are read, 0 if a scrape fails."""
+TURNED_AWAY = "turned_away"
+"""Requests that a pod answered with an error of its own: its queue is full, or its engine failed. No other series has them."""
+NAMESPACES = ("exported_namespace", "kubernetes_namespace", "k8s_namespace_name")
+PODS = ("exported_pod", "kubernetes_pod_name", "k8s_pod_name", "pod_name")
+"""Labels under which a federation, an older scrape job or a collector leaves the names of a pod and its namespace."""
 ENDED = "ended"
 """Series of an engine that ended within the window, while others of the same engine go on."""
 ASKED = "asked"
@@ -103,7 +109,8 @@ def fleet_query(
     Returns:
         An instant query whose result has the labels namespace, pod, model_name, `stat` and, for `accepted`, position;
         `evaluated_s` has `stat` alone. `mixed` has all labels of series that look like copies and are none. `silent` has
-        namespace, siblings and `stat`, `ended` the name of the series beside the pod's labels. Times are Unix times, s.
+        namespace, siblings and `stat`, `ended` the name of the series beside the pod's labels, `turned_away` no model_name.
+        `present` has other labels that name a pod. Times are Unix times, s.
 
     Raises:
         ValueError: a matcher that is none.
@@ -114,8 +121,9 @@ def fleet_query(
         ENGINES: chosen.by_pod("count", chosen.once("group", chosen.named(RUNNING))),
         MIXED: _mixed(chosen, window_s, staleness_s),
         # Without the namespace's matcher: series that lack the labels to be found by tell of a wrong relabelling.
-        PRESENT: present.by_pod("count", present.named(RUNNING)),
+        PRESENT: present.by_pod("count", present.named(RUNNING), *NAMESPACES, *PODS),
         SILENT: _silent(chosen),
+        TURNED_AWAY: _turned_away(chosen, window_s),
         ENDED: chosen.ended((*_INCREASES, POSITION_STAT), window_s),
         # Tells an old answer from an answer about old samples.
         EVALUATED: "vector(time())",
@@ -224,10 +232,10 @@ def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: boo
     yield _Group(chosen.counted_once("min", least), "sum", "min")
     if young:
         # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
-        yield _Group(joined({FIRST_SEEN: f"min_over_time({sampled}{within})"}), "min", "min")
+        yield _Group(joined({FIRST_SEEN: f"min_over_time({sampled}{within}) or {sampled}"}), "min", "min")
     # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
-    # samples, not their age: an age grows no older in an answer that is given again.
-    last = {LAST_SEEN: f"max_over_time({sampled}[{lookback_s}s:{step_s}s])"}
+    # samples, not their age: an age grows no older in an answer that is given again. Its steps miss a first sample of just now.
+    last = {LAST_SEEN: f"max_over_time({sampled}[{lookback_s}s:{step_s}s]) or {sampled}"}
     yield _Group(joined(last), "max", "min")
 
 
@@ -250,9 +258,17 @@ def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:
 
 
 def _silent(chosen: EngineSeries) -> str:
-    """One element per ReplicaSet whose pods are scraped, and have no series of an engine: others share the namespace."""
-    scraped = f"{replace(chosen, prefix='').named(_SCRAPED)} == 1"
-    return f"group by(namespace,{SIBLINGS})({with_siblings(f'{scraped} unless on(namespace,pod) {chosen.named(RUNNING)}')})"
+    """One element per ReplicaSet whose pods are scrape targets, and have no series of an engine: others share the namespace."""
+    scraped = replace(chosen, prefix="").named(_SCRAPED)
+    return f"min by(namespace,{SIBLINGS})({with_siblings(f'{scraped} unless on(namespace,pod) {chosen.named(RUNNING)}')})"
+
+
+def _turned_away(chosen: EngineSeries, window_s: int) -> str:
+    """Growth by pod, each server's series once; its labels have no model, and its status is a class of codes by default."""
+    status = Matcher("status", "=~", "5..|429")
+    posts = (Matcher("method", "=", "POST"), Matcher("handler", "=~", GENERATES), status)
+    grown = f"increase({replace(chosen, prefix='').named(HTTP_REQUESTS, *posts)}[{int(window_s)}s])"
+    return f"sum by(namespace,pod)(max by(namespace,pod,handler,status)({grown}))"
 
 
 def of_workloads(workloads: Iterable[tuple[str, str]]) -> tuple[Matcher, ...]:

@@ -27,7 +27,8 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
-from breakeven_operator.reconcile.live_metrics import Live, WatchedPods
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
 _HISTOGRAMS = {

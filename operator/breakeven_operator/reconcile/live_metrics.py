@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,75 +11,41 @@ from typing import NamedTuple
 
 from breakeven.profile import Conditions
 from breakeven.serving.counted_window import Window
-from breakeven.serving.growths import Growths
-from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number, stale
+from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample, MeanLengths
 from breakeven_operator.reconcile.fleet_query import (
     ENDED,
     EVALUATED,
-    FIRST_SEEN,
     LAST_SEEN,
     MIXED,
-    NEEDED,
+    NAMESPACES,
+    PODS,
     POSITION_STAT,
     PRESENT,
     SIBLINGS,
     SILENT,
     STAT,
-    looked_back_s,
-    series_name,
+    TURNED_AWAY,
     siblings_of,
 )
 from breakeven_operator.reconcile.past_metrics import PastLoads
+from breakeven_operator.reconcile.pod_figures import (
+    Look,
+    PodReading,
+    ReadPod,
+    UnsoundPod,
+    WatchedPods,
+    listed,
+    soundness,
+)
 from breakeven_operator.resources.metricssource import MetricsSource
-from breakeven_operator.workloads.workload import PodState
 
-# A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
-FIRST_SCRAPES_S = 90.0
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedPods:
-    """The pods of a service that count, and the labels of their series.
-
-    Attributes:
-        namespace: of the service.
-        model_name: vLLM's `model_name` of this service.
-        serving: Ready pods of the newest template.
-        known: names of all pods of the namespace.
-        keep_names: whether a pod has the name of the one that it replaced, and with it that one's series.
-    """
-
-    namespace: str
-    model_name: str
-    serving: Sequence[PodState]
-    known: frozenset[str] = frozenset()
-    keep_names: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PodReading:
-    """All statistics of one pod under one model name.
-
-    Attributes:
-        model_name: as the series say.
-        stats: by name. accepted: drafts, by position.
-        mixed: labels of series that look like copies of one engine and count different things.
-        ended: names of series that ended within the window.
-    """
-
-    model_name: str
-    stats: Mapping[str, float]
-    accepted: Mapping[int, float]
-    mixed: tuple[Mapping[str, str], ...] = ()
-    ended: tuple[str, ...] = ()
-
-    @property
-    def counters(self) -> Growths:
-        """The statistics alone."""
-        return Growths(self.stats, self.accepted)
+# Parts of the serving pods that must be measured: the others, with nothing or twice as much, would move the mean by a third.
+_DECIDING = 2, 3
+# Fewer requests that were turned away are no news.
+_TOLD_SHARE, _TOLD_REQUESTS = 0.01, 5.0
 
 
 class SeriesOwner(NamedTuple):
@@ -88,12 +55,10 @@ class SeriesOwner(NamedTuple):
     pod: str
     model_name: str
 
-
-class ReadPod(NamedTuple):
-    """A pod that counts, and what Prometheus says of it."""
-
-    pod: PodState
-    reading: PodReading
+    @property
+    def named(self) -> NamespacedName:
+        """The pod, or what siblings share of their names."""
+        return NamespacedName(self.namespace, self.pod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +68,9 @@ class FleetReading:
     Attributes:
         pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
         present: whose vLLM series there are, anywhere in this Prometheus.
-        silent: what the names of pods have in common whose page is scraped and has no vLLM series.
+        silent: what the names of pods have in common whose page is scraped and has no vLLM series. down: that cannot be scraped.
+        renamed: the labels that name a pod and its namespace, if these are not `pod` and `namespace`.
+        turned_away: requests in the window that a pod answered with an error of its own.
         error: one line when Prometheus gave no usable answer.
         evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
     """
@@ -113,6 +80,9 @@ class FleetReading:
     error: str | None = None
     evaluated_s: float | None = None
     silent: frozenset[NamespacedName] = frozenset()
+    down: frozenset[NamespacedName] = frozenset()
+    renamed: Mapping[NamespacedName, str] = field(default_factory=dict)
+    turned_away: Mapping[NamespacedName, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,32 +130,46 @@ class Live:
 
 def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
     """Sort the elements of a fleet query's result by pod, and those of sums by ReplicaSet."""
-    stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
-    accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
-    mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
-    ended: dict[SeriesOwner, list[str]] = defaultdict(list)
-    present, silent = set(), set()
-    evaluated_s = None
+    found: dict[str, list[tuple[SeriesOwner, InstantSample]]] = defaultdict(list)
     for element in series:
         labels = element.labels
         name = labels.get("pod") or labels.get(SIBLINGS, "")
         key = SeriesOwner(labels.get("namespace", ""), name, labels.get("model_name", ""))
-        stat = labels.get(STAT, "")
-        if stat == PRESENT:
-            present.add(key)
-        elif stat == SILENT:
-            silent.add(NamespacedName(key.namespace, key.pod))
-        elif stat == ENDED:
-            ended[key].append(labels.get("__name__", ""))
-        elif stat == EVALUATED:
-            evaluated_s = element.value
-        elif stat == MIXED:
-            mixed[key].append(labels)
-        elif stat == POSITION_STAT and SIBLINGS not in labels:
-            if labels.get("position", "").isdigit():
-                accepted[key][int(labels["position"])] = element.value
-        else:
-            stats[key][stat] = element.value
+        found[labels.get(STAT, "")].append((key, element))
+    present, silent = found.pop(PRESENT, []), found.pop(SILENT, [])
+    turned_away = {key.named: one.value for key, one in found.pop(TURNED_AWAY, [])}
+    evaluated_s = next((one.value for _, one in reversed(found.pop(EVALUATED, []))), None)
+    return FleetReading(
+        _of_pods(found),
+        frozenset(key for key, _ in present),
+        evaluated_s=evaluated_s,
+        silent=frozenset(key.named for key, one in silent if one.value),
+        down=frozenset(key.named for key, one in silent if not one.value),
+        renamed={pod: said for key, one in present for pod, said in _renamed(key, one.labels).items()},
+        turned_away=turned_away,
+    )
+
+
+def _of_pods(
+    found: Mapping[str, Sequence[tuple[SeriesOwner, InstantSample]]],
+) -> dict[NamespacedName, tuple[PodReading, ...]]:
+    """Elements by statistic as readings by pod."""
+    stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
+    accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
+    mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
+    ended: dict[SeriesOwner, list[str]] = defaultdict(list)
+    for stat, elements in found.items():
+        for key, element in elements:
+            labels = element.labels
+            if stat == ENDED:
+                ended[key].append(labels.get("__name__", ""))
+            elif stat == MIXED:
+                mixed[key].append(labels)
+            elif stat == POSITION_STAT and SIBLINGS not in labels:
+                if labels.get("position", "").isdigit():
+                    accepted[key][int(labels["position"])] = element.value
+            else:
+                stats[key][stat] = element.value
     pods: dict[NamespacedName, list[PodReading]] = defaultdict(list)
     for owner, values in stats.items():
         reading = PodReading(
@@ -195,13 +179,19 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
             tuple(mixed.get(owner, ())),
             tuple(sorted(ended.get(owner, ()))),
         )
-        pods[NamespacedName(owner.namespace, owner.pod)].append(reading)
-    return FleetReading(
-        {key: tuple(readings) for key, readings in pods.items()},
-        frozenset(present),
-        evaluated_s=evaluated_s,
-        silent=frozenset(silent),
+        pods[owner.named].append(reading)
+    return {key: tuple(readings) for key, readings in pods.items()}
+
+
+def _renamed(owner: SeriesOwner, labels: Mapping[str, str]) -> dict[NamespacedName, str]:
+    """The pod that other labels of a series name, with these; nothing if there are none."""
+    namespace = next((name for name in NAMESPACES if labels.get(name)), None)
+    pod = next((name for name in PODS if labels.get(name)), None)
+    found = [name for name in (namespace, pod) if name is not None]
+    key = NamespacedName(
+        labels[namespace] if namespace else owner.namespace, labels[pod] if pod else owner.pod
     )
+    return {key: " and ".join(f"{name}={labels[name]!r}" for name in found)} if found else {}
 
 
 def read_service(
@@ -227,236 +217,143 @@ def read_service(
             ClusterReason.REPLICAS_UNREADY,
             "no pod of the newest template is Ready, so none can be measured",
         )
-    readings: list[ReadPod] = []
-    for pod in watched.serving:
-        found = fleet.pods.get(NamespacedName(watched.namespace, pod.name), ())
-        match = next((reading for reading in found if reading.model_name == watched.model_name), None)
-        if match is not None:
-            readings.append(ReadPod(pod, match))
-        elif found:
-            return _mislabelled(pod, found, watched.model_name)
-    window_s, staleness_s = source.window_seconds, source.staleness_seconds
-    return (
-        _absent(fleet, watched, readings, now)
-        or _not_numbers(readings)
-        or _uncounted(readings, window_s, staleness_s)
-        or _stale(readings, fleet.evaluated_s, staleness_s, now)
-        or (_inherited(readings, window_s) if watched.keep_names else None)
-        or _ended(readings)
-        or _incomplete(readings, window_s, fleet.evaluated_s, now)
-        or _mixed(readings)
-        or _impossible(readings, limits, window_s)
-        or _measured(readings, limits, source, fleet.evaluated_s, now)
-    )
-
-
-def _mislabelled(pod: PodState, found: Iterable[PodReading], model_name: str) -> Live:
-    names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
-    return Live(
-        ClusterReason.METRICS_MISLABELLED,
-        f"pod {pod.name} reports model_name {names}, not {model_name}: set metricsSource.servedModelName",
-    )
-
-
-def _absent(
-    fleet: FleetReading, watched: WatchedPods, readings: Sequence[ReadPod], now: datetime
-) -> Live | None:
-    """Pods without any series; a young one is not scraped yet."""
-    if not readings:
+    found = [fleet.pods.get(NamespacedName(watched.namespace, pod.name), ()) for pod in watched.serving]
+    if not any(found):
         return _nothing(fleet, watched)
-    pods = watched.serving
-    without = sorted(
-        {pod.name for pod in pods if _age(pod, now) > FIRST_SCRAPES_S} - {pod.name for pod, _ in readings}
+    look = Look(watched, source, limits, fleet.evaluated_s, now)
+    sound: list[ReadPod] = []
+    unsound: list[UnsoundPod] = []
+    for pod, readings in zip(watched.serving, found, strict=True):
+        one = soundness(pod, readings, look)
+        if isinstance(one, UnsoundPod):
+            unsound.append(one)
+        else:
+            sound.append(one)
+    turned_away = {
+        pod.name: fleet.turned_away.get(NamespacedName(watched.namespace, pod.name), 0.0)
+        for pod in watched.serving
+    }
+    return _with_turned_away(_measured(sound, unsound, look), sum(turned_away.values()), look.window_s)
+
+
+def _with_turned_away(live: Live, requests: float, window_s: float) -> Live:
+    """The figures with requests that pods turned away: demand of the whole fleet, and no load of any engine."""
+    figures = live.figures
+    if figures is None or not (math.isfinite(requests) and requests > 0.0):
+        return live
+    total_rps = figures.total_rps + requests / window_s
+    share = requests / window_s / total_rps
+    said = (
+        f"; {share:.0%} of the requests were turned away (HTTP 5xx or 429): they count in the load of the fleet, and in that of no replica"
+        if share > _TOLD_SHARE and requests > _TOLD_REQUESTS
+        else ""
     )
-    if not without:
-        return None
-    return Live(
-        ClusterReason.METRICS_PARTIAL,
-        f"{len(without)} of {len(pods)} Ready pods have no vLLM series ({without[0]}): their load is unknown",
-    )
+    return replace(live, message=f"{live.message}{said}", figures=replace(figures, total_rps=total_rps))
 
 
 def _nothing(fleet: FleetReading, watched: WatchedPods) -> Live:
     """No series under the pods' names: is the model seen under labels that cannot be matched?"""
     namespace, model_name = watched.namespace, watched.model_name
+    names = {NamespacedName(namespace, pod.name): pod.name for pod in watched.serving}
+    for key in sorted(names.keys() & fleet.renamed.keys()):
+        return Live(
+            ClusterReason.METRICS_MISLABELLED,
+            f"the series of pod {names[key]} name it by {fleet.renamed[key]}, not by namespace and pod: set honorLabels in the job that "
+            "scrapes or federates them, or relabel them",
+        )
     for found_namespace, found_pod, found_model in sorted(fleet.present):
         if found_model != model_name:
             continue
         nameless = not found_namespace or not found_pod
-        if nameless or (found_namespace == namespace and found_pod not in watched.known):
+        elsewhere = found_pod in names.values() and found_namespace != namespace
+        if nameless or elsewhere or (found_namespace == namespace and found_pod not in watched.known):
             return Live(
                 ClusterReason.METRICS_MISLABELLED,
-                f"series of model {model_name} carry namespace={found_namespace!r} pod={found_pod!r}, which is no pod "
+                f"series of model {model_name} carry {_place(SeriesOwner(found_namespace, found_pod, found_model))}, which is no pod "
                 f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job",
             )
-    silent = sorted(
-        pod.name
-        for pod in watched.serving
-        if NamespacedName(namespace, siblings_of(pod.name)) in fleet.silent
-    )
+    siblings = {pod.name: NamespacedName(namespace, siblings_of(pod.name)) for pod in watched.serving}
+    failing = sorted(name for name, of in siblings.items() if of in fleet.down)
+    if failing:
+        return Live(
+            ClusterReason.METRICS_EMPTY,
+            f"Prometheus cannot scrape pods such as {failing[0]} (up is 0: their target is down): look at the error on its target page; port, "
+            "path, TLS or a NetworkPolicy",
+        )
+    silent = sorted(name for name, of in siblings.items() if of in fleet.silent)
     if silent:
         return Live(
             ClusterReason.METRICS_EMPTY,
             f"Prometheus scrapes pod {silent[0]}, and its page has no vLLM series: does its engine run with --disable-log-stats, or do "
             "their names not begin with metricsSource.metricPrefix?",
         )
+    others = sorted(one for one in fleet.present if one.model_name == model_name)
+    seen = f"; it holds some of model {model_name} under {_place(others[0])}" if others else ""
     return Live(
         ClusterReason.METRICS_EMPTY,
-        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}: is a PodMonitor scraping them, and do their names "
+        f"Prometheus answers, but holds no vLLM series of the pods in {namespace}{seen}: is a PodMonitor scraping them, and do their names "
         "begin with metricsSource.metricPrefix?",
     )
 
 
-def _not_numbers(readings: Sequence[ReadPod]) -> Live | None:
-    for pod, reading in readings:
-        bad = not_a_number(reading.counters)
-        if bad is not None:
-            return Live(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad} is not a number")
-    return None
+def _place(owner: SeriesOwner) -> str:
+    return f"namespace={owner.namespace!r} pod={owner.pod!r}"
 
 
-def _uncounted(readings: Sequence[ReadPod], window_s: float, staleness_s: float) -> Live | None:
-    """Engines of which there are counters, and never was the gauge that tells of fresh samples."""
-    for pod, reading in readings:
-        # Counters outlive the gauge by a window: if the window is longer than the lookback, the samples may be old.
-        if {LAST_SEEN, "running"} & reading.stats.keys() or window_s > looked_back_s(staleness_s):
-            continue
-        return _partial(pod, ["running"])
-    return None
+def _measured(sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Look) -> Live:
+    """Figures of the pods that can be measured, if they are two thirds of those that serve; else the worst fault.
 
-
-def _partial(pod: PodState, lacking: Iterable[str]) -> Live:
-    shown = _listed(sorted({series_name(name) for name in lacking}))
+    One pod of many must not hold up the decision about all: a large fleet always has one that is new, restarted or not scraped.
+    """
+    counts = len(sound), len(sound) + len(unsound)
+    few = _DECIDING[1] * counts[0] < _DECIDING[0] * counts[1]
+    worst = min(unsound, key=lambda one: one.rank, default=None)
+    if few and worst is not None and not worst.waits:
+        return Live(worst.fault.reason, f"{worst.fault.message}{_outnumbered(counts)}")
+    figures = _figures(sound, unsound, look, all_of_them=few)
+    needed = look.source.min_requests
+    if figures.requests < needed:
+        said = f"{figures.requests:.0f} requests finished within {figures.window_s:.0f} s (needed: {needed})"
+        return Live(ClusterReason.TOO_FEW_REQUESTS, said, figures)
+    if few and worst is not None:
+        return Live(worst.fault.reason, f"{worst.fault.message}{_outnumbered(counts)}", figures)
+    names = listed([f"{one.name} ({one.fault.reason})" for one in unsound])
+    measured = f"{counts[0]} of {counts[1]}" if unsound else f"{counts[0]}"
+    others = f", not {names}" if unsound else ""
     return Live(
-        ClusterReason.METRICS_PARTIAL,
-        f"pod {pod.name}: Prometheus holds series of its engine, and not {shown}: does a relabelling drop them, or "
-        "are they stored under other names?",
+        ClusterReason.METRICS_AVAILABLE,
+        f"{measured} pods measured over {figures.window_s:.0f} s{others}{_given_up(figures)}",
+        figures,
     )
 
 
-def _stale(
-    readings: Sequence[ReadPod],
-    evaluated_s: float | None,
-    staleness_s: float,
-    now: datetime,
-) -> Live | None:
-    for pod, reading in readings:
-        # Counters may outlive the gauge's last sample by a window: one without a sample within the lookback is old.
-        seen_s = reading.stats.get(LAST_SEEN)
-        said = stale(pod.name, seen_s, evaluated_s, now.timestamp(), staleness_s)
-        if said is not None:
-            return Live(ClusterReason.METRICS_STALE, said)
-    return None
+def _figures(
+    sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Look, *, all_of_them: bool
+) -> Window:
+    """Figures of the sound pods, and of young ones too if there are too few others; the whole load is that of all pods.
+
+    A young pod took in the window what it counted. Any other pod that cannot be measured is taken to carry the mean of the
+    measured ones, because the load is shared out among replicas; its requests are no evidence, so the bounds are wider.
+    """
+    counted = [look.counted(one) for one in sound]
+    young = [one.young for one in unsound if one.young is not None]
+    seen_s = [one.reading.stats[LAST_SEEN] for one in sound]
+    seen_s += [one.stats[LAST_SEEN] for one in young]
+    age_s = max(look.now.timestamp() - min(seen_s), 0.0)
+    if all_of_them:
+        return Window.of([*counted, *young], look.limits, age_s=age_s)
+    figures = Window.of(counted, look.limits, age_s=age_s)
+    came_rps = sum((one.offered or 0.0) / look.window_s for one in young)
+    alike = sum(not one.waits for one in unsound)
+    return replace(figures, total_rps=figures.total_rps + came_rps + alike * figures.rps)
 
 
-def _inherited(readings: Sequence[ReadPod], window_s: float) -> Live | None:
-    """Pods whose series began before themselves: within the window they are those of the pod that had the name before."""
-    for pod, reading in readings:
-        seen_s = reading.stats.get(FIRST_SEEN)
-        if seen_s is not None and pod.created is not None and seen_s < pod.created.timestamp():
-            return Live(
-                ClusterReason.TOO_FEW_REQUESTS,
-                f"the series of pod {pod.name} begin with those of the pod that it replaced under the same name, until it is "
-                f"{window_s:g} s old",
-            )
-    return None
-
-
-def _ended(readings: Sequence[ReadPod]) -> Live | None:
-    """Statistics whose series ended while the others go on: their growth is that of a part of the window."""
-    for pod, reading in readings:
-        if reading.ended:
-            return Live(
-                ClusterReason.METRICS_STALE,
-                f"pod {pod.name}: {_listed(reading.ended)} ended within the window, and its engine's other series go on: does a "
-                "relabelling drop them now, or are they stored under other names?",
-            )
-    return None
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _incomplete(
-    readings: Sequence[ReadPod], window_s: float, evaluated_s: float | None, now: datetime
-) -> Live | None:
-    """Statistics that the other series of the same engine stand without: not counted is not zero."""
-    for one in readings:
-        # An increase takes two samples, a gauge one.
-        if _watched_s(one, window_s, evaluated_s, now) < 0.5 * window_s:
-            continue
-        lacking = missing(one.reading.counters, NEEDED)
-        if lacking:
-            return _partial(one.pod, lacking)
-    return None
-
-
-def _mixed(readings: Sequence[ReadPod]) -> Live | None:
-    """Two engines whose series no label tells apart: neither of them, nor their sum, is known."""
-    for pod, reading in readings:
-        if not reading.mixed:
-            continue
-        shown = sorted(
-            {
-                "{"
-                + ", ".join(f'{name}="{one[name]}"' for name in _differing(reading.mixed) if name in one)
-                + "}"
-                for one in reading.mixed
-            }
-        )
-        return Live(
-            ClusterReason.METRICS_IMPOSSIBLE,
-            f"pod {pod.name}: the series {' and '.join(shown[:3])} look like copies of one engine, and count different things: "
-            "give engines that share a pod a label engine, or choose one by metricsSource.prometheus.extraMatchers",
-        )
-    return None
-
-
-def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
-    """Labels in which they are not all the same."""
-    names = sorted({name for one in series for name in one})
-    return [name for name in names if len({one.get(name) for one in series}) > 1]
-
-
-def _impossible(readings: Sequence[ReadPod], limits: EngineLimits, window_s: float) -> Live | None:
-    for pod, reading in readings:
-        said = impossible(reading.counters, limits, window_s)
-        if said is not None:
-            return Live(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}")
-    return None
-
-
-def _measured(
-    readings: Sequence[ReadPod],
-    limits: EngineLimits,
-    source: MetricsSource,
-    evaluated_s: float | None,
-    now: datetime,
-) -> Live:
-    window_s, min_requests = source.window_seconds, source.min_requests
-    spans = [_watched_s(one, window_s, evaluated_s, now) for one in readings]
-    age_s = max(now.timestamp() - min(reading.stats[LAST_SEEN] for _, reading in readings), 0.0)
-    counted = [
-        replace(one.reading.counters, span_s=span_s) for one, span_s in zip(readings, spans, strict=True)
-    ]
-    figures = Window.of(counted, limits, age_s=age_s)
-    if figures.requests < min_requests:
-        return Live(
-            ClusterReason.TOO_FEW_REQUESTS,
-            f"{figures.requests:.0f} requests finished within {figures.window_s:.0f} s (needed: {min_requests})",
-            figures,
-        )
-    if min(spans) < 0.5 * window_s:
-        return Live(
-            ClusterReason.TOO_FEW_REQUESTS,
-            f"a pod has been watched for {min(spans):.0f} s only; half the window of {window_s:g} s is needed",
-            figures,
-        )
-    return Live(
-        ClusterReason.METRICS_AVAILABLE,
-        f"{len(readings)} pods measured over {figures.window_s:.0f} s{_given_up(figures)}",
-        figures,
+def _outnumbered(counts: tuple[int, int]) -> str:
+    """How many pods can be measured, as the end of a sentence; empty for a pod that is alone."""
+    return (
+        f"; {counts[0]} of {counts[1]} pods can be measured, and two thirds are needed"
+        if counts[1] > 1
+        else ""
     )
 
 
@@ -467,18 +364,3 @@ def _given_up(figures: Window) -> str:
         f"; clients gave up {figures.given_up:.0%} of the requests that began before their end: they count in the load, and "
         "latencies are those of the others"
     )
-
-
-def _watched_s(one: ReadPod, window_s: float, evaluated_s: float | None, now: datetime) -> float:
-    """The part of the window (s) in which a pod served and Prometheus looked: what its counters grew in.
-
-    Prometheus finds a pod some time after it became Ready, and one that was installed a minute ago has looked for a minute.
-    """
-    stats = one.reading.stats
-    last_s = stats[LAST_SEEN] if evaluated_s is None else evaluated_s
-    looked_s = last_s - stats.get(FIRST_SEEN, last_s)
-    return max(min(window_s, _age(one.pod, now), looked_s), 0.0)
-
-
-def _age(pod: PodState, now: datetime) -> float:
-    return (now - pod.ready_since).total_seconds() if pod.ready_since else 0.0

@@ -10,11 +10,12 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.fleet_query import workload_of
 from breakeven_operator.reconcile.latency_metrics import TPOT, latencies_of
-from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_service
+from breakeven_operator.reconcile.live_metrics import Live, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.pairs import PrefillHalf, WholeRequests, whole_requests
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.running_arm import running_arm
 from breakeven_operator.workloads.workload import Workload

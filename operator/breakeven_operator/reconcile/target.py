@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.reasons import Reason
-from breakeven.serving.hindrances import hands_caches_on
+from breakeven.serving.hindrances import hands_caches_on, serves_for_itself
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
@@ -66,7 +66,7 @@ def refuse_target(
             else f"{kind} {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    refusal = _engine_refused(workload.title, engine, identity)
+    refusal = _engine_refused(workload.title, engine, identity) or _workers_serve(workload)
     if refusal is not None:
         return refusal
     if workload.unclassed:
@@ -106,6 +106,18 @@ def _engine_refused(title: str, engine: ServedEngine, identity: Identity) -> Ref
         message = f"vLLM would refuse to start: {engine.speculation.problem}"
         return Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, message)
     return None
+
+
+def _workers_serve(workload: Workload) -> Refusal | None:
+    """Pods beside a group's leader take requests too; None if only the leader does, or every replica is one pod."""
+    found = next(filter(None, (serves_for_itself(one.words) for one in workload.engines[1:])), None)
+    if found is None:
+        return None
+    return Refusal(
+        ClusterReason.CONTAINER_AMBIGUOUS,
+        f"{workload.title} starts its workers with {found}, so they serve beside their leader, and the leader's load is not the "
+        "group's: let the leader alone serve (--headless on the workers), or make every rank a pod of its own target",
+    )
 
 
 def refuse_rolls(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from breakeven.serving.opt_in import ANNOTATION
@@ -15,11 +17,14 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify
 from breakeven_operator.workloads.object_facts import owner_of, owner_uid, parse_time, true_since
 from breakeven_operator.workloads.podstatus import container as container_status
+from breakeven_operator.workloads.podstatus import started
 from breakeven_operator.workloads.presence import is_finished, is_lost
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
 from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind, maker_of
 
+# No engine takes longer from its node to its first Ready.
+_LONGEST_START_S = 3600.0
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
 
 
@@ -37,13 +42,13 @@ class PodState:
     Attributes:
         current: of the newest template; only such pods' metrics count.
         ready_since: when it became Ready; None while it is not.
-        startup_s: seconds from being scheduled to the first Ready; None while it is not.
+        startup_s: seconds from being scheduled to the first Ready; None while it is not, and if a probe has missed since.
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
         value: the arm's annotation on the pod; None if absent.
         trouble: why it is not Ready, in the cluster's words; None if it is, or is on its way.
         revision: name of the revision of the template that it was made of.
         created: when it was made.
-        crashes: how often its engine ended by itself and was started again. crashed: when it last did.
+        crashes: how often its engine ended by itself and was started again. crashed: when it last did. started: the last start.
         gpu_product: GPU class of its node; empty while it has none, and if the node's labels name none.
     """
 
@@ -61,6 +66,7 @@ class PodState:
     created: datetime | None = None
     crashes: int = 0
     crashed: datetime | None = None
+    started: datetime | None = None
     gpu_product: str = ""
 
     @property
@@ -295,9 +301,9 @@ class Workload:
 
     @property
     def startup_s(self) -> float | None:
-        """The longest measured start of a current pod, s."""
+        """A middle one of the measured starts of current pods, s."""
         known = [pod.startup_s for pod in self.pods if pod.current and pod.startup_s is not None]
-        return max(known, default=None)
+        return median_low(known) if known else None
 
     @property
     def grace_s(self) -> float:
@@ -452,14 +458,15 @@ def _pod(
         or (engine.get("lastState") or {}).get("terminated")
         or {}
     )
-    # A restarted container became Ready again long after it was scheduled: that is no start-up time.
-    fresh = int(engine.get("restartCount", 0)) == 0
+    # A restarted container, or a probe that missed, makes a pod Ready long after it was scheduled: that is no start-up time.
+    start_s = (ready_since - start).total_seconds() if ready_since and start else math.inf
+    fresh = int(engine.get("restartCount", 0)) == 0 and start_s <= _LONGEST_START_S
     return PodState(
         name=meta["name"],
         uid=meta["uid"],
         current=current,
         ready_since=ready_since,
-        startup_s=(ready_since - start).total_seconds() if ready_since and start and fresh else None,
+        startup_s=start_s if fresh else None,
         terminating="deletionTimestamp" in meta,
         node=str(spec.get("nodeName", "")),
         image_id=str(engine.get("imageID", "")),
@@ -470,4 +477,5 @@ def _pod(
         crashes=int(engine.get("restartCount", 0)),
         # An engine that was asked to stop, and did, has not crashed.
         crashed=parse_time(ended.get("finishedAt")) if ended.get("exitCode") else None,
+        started=started(pod, container),
     )

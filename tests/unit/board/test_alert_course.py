@@ -72,6 +72,8 @@ def test_the_limits_are_those_of_the_chart(rules):
     assert f"> {alert_course.NEAR}" in near
     for name in ("SpeculationBreakEvenNear", "SpeculationUnprofitable", "SpeculationMetricsUnavailable"):
         assert f"< {alert_course.FRESH.total_seconds():.0f}" in rules[name]["expr"]
+    held = rules["SpeculationMetricsUnavailable"]["expr"]
+    assert f"breakeven_load_requests_per_second > {alert_course.BUSY_RPS:g}\n" in held
 
 
 def with_parts(service, **parts):
@@ -176,6 +178,20 @@ def test_figures_that_are_old_carry_the_alert_about_metrics_alone(chat, now):
 )
 def test_nobody_waits_for_metrics_of_a_service_that_decides_nothing(chat, now, change):
     assert names(change(chat), now + timedelta(hours=1)) == set()
+
+
+@pytest.mark.parametrize(("reason", "arm", "load_rps", "fires"), [
+    ("TooFewRequests", "eagle/3", 12.0, True),
+    ("TooFewRequests", "eagle/3", 1.5, True),
+    ("TooFewRequests", "eagle/3", 0.5, False),
+    ("TooFewRequests", "none", 12.0, False),
+    ("Dwelling", "eagle/3", 12.0, False),
+])  # fmt: skip
+def test_an_arm_that_is_kept_because_its_pods_never_last_is_told(chat, now, reason, arm, load_rps, fires):
+    held = deciding(chat, reason=reason, load_rps=load_rps, speedup=1.5, speedup_upper=2.0, c2_ratio=0.5)
+    held = with_parts(held, current=chat.status.current.replace(arm=arm))
+    held = with_condition(held, "MetricsAvailable", "TooFewRequests")
+    assert ("SpeculationMetricsUnavailable" in names(held, now)) is fires
 
 
 def test_an_arm_that_is_faster_by_measured_latency_does_not_lose(chat, now):

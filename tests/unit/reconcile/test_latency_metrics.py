@@ -20,7 +20,8 @@ from breakeven_operator.reconcile.latency_metrics import (
     latency_query,
     read_latencies,
 )
-from breakeven_operator.reconcile.live_metrics import Live, WatchedPods
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.workloads.workload import PodState
 from fakes.vllm_buckets import vllm_buckets
 

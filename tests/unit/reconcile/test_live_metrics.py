@@ -10,7 +10,8 @@ import pytest
 
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.ports import InstantSample
-from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_fleet, read_service
+from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 
@@ -212,11 +213,64 @@ def test_a_queue_at_one_pod_only_is_no_saturation():
     assert not live.figures.saturated
 
 
-def test_a_young_pod_is_divided_by_its_own_age():
-    watched = WatchedPods("llm", "chat", [pod("a", age_s=200.0)], frozenset({"a"}))
-    live = read_service(read_fleet(series("a", STATS)), watched, MetricsSource(), NO_LIMITS, NOW)
+@pytest.mark.parametrize("ready_s", [1.0, 15.0, 60.0, 149.0, 200.0, 1e6])
+@pytest.mark.parametrize(
+    ("watched_s", "counted_s"), [(1e6, 300.0), (300.0, 300.0), (240.0, 240.0), (160.0, 160.0)]
+)
+def test_counters_grew_since_their_series_began_whenever_the_pod_became_ready(ready_s, watched_s, counted_s):
+    """A readiness probe that misses moves Ready, and no counter begins again."""
+    watched = WatchedPods("llm", "chat", [pod("a", age_s=ready_s)], frozenset({"a"}))
+    seen = {"first_seen_s": NOW.timestamp() - min(watched_s, 300.0)}
+    found = [*series("a", STATS | seen), InstantSample({"stat": "evaluated_s"}, NOW.timestamp())]
+    live = read_service(read_fleet(found), watched, MetricsSource(), NO_LIMITS, NOW)
+    assert live.usable
     assert live.figures is not None
-    assert live.figures.rps == pytest.approx(3.0)
+    assert live.figures.rps == pytest.approx(600.0 / counted_s)
+
+
+@pytest.mark.parametrize("began_s", [1.0, 60.0, 150.0, 299.0])
+def test_an_engine_that_began_again_in_its_container_has_no_figures_until_its_window_is_its_own(began_s):
+    again = replace(pod("a"), crashes=1, started=NOW - timedelta(seconds=began_s))
+    watched = WatchedPods("llm", "chat", [again], frozenset({"a"}))
+    live = read_service(read_fleet(series("a", STATS)), watched, MetricsSource(), NO_LIMITS, NOW)
+    assert live.reason == "TooFewRequests"
+    assert "the series of pod a begin with those of the engine that ended in it" in live.message
+    own = series("a", STATS | {"first_seen_s": NOW.timestamp() - began_s + 1.0})
+    young = read_service(read_fleet(own), watched, MetricsSource(), NO_LIMITS, NOW)
+    assert "the engine that ended" not in young.message
+
+
+FAULTS = {
+    "MetricsNaN": {"running": math.nan},
+    "MetricsStale": seen(500.0),
+    "MetricsImpossible": {"steps": 1e13},
+    "MetricsPartial": None,
+    "TooFewRequests": {"first_seen_s": NOW.timestamp() - 60.0},
+}
+
+
+@pytest.mark.parametrize("word", FAULTS)
+@pytest.mark.parametrize(("pods", "faulty"), [(1, 0), (2, 1), (3, 1), (3, 2), (6, 2), (6, 3), (12, 1), (12, 4), (12, 5)])  # fmt: skip
+def test_two_thirds_of_the_pods_carry_the_figures_and_fewer_none(word, pods, faulty):
+    names = [f"pod-{number:02}" for number in range(pods)]
+    found = [one for name in names[faulty:] for one in series(name, STATS)]
+    for name in names[:faulty]:
+        found += series(name, STATS | FAULTS[word]) if FAULTS[word] is not None else []
+    live = read(found, pods=names)
+    if 3 * (pods - faulty) < 2 * pods:
+        assert live.reason == word
+        assert f"{pods - faulty} of {pods} pods can be measured, and two thirds are needed" in live.message
+        return
+    assert live.usable
+    assert live.figures is not None
+    assert live.figures.replicas == pods - faulty
+    assert live.figures.requests == pytest.approx(600.0 * (pods - faulty))
+    assert live.figures.rps == pytest.approx(2.0)
+    assert live.figures.total_rps == pytest.approx(2.0 * pods)
+    if faulty:
+        assert f"{pods - faulty} of {pods} pods measured" in live.message
+        assert f"pod-00 ({word})" in live.message
+        assert (f"and {faulty - 4} more" in live.message) is (faulty > 4)
 
 
 @pytest.mark.parametrize(("keep_names", "first_seen_s", "usable"), [

@@ -11,7 +11,8 @@ from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING, EngineSer
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
-from breakeven_operator.reconcile.live_metrics import Live, WatchedPods, read_fleet, read_service
+from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 from fakes.engine_pages import Grown, Scrapes, State, SteadyPage

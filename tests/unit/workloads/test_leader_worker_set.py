@@ -13,7 +13,7 @@ from breakeven_operator.adapters.api_json import problem_of, read_object
 from breakeven_operator.adapters.trimming import trimmed
 from breakeven_operator.calibration.podcopy import NotCopyableError, check_alone
 from breakeven_operator.kinds import LEADER_WORKER_SETS
-from breakeven_operator.reconcile.target import refuse_rolls
+from breakeven_operator.reconcile.target import refuse_rolls, refuse_target
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
@@ -291,3 +291,37 @@ def test_workers_that_start_vllm_themselves_take_the_arm_too(container: dict[str
     refused = refuse_rolls(spec, found)
     assert (refused.reason if refused else None) == ("NotOptedIn" if engines == 2 else None)
     assert len(observed(grouped(1, parts)).engines) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--data-parallel-hybrid-lb"], "--data-parallel-hybrid-lb"),
+        (["-dph", "--data-parallel-size=16"], "--data-parallel-hybrid-lb"),
+        (["--data_parallel_external_lb"], "--data-parallel-external-lb"),
+        (["--data-parallel-rank", "$(LWS_WORKER_INDEX)"], "--data-parallel-rank"),
+        (["--data-parallel-start-rank=8"], "--data-parallel-start-rank"),
+        (["--data-parallel-multi-port-external-lb"], "--data-parallel-multi-port-external-lb"),
+        (["--headless", "--data-parallel-start-rank=8"], None),
+        (["--no-data-parallel-hybrid-lb"], None),
+        (["--data-parallel-size=16", "--data-parallel-size-local=8", "--headless"], None),
+        (["--tensor-parallel-size=16", "--nnodes=2", "--node-rank=1", "--headless"], None),
+    ],
+)
+def test_workers_that_serve_beside_their_leader_are_refused_by_the_flag(
+    flags: list[str], named: str | None
+) -> None:
+    leader = grouped()["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    worker = {"name": "w", "image": "vllm/vllm-openai", "args": ["org/model", *flags]}
+    parts = {"leaderTemplate": leader, "workerTemplate": {"spec": {"containers": [worker]}}}
+    body = {**SERVICE, "metadata": {"name": "chat", "namespace": "llm", "uid": "u"}}
+    spec = SpeculativeService.read(body, "service").spec
+    refused = refuse_target(spec, observed(grouped(2, parts)), None)
+    if named is None:
+        assert refused is None or refused.reason != "ContainerAmbiguous"
+    else:
+        assert refused is not None
+        assert refused.reason == "ContainerAmbiguous"
+        assert f"starts its workers with {named}, so they serve beside their leader" in refused.message
+    alone = refuse_target(spec, observed(grouped(1, parts)), None)
+    assert alone is None or alone.reason != "ContainerAmbiguous"

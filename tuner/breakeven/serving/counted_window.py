@@ -42,7 +42,7 @@ class Window:
         window_s: time that the pods were really watched, s.
         replicas: pods counted.
         rps: offered load per replica, 1/s: see `Growths.offered`.
-        total_rps: offered load of all replicas together, 1/s.
+        total_rps: offered load of all replicas together, 1/s; pods that cannot be measured, and requests that were turned away, count.
         requests: finished requests.
         inflight: mean number running or waiting per replica.
         met_inflight: mean number among which the finished requests were, per replica: `inflight`, or rate times latency while a

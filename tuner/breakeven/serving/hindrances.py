@@ -26,6 +26,15 @@ from breakeven.serving.vllm_versions import WITHOUT_FORMER_FLAGS, Known, Span, V
 _HIDDEN_STATES = ("eagle3", "dflash", "dspark")
 _WITH_DRAFTER = ("draft_model", "eagle", "eagle3", "dflash", "medusa", "mlp_speculator")
 _UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
+_HEADLESS = "--headless"
+# A first rank without the flag above means the hybrid balancer.
+_OWN_SERVER = {
+    "--data-parallel-hybrid-lb",
+    "--data-parallel-external-lb",
+    "--data-parallel-multi-port-external-lb",
+    "--data-parallel-rank",
+    "--data-parallel-start-rank",
+}
 _TRANSFER_FLAG = "--kv-transfer-config"
 # Connectors that move an engine's own caches to memory or disk.
 _OFFLOADING = ("LMCacheConnectorV1", "LMCacheMPConnector", "OffloadingConnector")
@@ -274,6 +283,12 @@ def hands_caches_on(words: Sequence[str]) -> bool:
     """Whether an engine hands KV caches to others or takes theirs: prefill or decode of a pair, not an offload of its own."""
     flags = [flag for flag in cut(words) if flag.name == _TRANSFER_FLAG]
     return any(not _keeps_its_caches(flag) for flag in flags)
+
+
+def serves_for_itself(words: Sequence[str]) -> str | None:
+    """The flag by which a pod of a data-parallel group has an API server of its own; None if it has none, or shares one."""
+    names = [flag.name for flag in cut(words)]
+    return None if _HEADLESS in names else next((name for name in names if name in _OWN_SERVER), None)
 
 
 def _keeps_its_caches(flag: GivenFlag) -> bool:

@@ -8,6 +8,7 @@ from fakes.node_pods import make_pod
 from localcluster.nodeagent.pod_lifecycle import LifecycleStep, decide, restarts
 from localcluster.nodeagent.podspec import Role
 from localcluster.nodeagent.states import ContainerState, Running, Terminated, Waiting
+from localcluster.nodeagent.status import changed_since
 
 NEW = ContainerState()
 RUNNING = ContainerState(Running(0.0), started=True, ready=True)
@@ -148,3 +149,27 @@ def test_a_step_never_contradicts_itself(policy, states, ending):
     if not found.finished and not running:
         # Nothing would ever wake such a pod again.
         assert found.start or found.delayed
+
+
+TRUE = {"Initialized": "True", "ContainersReady": "True", "Ready": "True"}
+
+
+@pytest.mark.parametrize(
+    ("version", "shown", "changed"),
+    [
+        ("12", TRUE | {"Ready": "False"}, True),
+        ("12", TRUE | {"Ready": "Unknown", "ContainersReady": "Unknown"}, True),
+        ("12", {"Initialized": "True"}, True),
+        ("12", TRUE | {"PodScheduled": "True", "example.com/gate": "False"}, False),
+        ("12", TRUE, False),
+        # The watch is behind what was written.
+        ("9", TRUE | {"Ready": "False"}, False),
+        ("10", TRUE | {"Ready": "False"}, False),
+    ],
+)
+def test_a_condition_that_somebody_has_changed_since_is_written_again(version, shown, changed):
+    def listed(conditions):
+        return {"conditions": [{"type": kind, "status": word} for kind, word in conditions.items()]}
+
+    pod = {"metadata": {"resourceVersion": version}, "status": listed(shown)}
+    assert changed_since(listed(TRUE), 10, pod) is changed
