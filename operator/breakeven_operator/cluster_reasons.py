@@ -510,7 +510,7 @@ class ClusterReason(StrEnum):
     )
     ROLL_FAILS_REQUESTS = (
         "RollFailsRequests",
-        "Measured: requests fail on the new arm that are answered on the old one (HTTP 4xx or 5xx, or an error in the stream). The roll is undone at once, an arm on which they fail later is left, and no speculation is entered under this profile; a pinned arm stays.",
+        "Measured: requests fail on the new arm that are answered on the old one (HTTP 4xx, an error in the stream, or an error of the engine). The roll is undone at once, an arm on which they fail later is left, and no speculation is entered under this profile; a pinned arm stays.",
         "Read docs/engine-refusals.md: a speculating vLLM refuses min_p and logit_bias. Take them out of the clients' requests, then set the annotation breakeven.dev/resume to a new value; or keep the engine without speculation.",
     )
     ARM_ACQUITTED = (
