@@ -432,8 +432,8 @@ class ClusterReason(StrEnum):
     )
     ENGINE_CONFIG_REFUSED = (
         "EngineConfigRefused",
-        "The engine refuses the arm's --speculative-config; the message has its words.",
-        "Correct the candidate's method, model or options for this version of the engine.",
+        "The engine ended before it served, and refuses the arm's --speculative-config, or another argument, in its own words; the message has them.",
+        "Correct the candidate's method, model or options, or the target's argument, for this version of the engine.",
     )
     ENGINE_CRASHED = (
         "EngineCrashed",
