@@ -455,6 +455,11 @@ class ClusterReason(StrEnum):
         "The calibration pod was preempted, evicted or lost its node; the points it measured are kept.",
         "Nothing to do: it is continued.",
     )
+    POD_KEPT = (
+        "PodKept",
+        "A calibration's pod was deleted and stays, because a finalizer of somebody else keeps it: it may hold its GPUs.",
+        "Ask the finalizer's owner to let it go, or take it out of metadata.finalizers of the pod.",
+    )
     FIT_FAILED = (
         "FitFailed",
         "The fit refused the points; the message has its words.",

@@ -56,7 +56,7 @@ class Scrapes:
         }
         begun = 1.0 - of["refused"] - of["streamed"] - of["away"] - of["unkeyed"]
         statuses = {"4xx": of["refused"], "5xx": of["broken"] + of["away"], "401": of["unkeyed"]}
-        statuses["2xx"] = 1.0 - statuses["4xx"] - statuses["5xx"]
+        statuses["2xx"] = 1.0 - sum(statuses.values())
         answered = begun - of["left"] - of["broken"]
         reasons = {"stop": 0.7 * answered, "length": 0.3 * answered, "abort": 0.0, "error": of["broken"]}
         for job in ("podmonitor", "servicemonitor"):

@@ -170,7 +170,7 @@ class FailureFinding:
     def is_noticed(self) -> bool:
         """Whether more requests are refused, fail or are turned away than chance explains, however few."""
         old, new = ((arm.posts, arm.posts + arm.turned_away) for arm in (self.old, self.new))
-        return any(one.exceeds(0.0, last_look=False) for one in (self._not_lost, _left(old, new)))
+        return any(one.exceeds(0.0, last_look=True) for one in (self._not_lost, _left(old, new)))
 
     @property
     def _not_lost(self) -> _Left:
