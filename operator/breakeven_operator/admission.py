@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from breakeven.profile import Profile
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.calibration.run_view import RunView
+from breakeven_operator.calibration.trial_reading import kept_words
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.labels import RUN_LABEL, service_of
+from breakeven_operator.labels import RUN_LABEL, SERVICE_LABEL, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reconcile.action_plan import ServiceOutcome
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
@@ -216,6 +217,18 @@ def _view(
 
 def _profile_on(entries: Sequence[ProfileEntry], gpu_class: str | None) -> Profile | None:
     return next((one.profile for one in entries if gpu_class in {None, one.gpu_product}), None)
+
+
+def kept_pods(world: Snapshot, now: datetime) -> dict[NamespacedName, str]:
+    """By service, what is said of its calibrations' pods that were deleted and that a finalizer keeps, ended runs included."""
+    deleted: dict[NamespacedName, list[Manifest]] = defaultdict(list)
+    for namespace, pods in world.pods.items():
+        for pod in pods:
+            labels = pod["metadata"].get("labels") or {}
+            if RUN_LABEL in labels and pod["metadata"].get("finalizers"):
+                deleted[NamespacedName(namespace, labels.get(SERVICE_LABEL, ""))].append(pod)
+    said = {name: kept_words(pods, now) for name, pods in deleted.items()}
+    return {name: words for name, words in said.items() if words}
 
 
 def _labelled(manifests: Sequence[Manifest], run: str) -> tuple[Manifest, ...]:

@@ -435,8 +435,8 @@ class ClusterReason(StrEnum):
     )
     ENGINE_CONFIG_REFUSED = (
         "EngineConfigRefused",
-        "The engine refuses the arm's --speculative-config; the message has its words.",
-        "Correct the candidate's method, model or options for this version of the engine.",
+        "The engine ended before it served, and refuses the arm's --speculative-config, or another argument, in its own words; the message has them.",
+        "Correct the candidate's method, model or options, or the target's argument, for this version of the engine.",
     )
     ENGINE_CRASHED = (
         "EngineCrashed",
@@ -457,6 +457,11 @@ class ClusterReason(StrEnum):
         "PodDisrupted",
         "The calibration pod was preempted, evicted or lost its node; the points it measured are kept.",
         "Nothing to do: it is continued.",
+    )
+    POD_KEPT = (
+        "PodKept",
+        "A calibration's pod was deleted and stays, because a finalizer of somebody else keeps it: it may hold its GPUs.",
+        "Ask the finalizer's owner to let it go, or take it out of metadata.finalizers of the pod.",
     )
     FIT_FAILED = (
         "FitFailed",
@@ -513,7 +518,7 @@ class ClusterReason(StrEnum):
     )
     ROLL_FAILS_REQUESTS = (
         "RollFailsRequests",
-        "Measured: requests fail on the new arm that are answered on the old one (HTTP 4xx or 5xx, or an error in the stream). The roll is undone at once, an arm on which they fail later is left, and no speculation is entered under this profile; a pinned arm stays.",
+        "Measured: requests fail on the new arm that are answered on the old one (HTTP 4xx, an error in the stream, or an error of the engine). The roll is undone at once, an arm on which they fail later is left, and no speculation is entered under this profile; a pinned arm stays.",
         "Read docs/engine-refusals.md: a speculating vLLM refuses min_p and logit_bias. Take them out of the clients' requests, then set the annotation breakeven.dev/resume to a new value; or keep the engine without speculation.",
     )
     ARM_ACQUITTED = (

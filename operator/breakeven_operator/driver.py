@@ -5,8 +5,8 @@ CalibrationRun, under a field manager of its own: always the arm's whole list, s
 pod that replaces a preempted one finds the points there and goes on.
 
 Exit codes: 0 the sweep came to its end; 1 the engine cannot be measured; 2 the environment is wrong; 3 the API server
-does not take the points; 4 the run is gone; 5 the file of prompts cannot be used; 143 stopped by SIGTERM. The last line
-on stderr says why.
+does not take the points; 4 the run is gone; 5 the file of prompts cannot be used; 6 the time was up before there were points
+enough; 143 stopped by SIGTERM. The last line on stderr says why.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from breakeven.load_driver.sweep import SweepProgress, check_arm, measure_again,
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.answer_trial import ask_and_keep, judge_kept
-from breakeven_operator.calibration.measurements import measured_of
-from breakeven_operator.calibration.trial_state import WORKLOAD_UNREADABLE
+from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, usable_points
+from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.point_store import PointStore, RunGoneError, Runs
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun
@@ -40,6 +40,10 @@ OK, ENGINE_FAILED, BAD_ENVIRONMENT, NOT_STORED, RUN_GONE, TERMINATED = 0, 1, 2, 
 _READY_S = 120.0  # the engine's startup probe has succeeded already
 
 
+class OutOfTimeError(Exception):
+    """The arm's share of the budget was used before there were points enough for a law."""
+
+
 async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
     """Sweep the engine and store each point.
 
@@ -47,6 +51,7 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
         RunGoneError: nobody waits for the points.
         ClusterError: points cannot be stored.
         EngineError: the engine cannot be measured.
+        OutOfTimeError: too few points fitted into the time.
     """
     store = PointStore(trial, runs)
     run = await store.load()
@@ -93,6 +98,8 @@ async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
         if trial.answers is not None:
             # After the load: a cache that a drafter has spoilt is full by then.
             await ask_and_keep(trial.answers, client, runs)
+        if finished.out_of_time and usable_points(store.points) < MIN_POINTS:
+            raise OutOfTimeError(finished.reason)
         return finished
 
 
@@ -148,6 +155,8 @@ def main() -> int:
         code, why = NOT_STORED, f"points cannot be stored: {error}"
     except EngineError as error:
         code, why = ENGINE_FAILED, str(error)
+    except OutOfTimeError as error:
+        code, why = OUT_OF_TIME, str(error)
     except asyncio.CancelledError:
         code, why = TERMINATED, "stopped by SIGTERM; points measured so far are stored"
     _LOG.error("%s", why)

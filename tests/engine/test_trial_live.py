@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
 from breakeven.load_driver.client import EngineError
 from breakeven_operator.calibration.measurements import points_csv, sweep_of
-from breakeven_operator.driver import run_trial
+from breakeven_operator.driver import OutOfTimeError, run_trial
 from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRun
 from breakeven_operator.trial_environment import PromptsError
@@ -194,3 +195,13 @@ async def test_loads_that_are_bought_stop_early_for_an_arm_that_surely_loses(sto
     # An arm three times as slow is not worth more than a first look.
     assert loads["eagle/2"] <= 3, finished.reason
     assert finished.complete
+
+
+@in_virtual_time
+async def test_a_sweep_whose_time_is_up_before_it_has_points_enough_says_the_budget(stored):
+    async with serving(LawfulEngine(speculative_tokens=2)) as engine:
+        trial = trial_environment(engine.url)
+        settings = replace(trial.sweep.settings, max_seconds=1.5 * trial.sweep.settings.point_seconds)
+        hurried = replace(trial, sweep=replace(trial.sweep, settings=settings))
+        with pytest.raises(OutOfTimeError, match="time is up"):
+            await run_trial(hurried, stored)

@@ -43,7 +43,7 @@ from breakeven_operator.reconcile.fleet_query import (
     siblings_of,
 )
 from breakeven_operator.reconcile.recorded_sums import RECORD
-from breakeven_operator.reconcile.roll_failures import POSTS, REFUSALS, SERVED
+from breakeven_operator.reconcile.roll_failures import BEGUN, BROKEN, FAULTS, POSTS, REFUSALS, SERVED, WAITED
 from fakes.api_server import FakeCluster
 from fakes.engine_pages import SCRAPE_S, Grown, Scrapes, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore
@@ -66,7 +66,11 @@ class PodTraffic:
     rps: float = 3.0
     answered_share: float = 1.0
     given_up: float = 0.0
-    """Share of the requests that begin whose clients leave just before the end: in no series of finished requests."""
+    """Share of the requests that begin whose clients leave just before the end: in no series of finished requests, and a POST with 2xx."""
+    left_waiting: float = 0.0
+    """Share of the requests whose clients leave before the first token: a POST with 2xx, and in no series of the engine's."""
+    broken_share: float = 0.0
+    """Share of the requests that begin and end by an error of the engine: a POST with 5xx, or with 2xx if it streams."""
     latency_s: float = 1.0
     ttft_s: float = 0.1
     output_tokens: float = 100.0
@@ -91,6 +95,11 @@ class PodTraffic:
     scrape_s: float = 15.0
     latencies: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Request times (s), by figure: e2e, ttft, tpot."""
+
+    @property
+    def begun_share(self) -> float:
+        """Share of the requests that reach the engine and get a first token."""
+        return self.answered_share * (1.0 - self.left_waiting)
 
 
 # Figures that are read pod by pod, and never summed.
@@ -133,6 +142,9 @@ class Counters(NamedTuple):
     waiting: float
     http_posts: float = 0.0
     http_refusals: float = 0.0
+    http_faults: float = 0.0
+    unbegun: float = 0.0
+    broken: float = 0.0
     ttft_s: float = 0.0
     started: float = 0.0
     step_s: float = 0.0
@@ -286,13 +298,25 @@ class FakePrometheus:
                 lives[pod["metadata"]["uid"]] = _ready_s(pod)
                 seen.append(Counters(_ready_s(pod), 0.0, 0.0, *state))
             last = seen[-1]
-            done = (1.0 - load.given_up) * load.answered_share * reached_rps * (now_s - last.time_s)
-            refused = (load.rps - reached_rps) * (now_s - last.time_s)
-            if now_s > last.time_s:
-                posts, refusals = last.http_posts + done + refused, last.http_refusals
-                refusals += refused * (1.0 - load.streamed_share)
+            span_s, plain = now_s - last.time_s, 1.0 - load.streamed_share
+            if span_s > 0.0:
+                refused = load.rps * self.refused_share(pod) * span_s
+                # An engine that takes fewer than the others has a full queue, and answers with 503.
+                turned_away = (load.rps - reached_rps) * span_s - refused
+                begun = load.begun_share * reached_rps * span_s
+                broken = begun * load.broken_share
+                done = (1.0 - load.given_up) * begun - broken
                 finished = (now_s, last.e2e_s + done * latency_s, last.e2e_n + done)
-                begun = load.answered_share * reached_rps * (now_s - last.time_s)
+                left = load.left_waiting * load.answered_share * reached_rps * span_s
+                unbegun = last.unbegun + refused + turned_away + left
+                # A POST is counted at its end, whether or not its client is still there.
+                http = (
+                    last.started + begun + unbegun,
+                    last.http_refusals + refused * plain,
+                    last.http_faults + turned_away + broken * plain,
+                    unbegun,
+                    last.broken + broken,
+                )
                 under_way = (
                     last.ttft_s + begun * load.ttft_s,
                     last.started + begun,
@@ -300,15 +324,19 @@ class FakePrometheus:
                     last.generated + begun * load.output_tokens,
                     last.prefilled + begun * load.prompt_tokens,
                 )
-                seen.append(Counters(*finished, *state, posts, refusals, *under_way))
+                seen.append(Counters(*finished, *state, *http, *under_way))
 
     def reached_rps(self, pod: dict[str, Any]) -> float:
         """The rate of requests that a pod's engine takes: what it refuses never reaches it."""
         load = self.by_pod.get(pod["metadata"]["name"], self.traffic)
+        return min(load.rps * (1.0 - self.refused_share(pod)), self.full_at_rps)
+
+    def refused_share(self, pod: dict[str, Any]) -> float:
+        """Share of a pod's requests that its engine answers with 400, or with an error in a stream."""
+        load = self.by_pod.get(pod["metadata"]["name"], self.traffic)
         value = (pod["metadata"].get("annotations") or {}).get("breakeven.dev/speculative-config")
         speculates = value not in {None, "", "null"}
-        refused = load.invalid_share + (load.min_p_share if speculates else 0.0)
-        return min(load.rps * (1.0 - refused), self.full_at_rps)
+        return load.invalid_share + (load.min_p_share if speculates else 0.0)
 
     def _blocks(self, promql: str, names: Mapping[str, str]) -> list[Samples]:
         span_s, step_s = map(int, _SPAN.search(promql).groups())  # type: ignore[union-attr]
@@ -343,12 +371,11 @@ class FakePrometheus:
         if self.failures_down:
             raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
         span_s = int(_RANGE.search(promql)[1])  # type: ignore[index]
-        shown = {POSTS: "http_posts", REFUSALS: "http_refusals"} if self.http_pages else {}
         totals: dict[tuple[str, str, str], float] = defaultdict(float)
         for (namespace, name), seen in self.counted.items():
             if seen[-1].time_s < self._now_s - span_s:
                 continue
-            for stat, field_name in {**shown, SERVED: "e2e_n"}.items():
+            for stat, field_name in self._of_requests.items():
                 # Pods of one name are so many series, of which the one that grew most counts.
                 grown = [
                     _grown(life, field_name, self._now_s - span_s) for life in self._lives(namespace, name)
@@ -358,6 +385,13 @@ class FakePrometheus:
             InstantSample({"namespace": namespace, SIBLINGS: siblings, STAT: stat}, grown)
             for (namespace, siblings, stat), grown in totals.items()
         ]
+
+    @property
+    def _of_requests(self) -> dict[str, str]:
+        """Fields of the counts, by statistic of a question about requests that fail. No engine of vLLM's counts aborted ones."""
+        http = {POSTS: "http_posts", REFUSALS: "http_refusals", FAULTS: "http_faults"}
+        engine = {SERVED: "e2e_n", BEGUN: "started", WAITED: "ttft_s", BROKEN: "broken"}
+        return {**(http if self.http_pages else {}), **engine}
 
     def _lives(self, namespace: str, name: str) -> list[list[Counters]]:
         """The counts of each pod of a name."""
@@ -407,8 +441,7 @@ class FakePrometheus:
             if self.down or self.failures_down:
                 raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
             self.count()
-            shown = {POSTS: "http_posts", REFUSALS: "http_refusals"} if self.http_pages else {}
-            return self._blocks(promql, {**shown, SERVED: "e2e_n"})
+            return self._blocks(promql, self._of_requests)
         self.past_queries.append(promql)
         await _answered(source, self.past_delay_s)
         if self.down or self.past_down:
@@ -456,8 +489,8 @@ class FakePrometheus:
         """The counters of a pod's engines."""
         load = self.by_pod.get(pod["metadata"]["name"], self.traffic)
         reached = self.reached_rps(pod)
-        begun = load.answered_share * reached
-        finished = begun * (1.0 - load.given_up)
+        begun = load.begun_share * reached
+        finished = begun * (1.0 - load.given_up - load.broken_share)
         steps = begun * (load.output_tokens - 1) / (self.tokens_of(pod) or load.tokens_per_step)
         rates = {
             "completed": finished,
@@ -488,7 +521,7 @@ class FakePrometheus:
             tuple(counters),
             running=math.nan if self.nan else reached * load.latency_s,
             waiting=load.waiting,
-            running_per_s=reached - begun,
+            running_per_s=reached * (1.0 - load.left_waiting) - begun,
             window_s=load.window_s,
             age_s=load.age_s,
             served_s=served_s,

@@ -10,14 +10,16 @@ from breakeven_operator.kinds import (
     CLAIMS,
     CRONJOBS,
     DEPLOYMENTS,
+    EVENTS,
     JOBS,
+    PODS,
     PROFILES,
     ROLE_BINDINGS,
     RUNS,
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from breakeven_operator.labels import FINISHED_LABEL
+from breakeven_operator.labels import FINISHED_LABEL, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
@@ -73,6 +75,52 @@ async def test_a_service_deleted_during_its_calibration_leaves_nothing():
     for kind in (RUNS, JOBS, SERVICE_ACCOUNTS, ROLE_BINDINGS, CRONJOBS):
         assert world.cluster.of(kind) == []
     assert len(world.cluster.of(DEPLOYMENTS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, True),
+        ({"finalizers": []}, False),
+        ({"deletionTimestamp": "2999-01-01T00:00:00Z"}, False),
+        ({"phase": "Failed"}, False),
+        ({"service": "another"}, False),
+    ],
+    ids=["kept", "no finalizer", "in its grace period", "has ended", "of another service"],
+)
+async def test_a_pod_that_a_finalizer_keeps_after_its_run_is_named(changes, said):
+    world = FleetWorld()
+    world.calibrate()
+    world.load(3.0)
+    body = {
+        "metadata": {
+            "namespace": "llm",
+            "name": "chat-old-none-x",
+            "labels": {RUN_LABEL: "chat-old", SERVICE_LABEL: changes.get("service", "chat")},
+            "deletionTimestamp": changes.get("deletionTimestamp", "2020-01-01T00:00:00Z"),
+            "finalizers": changes.get("finalizers", ["tenant.example/audit"]),
+        },
+        "spec": {},
+        "status": {"phase": changes.get("phase", "Running")},
+    }
+    world.cluster.put(PODS, body, manager="person")
+    for _ in range(2):
+        await world.cycle()
+    notes = [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == "PodKept"]
+    assert bool(notes) is said
+    if said:
+        assert notes == [
+            "pod chat-old-none-x was deleted and is kept by tenant.example/audit: it may hold its GPUs"
+        ]
+
+
+async def test_a_run_of_a_service_that_does_not_exist_says_so_in_its_first_cycle():
+    world = FleetWorld()
+    run(world, "typo", service="chatt")
+    await world.cycle()
+    status = next(one["status"] for one in world.cluster.of(RUNS) if one["metadata"]["name"] == "typo")
+    assert (status["phase"], status["reason"]) == ("Pending", "ServiceNotFound")
+    assert "there is no SpeculativeService chatt" in status["message"]
 
 
 async def test_a_user_s_label_hides_no_run_that_goes_on():

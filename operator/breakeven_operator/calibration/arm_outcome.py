@@ -120,12 +120,12 @@ def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, n
         deaf = schedule_making.ignored(measured_of(points), Schedule.parse(arm.schedule, arm.arm))
         if deaf is not None:
             return over(arm, ArmPhase.FAILED, ClusterReason.SCHEDULE_IGNORED, deaf, ended)
-    usable = usable_points(points)
+    usable, beside = usable_points(points), f"; {trial.message}" if trial.message else ""
     if usable >= _needed(arm):
         reason = trial.reason or ClusterReason.ARM_MEASURED
-        return over(arm, ArmPhase.DONE, reason, f"{usable} usable points", ended)
+        return over(arm, ArmPhase.DONE, reason, f"{usable} usable points{beside}", ended)
     reason = trial.reason or ClusterReason.DRIVER_FAILED
-    message = f"only {usable} usable points; expected {_needed(arm)} or more"
+    message = f"only {usable} usable points; expected {_needed(arm)} or more{beside}"
     return over(arm, ArmPhase.FAILED, reason, message, ended)
 
 

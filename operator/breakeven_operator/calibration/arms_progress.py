@@ -14,6 +14,7 @@ from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.measurements import MIN_POINTS, usable_points
 from breakeven_operator.calibration.run_plan import budget_left_s, trial_limits
 from breakeven_operator.calibration.transition import Transition, job_ref
+from breakeven_operator.calibration.trial_state import outlives
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.resources.calibrationrun import (
@@ -150,7 +151,11 @@ class ArmsProgress:
 
     def _unjudged_jobs(self) -> Iterable[str | None]:
         waits = any(arm.arm == JUDGE and not is_over(arm) for arm in self.arms)
-        return (arm.job for arm in self.arms if waits and arm.phase is ArmPhase.DONE)
+        # Answers are worth no engine that nobody asks any more.
+        view, now = self.transition.view, self.transition.now
+        holding = {pod["metadata"]["name"] for pod in view.pods if outlives(pod, now)}
+        done = (arm for arm in self.arms if waits and arm.phase is ArmPhase.DONE)
+        return (arm.job for arm in done if arm.pod not in holding)
 
     def _counts(self) -> dict[str, object]:
         return {"arm_statuses": tuple(self.arms), "gpu_seconds_used": self._used_gpu_s}

@@ -10,7 +10,7 @@ from breakeven_operator.calibration.arms_progress import ArmsProgress
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.jobs import build_job, job_name
 from breakeven_operator.calibration.podcopy import NotCopyableError
-from breakeven_operator.calibration.trial_reading import place_is_held, trial_of
+from breakeven_operator.calibration.trial_reading import kept_words, place_is_held, trial_of
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
@@ -113,7 +113,8 @@ class JobFollower:
             if planned.judges:
                 message = "the answers of all arms are judged"
         elif trial.stage is TrialStage.QUEUED:
-            message = trial.message or "its pod waits for a place"
+            kept = kept_words(progress.transition.view.pods, progress.transition.now)
+            message = "; ".join(filter(None, (trial.message or "its pod waits for a place", kept)))
         else:
             message = trial.message or "the engine starts"
         return (

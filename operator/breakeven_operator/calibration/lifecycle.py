@@ -129,11 +129,16 @@ def _without_service(transition: Transition) -> tuple[Action, ...]:
     A service that is applied together with the run comes within minutes. The run's Jobs go at once, and free the GPUs.
     """
     run = transition.run
-    created = run.metadata.creation_timestamp
-    if created is None or transition.now - created < _SERVICE_COMES:
-        return tuple(Delete(job_ref(job)) for job in transition.view.jobs)
+    created, reason = run.metadata.creation_timestamp, ClusterReason.SERVICE_NOT_FOUND
     message = f"there is no SpeculativeService {run.spec.service_ref.name} in this namespace"
-    return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SERVICE_NOT_FOUND, message)
+    if created is None or transition.now - created < _SERVICE_COMES:
+        said = f"{message}; without it the run ends {_SERVICE_COMES.seconds // 60} minutes after it was made"
+        phase = run.status.phase or RunPhase.PENDING
+        return (
+            *transition.write({"phase": phase, "reason": str(reason), "message": said}),
+            *(Delete(job_ref(job)) for job in transition.view.jobs),
+        )
+    return transition.finish(RunPhase.SUPERSEDED, reason, message)
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | None:

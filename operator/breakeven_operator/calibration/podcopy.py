@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from breakeven.serving.command_line import with_speculation, without_speculation
-from breakeven.serving.opt_in import ANNOTATION, VARIABLE
+from breakeven.serving.opt_in import VARIABLE
 from breakeven.serving.script_opt_in import with_argument
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -27,13 +28,15 @@ from breakeven_operator.workloads.workload import Workload
 ENGINE = "engine"
 DEFAULT_PORT = 8000
 MAX_CLIENTS = 64
-_ANNOTATION_GROUPS = (
-    "prometheus.io/",
-    "sidecar.istio.io/",
-    "linkerd.io/",
-    "breakeven.dev/",
-    "kubectl.kubernetes.io/",
+# What scrapes, injects or chooses the arm, by the domain of its key or a domain above that one.
+_DOMAINS_LEFT_OUT = re.compile(
+    r"(^|\.)(prometheus\.io|istio\.io|linkerd\.io|kuma\.io|consul\.hashicorp\.com|dapr\.io"
+    r"|opentelemetry\.io|jaegertracing\.io|openservicemesh\.io|appmesh\.k8s\.aws|nsm\.nginx\.com|datadoghq\.com"
+    r"|newrelic\.com|dynatrace\.com|breakeven\.dev|kubectl\.kubernetes\.io)/"
 )
+# Other injectors of containers have no list: their keys say what they do.
+_INJECTS = re.compile("inject|sidecar", re.IGNORECASE)
+_VAULT = "vault.hashicorp.com/"
 _LABELS_OF_CONTROLLERS = frozenset(
     {
         "pod-template-hash",
@@ -42,8 +45,16 @@ _LABELS_OF_CONTROLLERS = frozenset(
         "kueue.x-k8s.io/priority-class",
     }
 )
-# A mesh's proxy would stand between driver and engine, and keep the Job from ever completing.
-_NO_MESH = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
+# A mesh's proxy would stand between driver and engine, and keep the Job from ever completing. Namespaces may ask for one too;
+# of Istio and Kuma the label wins over the annotation.
+_NO_MESH_LABELS = {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"}
+_NO_MESH = {
+    "sidecar.istio.io/inject": "false",
+    "linkerd.io/inject": "disabled",
+    "consul.hashicorp.com/connect-inject": "false",
+    "sidecar.opentelemetry.io/inject": "false",
+    "appmesh.k8s.aws/sidecarInjectorWebhook": "disabled",
+}
 _POD_FIELDS = (
     "dnsConfig",
     "dnsPolicy",
@@ -221,9 +232,9 @@ def pod_labels(
     kept = {
         key: value
         for key, value in template_labels.items()
-        if key not in selected and key not in _LABELS_OF_CONTROLLERS
+        if key not in selected and key not in _LABELS_OF_CONTROLLERS and not _left_out(key)
     }
-    labels = {**kept, **own}
+    labels = {**kept, **_NO_MESH_LABELS, **own}
     for selector in wanted:
         if _keys(selector) and matches(selector, labels):
             raise NotCopyableError(
@@ -232,6 +243,11 @@ def pod_labels(
                 " make it require a label that only serving pods have",
             )
     return labels
+
+
+def _left_out(key: str) -> bool:
+    """Whether a label or an annotation scrapes, injects containers or chooses the arm."""
+    return _DOMAINS_LEFT_OUT.search(key) is not None or _INJECTS.search(key) is not None
 
 
 def _keys(selector: Manifest) -> set[str]:
@@ -280,12 +296,14 @@ def _directions(policy: Manifest) -> set[str]:
 
 
 def pod_annotations(template: Manifest) -> dict[str, str]:
-    """Annotations of the copy: none that scrape, inject a proxy or choose the arm."""
+    """Annotations of the copy: none that scrape, inject a container that never ends or choose the arm.
+
+    Vault's agent stays if it only runs before the engine, which may need its secrets.
+    """
     given = (template.get("metadata") or {}).get("annotations") or {}
+    ends = str(given.get(f"{_VAULT}agent-pre-populate-only")).lower() == "true"
     kept = {
-        key: value
-        for key, value in given.items()
-        if not key.startswith(_ANNOTATION_GROUPS) and key != ANNOTATION
+        key: value for key, value in given.items() if not _left_out(key) or (ends and key.startswith(_VAULT))
     }
     return {**kept, **_NO_MESH}
 

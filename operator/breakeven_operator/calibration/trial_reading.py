@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from breakeven_operator.calibration.jobs import arm_label, job_name
 from breakeven_operator.calibration.transition import Transition
 from breakeven_operator.calibration.trial_state import TrialState, is_gone, read_trial
@@ -9,7 +12,7 @@ from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import CalibrationPlan
 from breakeven_operator.workloads.object_facts import owner_uid
-from breakeven_operator.workloads.presence import is_finished
+from breakeven_operator.workloads.presence import is_finished, is_overdue
 
 
 def trial_of(transition: Transition, plan: CalibrationPlan, arm: str) -> TrialState:
@@ -36,6 +39,16 @@ def place_is_held(transition: Transition) -> bool:
     return any(
         not is_finished(pod) and not is_gone(pod, view.lost_nodes, transition.now) for pod in view.pods
     )
+
+
+def kept_words(pods: Iterable[Manifest], now: datetime) -> str:
+    """Pods that were deleted and keep their GPUs because of a finalizer, as a clause; empty if there are none."""
+    kept = [
+        f"pod {pod['metadata']['name']} was deleted and is kept by {', '.join(pod['metadata']['finalizers'])}"
+        for pod in pods
+        if pod["metadata"].get("finalizers") and is_overdue(pod, now) and not is_finished(pod)
+    ]
+    return f"{'; '.join(kept)}: it may hold its GPUs" if kept else ""
 
 
 def _label(manifest: Manifest, name: str) -> str | None:

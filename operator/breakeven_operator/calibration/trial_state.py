@@ -33,11 +33,32 @@ _OUT_OF_MEMORY = re.compile(
     r"|KV cache is needed, which is larger|OOM when allocating",
     re.IGNORECASE,
 )
-_BAD_CONFIG = re.compile(
-    r"speculative[_ -]config|SpeculativeConfig|num_speculative_tokens|unrecognized arguments|validation error"
-    r"|error: argument|speculative (?:decoding|method|model)",
+# An engine that refuses its configuration raises an exception with words of its own, or argparse does.
+_RAISED = re.compile(
+    r"\b\w*(?:ValueError|ValidationError|NotImplementedError|AssertionError|ImportError|ModuleNotFoundError"
+    r"|RepositoryNotFoundError|GatedRepoError): \S|\bTypeError: .*(?:unexpected keyword|required .*argument)"
+    r"|\berror: (?:argument |unrecognized arguments|the following arguments)"
+)
+# Or its sentence says so, whatever exception it stands in.
+_REFUSES = re.compile(
+    r"validation errors? for |speculative[_ -]config|num_speculative_tokens|speculative (?:decoding|method|model)"
+    r"|not (?:yet |currently )?supported|does not (?:yet )?support|unsupported|unexpected keyword"
+    r"|is not a valid model identifier|does not appear to have a file named",
     re.IGNORECASE,
 )
+_NO_ERROR = re.compile(r"\b(?:DEBUG|INFO|WARNING)\b")
+# These are a machine's or a network's words, whatever else stands beside them.
+_BROKE = re.compile(
+    r"CUDA error|HIP error|CUDA driver|NCCL error|ncclUnhandled|ncclSystem|ncclInternal|cuBLAS|CUBLAS_STATUS|cuDNN error"
+    r"|illegal memory access|device-side assert|Segmentation fault|core dumped|Bus error|Xid |uncorrectable ECC"
+    r"|Connection ?(?:Error|refused|reset|timed out)|timed out|TimeoutError|Temporary failure in name resolution"
+    r"|No space left on device|Input/output error|Too Many Requests|cannot open shared object",
+    re.IGNORECASE,
+)
+# Lines: pydantic says in the second one what is wrong.
+_WORDS_OF_A_REFUSAL = 3
+# Exit codes from here on are signals.
+_SIGNALS = 128
 # The prefix that logging puts before the driver's own words; the status has its own times.
 _LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
 _WITHHELD = "its last lines are withheld, since its prompts are a user's own (kubectl logs has them)"
@@ -47,6 +68,17 @@ _LONGEST = 700
 
 WORKLOAD_UNREADABLE = 5
 """Exit code of a driver whose file of prompts is not there, or is none."""
+OUT_OF_TIME = 6
+"""Exit code of a driver whose time is up before it has points enough."""
+_DEADLINE = "DeadlineExceeded"
+# A pod ends within seconds of its driver, and its engine within the grace period of the copy.
+_LINGERS = timedelta(seconds=120)
+
+
+_OF_DRIVERS = {
+    WORKLOAD_UNREADABLE: ClusterReason.WORKLOAD_INVALID,
+    OUT_OF_TIME: ClusterReason.BUDGET_EXHAUSTED,
+}
 
 
 class TrialStage(Enum):
@@ -166,20 +198,43 @@ def _stage(
     }
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
         return FoundStage(TrialStage.DONE, None, "")
-    # The pod knows better than the Job why it failed, and knows it earlier.
-    # The engine is asked a user's own prompts, and its last words may repeat one.
-    trouble = _pod_trouble(pod, deadlines, discreet=own_prompts(plan)) if pod is not None else None
-    stuck = _not_started(pod, warning, deadlines, now) if pod is not None else None
-    if trouble is not None:
-        return trouble
-    if stuck is not None and stuck.stage is TrialStage.BROKEN:
-        return stuck
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
-    if failed is not None:
-        return _job_failure(failed)
     if pod is None:
-        return _without_pod(job, [event for event in view.events if _about(event, job)], deadlines, now)
-    return stuck or _living(pod, warning, deadlines, now)
+        events = [event for event in view.events if _about(event, job)]
+        return _job_failure(failed) if failed is not None else _without_pod(job, events, deadlines, now)
+    # The engine is asked a user's own prompts, and its last words may repeat one.
+    trouble = _pod_trouble(pod, deadlines, discreet=own_prompts(plan))
+    if trouble is None and _is_measured(pod, now):
+        return FoundStage(TrialStage.DONE, None, outlives(pod, now) or "")
+    stuck = _not_started(pod, warning, deadlines, now)
+    if stuck is not None and stuck.stage is TrialStage.BROKEN:
+        trouble = trouble or stuck
+    # At the deadline Kubernetes stops the driver, whose own words say no more than that.
+    of_driver = trouble is None or trouble.reason is ClusterReason.DRIVER_FAILED
+    if failed is not None and (trouble is None or (of_driver and failed.get("reason") == _DEADLINE)):
+        return _job_failure(failed)
+    # The pod knows better than the Job why it failed, and knows it earlier.
+    return trouble or stuck or _living(pod, warning, deadlines, now)
+
+
+def _is_measured(pod: Manifest, now: datetime) -> bool:
+    """Whether the driver came to its end, and its pod has ended or does not end by itself."""
+    driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated") or {}
+    return driver.get("exitCode") == 0 and (is_finished(pod) or outlives(pod, now) is not None)
+
+
+def outlives(pod: Manifest, now: datetime) -> str | None:
+    """The containers that go on long after the pod's driver has ended, as a clause; None if none does.
+
+    An injected container keeps pod and Job running, and with them the engine, until the Job's deadline.
+    """
+    driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated") or {}
+    ended = parse_time(driver.get("finishedAt"))
+    if ended is None or is_finished(pod) or now - ended <= _LINGERS:
+        return None
+    running = (one for one in podstatus.containers(pod) if "running" in (one.get("state") or {}))
+    names = [str(one.get("name")) for one in running if one.get("name") != ENGINE]
+    return f"{', '.join(names) or 'its pod'} went on after the driver had ended"
 
 
 def is_gone(pod: Manifest, lost_nodes: Collection[str], now: datetime) -> bool:
@@ -195,7 +250,7 @@ def _gone(pod: Manifest) -> FoundStage:
 
 
 def _job_failure(failed: Mapping[str, Any]) -> FoundStage:
-    if failed.get("reason") == "DeadlineExceeded":
+    if failed.get("reason") == _DEADLINE:
         return FoundStage(
             TrialStage.BROKEN, ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds"
         )
@@ -282,11 +337,10 @@ def _driver_death(pod: Manifest) -> FoundStage | None:
     if ended is not None and ended.get("exitCode") != 0:
         words = _LOG_TIME.sub("", str(ended.get("message") or ""))
         said = last_lines(words) or f"the driver ended with {ended.get('exitCode')}"
-        unreadable = ended.get("exitCode") == WORKLOAD_UNREADABLE
-        reason = ClusterReason.WORKLOAD_INVALID if unreadable else ClusterReason.DRIVER_FAILED
+        reason = _OF_DRIVERS.get(int(ended.get("exitCode") or 0), ClusterReason.DRIVER_FAILED)
         return FoundStage(TrialStage.BROKEN, reason, _sentence(said))
     status = pod.get("status") or {}
-    if status.get("phase") == "Failed":
+    if ended is None and status.get("phase") == "Failed":
         return FoundStage(
             TrialStage.BROKEN,
             ClusterReason.DRIVER_FAILED,
@@ -332,9 +386,22 @@ def _classify(crash: Mapping[str, Any]) -> FoundStage:
         )
     if _OUT_OF_MEMORY.search(said):
         return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(shown))
-    if _BAD_CONFIG.search(said):
-        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(shown))
+    if int(crash.get("exitCode") or 0) < _SIGNALS and not _BROKE.search(said) and (own := _refusal(said)):
+        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(own))
     return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(shown))
+
+
+def _refusal(said: str) -> str | None:
+    """An engine's own words that it refuses its configuration; None if its last lines have none.
+
+    The processes that waited for the engine add pages of their own after them.
+    """
+    lines = [line for line in said.splitlines() if not _NO_ERROR.search(line)]
+    for words in (_RAISED, _REFUSES):
+        found = [at for at, line in enumerate(lines) if words.search(line)]
+        if found:
+            return last_lines("\n".join(lines[found[-1] : found[-1] + _WORDS_OF_A_REFUSAL]))
+    return None
 
 
 def last_lines(text: str, count: int = _LAST_LINES) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
+from breakeven.arm import Arm
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.roll_failures import ArmRequests, FailureFinding, LaterReading, find_later
-from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.barred_arms import acquitted
+from breakeven_operator.reconcile.roll_failures import FailureFinding, LaterReading, find_later
+from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
-from breakeven_operator.resources.memorystatus import RequestsBefore
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.workload import Workload
 
@@ -34,34 +36,44 @@ def why_leave(context: RolloutContext, running: RunningArm, later: LaterReading 
     crash = crashing(context.workload, context.now)
     if crash is not None:
         return Refusal(ClusterReason.ARM_CRASHES, crash)
-    before, serving = context.memory.requests_before, context.workload.serving
-    if (
-        before is None
-        or before.arm != arm.name
-        or later is None
-        or not serving
-        or context.rollout is not None
-    ):
-        return None
-    found = _since(before, later.of(context.workload.ref.namespace, serving[0].name))
+    before = context.memory.requests_before
+    found = _since(context, later) if before is not None and before.arm == arm.name else None
     if found is None or not found.fails(last_look=False):
         return None
     return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)
 
 
-def fails_without(before: RequestsBefore | None, arm: str, now: ArmRequests) -> bool:
-    """Whether no speculation, for which an arm was left, fails requests too that it answered before that arm was entered.
+def acquit(
+    step: RolloutStep, context: RolloutContext, arm: Arm | None, later: LaterReading | None
+) -> RolloutStep:
+    """The step, by which an arm may be entered again if the requests that failed on it fail without it too.
 
     Clients that begin to send what no arm answers look like an arm that fails.
+
+    Args:
+        step: of this cycle.
+        context: of this cycle.
+        arm: the arm in place; None if it cannot be told.
+        later: see why_leave.
     """
-    if before is None or before.arm != arm:
-        return False
-    found = _since(before, now)
-    return found is not None and found.fails(last_look=True)
+    before = context.memory.requests_before
+    if before is None or arm is None or before.arm == arm.name or step.busy:
+        return step
+    found = _since(context, later)
+    if found is None or not found.fails(last_look=False):
+        return step
+    message = f"requests fail without {before.arm} too, which were answered before it was entered; it may be entered again"
+    event = Event(ClusterReason.ARM_ACQUITTED, message)
+    memory = acquitted(step.memory, before.arm).replace(requests_before=None)
+    return replace(step, memory=memory, events=(*step.events, event))
 
 
-def _since(before: RequestsBefore, now: ArmRequests | None) -> FailureFinding | None:
-    return find_later(ArmRequests(before.posts, before.refusals, before.served), now)
+def _since(context: RolloutContext, later: LaterReading | None) -> FailureFinding | None:
+    """Requests of the serving pods against those before the last roll; None if either is not known, or a roll goes on."""
+    before, serving = context.memory.requests_before, context.workload.serving
+    if before is None or later is None or not serving or context.rollout is not None:
+        return None
+    return find_later(before, later.of(context.workload.ref.namespace, serving[0].name))
 
 
 def crashing(workload: Workload, now: datetime) -> str | None:

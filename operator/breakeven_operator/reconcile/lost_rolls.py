@@ -66,7 +66,12 @@ def undo_failing(
     """Undo a roll whose new arm fails requests, and bar that arm."""
     kept = why_kept(context, rollout)
     if kept is None:
-        return undo_and_bar(context, rollout, ClusterReason.ROLL_FAILS_REQUESTS, failing.said, entry)
+        step = undo_and_bar(context, rollout, ClusterReason.ROLL_FAILS_REQUESTS, failing.said, entry)
+        if step.write is None:
+            return step
+        # Later requests without the arm show whether it was to blame.
+        before = failing.old.kept(rollout.to_arm or "")
+        return replace(step, memory=step.memory.replace(requests_before=before))
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {failing.said}{kept}"
     return end(context, HistoryResult.DISPROVED, ClusterReason.ROLL_FAILS_REQUESTS, message)
 

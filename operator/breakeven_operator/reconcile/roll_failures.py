@@ -1,9 +1,14 @@
-"""Requests that fail on one arm of a roll and not on the other: HTTP refusals, and requests that no engine finished.
+"""Requests that fail on one arm of a roll and not on the other: refused, failed and abandoned requests are counted apart.
 
 A speculating vLLM answers HTTP 400 to requests with `min_p` or `logit_bias`, and HTTP 200 with an error in the stream where
 they stream. Such requests have no latency, so that the comparison of latencies is the better the more of them there are.
-What both kinds have in common: the engine finished no request for an HTTP request that came. So the measure of an arm is
-the number of requests finished per HTTP request; requests for several answers at a time move it on both arms by the same factor.
+
+- Refused: POSTs that the engine's page counts as 4xx, and POSTs of another status that began no request in an engine.
+- Failed: requests that ended by an error of the engine.
+- Abandoned: requests whose client left. The page counts their POST as 2xx, and no engine counts them as finished; users
+  who leave are no failure of an arm. A request may be left before its first token: the longer that takes, the more are excused.
+- Turned away: POSTs that the page counts as 5xx beyond the failed ones. An engine with a full queue answers 503; that is
+  load, and it is said.
 """
 
 from __future__ import annotations
@@ -25,22 +30,35 @@ from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings
-from breakeven_operator.reconcile.roll_answers import FINISHED, answer_counters
+from breakeven_operator.reconcile.roll_answers import ABORTED, FINISHED, answer_counters
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown_blocks
+from breakeven_operator.resources.memorystatus import RequestsBefore
 
 POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", FINISHED
+FAULTS, BEGUN, WAITED, BROKEN = "http_faults", "started", "ttft_s", "broken"
+COUNTS = (POSTS, REFUSALS, FAULTS, BEGUN, WAITED, SERVED, BROKEN, ABORTED)
+_NEEDED = (POSTS, BEGUN, SERVED)
 
 _BY_SERIES = "namespace,pod,handler,method,status"
 _BY_COUNTER = ",".join((*POD, *ENGINE, "finished_reason"))
 
+# Statuses that say nothing of an engine: a key, a path or a model that is none, a limit of rates, a client that went away.
+# Pages that count by class (vLLM's own) put these under 4xx.
+_CLIENTS_OWN = "4(0[1348]|29|99)"
 # One client's requests come together: they count as so many fewer that are independent.
 _BURST = 4.0
 _CONFIDENCE_OF_ALL_LOOKS = 0.98
 _CONFIDENCE = 0.95
 # Fewer failures tell of a client, not of an arm.
 _FEWEST_FAILURES = 10.0
-# A share of requests that may fail beyond what fails on the other arm; of before against after more, as clients change.
-_TOLERATED = {Witness.SIDE_BY_SIDE: 0.01, Witness.BEFORE_AFTER: 0.05}
+# A share of requests that may be refused or fail beyond what does on the other arm. Of before against after as many again as
+# there were before, because clients change.
+_REFUSED = 0.005
+_MOST_AS_BEFORE = 0.05
+# A share of requests that may begin nowhere, beyond what does on the other arm; why they do not is in no counter.
+_UNBEGUN = {Witness.SIDE_BY_SIDE: 0.01, Witness.BEFORE_AFTER: 0.05}
+# Of the clients that wait for a first token at most one in ten leaves in a second.
+_LEAVE_PER_S = 0.1
 _FEWEST_SIDE_BY_SIDE = 20.0
 
 
@@ -52,51 +70,141 @@ class RollAnswer(NamedTuple):
 
 
 class ArmRequests(NamedTuple):
-    """HTTP requests of one arm: how many came, were answered with 4xx or 5xx, and were finished by an engine."""
+    """HTTP requests of one arm, without the requests that were turned away.
+
+    Attributes:
+        posts: HTTP requests that came.
+        refusals: answered with 4xx.
+        served: requests that began in an engine, or may have been left before they did.
+        failed: ended by an error of the engine.
+        abandoned: clients left.
+        turned_away: answered with 5xx, and not for an error of the engine.
+    """
 
     posts: float
     refusals: float
     served: float
+    failed: float = 0.0
+    abandoned: float = 0.0
+    turned_away: float = 0.0
+
+    @classmethod
+    def counted(cls, counts: Mapping[str, float]) -> ArmRequests:
+        """The requests that counters of `COUNTS` show; only the needed ones may not be missing."""
+        posts, begun, ended = (counts[name] for name in _NEEDED)
+        refusals, faults, broken = (counts.get(name, 0.0) for name in (REFUSALS, FAULTS, BROKEN))
+        turned_away = min(max(faults - broken, 0.0), posts)
+        posts -= turned_away
+        came = max(posts - refusals, 0.0)
+        # A request that ends in a window may have begun before it: the larger count has it.
+        served = max(begun, ended + broken)
+        served = max(served, min(came, served + _LEAVE_PER_S * counts.get(WAITED, 0.0)))
+        # One request may ask for several answers.
+        failed = broken * min(1.0, came / max(served, 1.0))
+        abandoned = max(min(came, served) - ended - broken, 0.0) + counts.get(ABORTED, 0.0)
+        return cls(posts, refusals, served, failed, abandoned, turned_away)
+
+    @property
+    def came(self) -> float:
+        """HTTP requests that were not refused by their status."""
+        return max(self.posts - self.refusals, 0.0)
+
+    @property
+    def lost(self) -> float:
+        """Requests that were refused by their status, or failed."""
+        return self.refusals + self.failed
+
+    def kept(self, arm: str) -> RequestsBefore:
+        """What later requests on another arm are compared with."""
+        posts, lost, served = map(round, (self.posts, self.lost, self.served))
+        return RequestsBefore(arm=arm, posts=posts, refusals=lost, served=served)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureFinding:
-    """The share of requests that fails on the new arm beyond the old one's.
+    """The requests that fail on the new arm beyond those of the old one.
 
     Attributes:
         old, new: requests of both arms.
         witness: whether both served at the same time.
-        share: of the new arm's requests that would not have failed on the old one; below 0 where fewer fail.
-        log_sd: standard error of the logarithm of what is left of them.
     """
 
     old: ArmRequests
     new: ArmRequests
     witness: Witness
-    share: float
-    log_sd: float
+
+    @property
+    def share(self) -> float:
+        """Share of the new arm's requests that would not have failed on the old one; below 0 if fewer fail."""
+        return 1.0 - self._not_lost.left * self._begun.left
 
     @property
     def said(self) -> str:
         """The figures as the middle of a sentence."""
         how = "side by side" if self.witness is Witness.SIDE_BY_SIDE else "before and after"
+        old, new = self.old, self.new
+        others = {
+            "ended by an error": (new.failed, old.failed),
+            "begun by no engine": (_unbegun(new), _unbegun(old)),
+            "left by clients": (new.abandoned, old.abandoned),
+            "turned away with 5xx": (new.turned_away, old.turned_away),
+        }
+        more = "".join(
+            f"; {what}: {a:.0f}, against {b:.0f}" for what, (a, b) in others.items() if a + b >= 0.5
+        )
         return (
-            f"{_percent(self.share)} of its requests are finished by no engine that are on the other arm ({how}; HTTP 4xx or "
-            f"5xx: {self.new.refusals:.0f} of {self.new.posts:.0f}, against {self.old.refusals:.0f} of {self.old.posts:.0f})"
+            f"{_percent(self.share)} of its requests are refused or fail that are answered on the other arm ({how}; HTTP 4xx: "
+            f"{new.refusals:.0f} of {new.posts:.0f}, against {old.refusals:.0f} of {old.posts:.0f}{more})"
         )
 
     def fails(self, *, last_look: bool) -> bool:
         """Whether the new arm significantly fails requests, by bounds that hold at all looks together or at the last one alone."""
-        if self.share * self.new.posts < _FEWEST_FAILURES:
+        refused = _REFUSED
+        if self.witness is Witness.BEFORE_AFTER:
+            refused += min(self.old.lost / max(self.old.posts, 1.0), _MOST_AS_BEFORE)
+        return self._not_lost.exceeds(refused, last_look=last_look) or self._begun.exceeds(
+            _UNBEGUN[self.witness], last_look=last_look
+        )
+
+    @property
+    def is_noticed(self) -> bool:
+        """Whether more requests are refused, fail or are turned away than chance explains, however few."""
+        old, new = ((arm.posts, arm.posts + arm.turned_away) for arm in (self.old, self.new))
+        return any(one.exceeds(0.0, last_look=True) for one in (self._not_lost, _left(old, new)))
+
+    @property
+    def _not_lost(self) -> _Left:
+        old, new = self.old, self.new
+        return _left((old.posts - old.lost, old.posts), (new.posts - new.lost, new.posts))
+
+    @property
+    def _begun(self) -> _Left:
+        return _left((self.old.served, self.old.came), (self.new.served, self.new.came))
+
+
+class _Left(NamedTuple):
+    """What an arm leaves of its requests as a share of what the other one leaves.
+
+    Attributes:
+        left: 1 if as many fail.
+        log_sd: standard error of its logarithm.
+        came: requests on the new arm.
+    """
+
+    left: float
+    log_sd: float
+    came: float
+
+    def exceeds(self, tolerated: float, *, last_look: bool) -> bool:
+        """Whether more is lost than a share, by bounds at all looks together or at the last one alone."""
+        if (1.0 - self.left) * self.came < _FEWEST_FAILURES:
             return False
         radius = (
             NormalDist().inv_cdf((1.0 + _CONFIDENCE) / 2.0) * self.log_sd
             if last_look
             else always_valid_radius(self.log_sd, _CONFIDENCE_OF_ALL_LOOKS)
         )
-        # The upper end of what is left of the requests.
-        most_left = math.exp(math.log1p(-min(self.share, 1.0 - 1e-9)) + radius)
-        return 1.0 - most_left > _TOLERATED[self.witness]
+        return 1.0 - math.exp(math.log(self.left) + radius) > tolerated
 
 
 def failures_query(
@@ -126,19 +234,37 @@ def failures_query(
     return f"({joined})[{int(span_s)}s:{int(step_s)}s]"
 
 
-def _counters(engines: EngineSeries, within: str = "") -> dict[str, str]:
-    """Each counter once, by statistic; or what it grew by within a range."""
-    posts = [*engines.matchers, Matcher("method", "=", "POST"), Matcher("handler", "=~", GENERATES)]
-    refused = [*posts, Matcher("status", "=~", "[45].*")]
-    finished = Matcher("finished_reason", "!=", "error")
+def _counters(engines: EngineSeries, within_s: int | None = None) -> dict[str, str]:
+    """Each counter once, by statistic; or what it grew by within a time."""
+    posts = (
+        *engines.matchers,
+        Matcher("method", "=", "POST"),
+        Matcher("handler", "=~", GENERATES),
+        Matcher("status", "!~", _CLIENTS_OWN),
+    )
 
     def once(labels: str, series: str) -> str:
-        return f"max by ({labels}) ({f'increase({series}{within})' if within else series})"
+        return f"max by ({labels}) ({series if within_s is None else f'increase({series}[{within_s}s])'})"
+
+    def http(*status: Matcher) -> str:
+        return once(_BY_SERIES, f"{HTTP_REQUESTS}{selector((*posts, *status))}")
+
+    def ended(how: str) -> str:
+        chosen = engines.named("request_success_total", Matcher("finished_reason", how, "error"))
+        return once(_BY_COUNTER, chosen)
+
+    def begins(stat: str) -> str:
+        counted = engines.counter(stat) if within_s is None else engines.increase(stat, within_s)
+        return engines.once("max", counted)
 
     return {
-        POSTS: once(_BY_SERIES, f"{HTTP_REQUESTS}{selector(posts)}"),
-        REFUSALS: once(_BY_SERIES, f"{HTTP_REQUESTS}{selector(refused)}"),
-        SERVED: once(_BY_COUNTER, engines.named("request_success_total", finished)),
+        POSTS: http(),
+        REFUSALS: http(Matcher("status", "=~", "4.*")),
+        FAULTS: http(Matcher("status", "=~", "5.*")),
+        BEGUN: begins(BEGUN),
+        WAITED: begins(WAITED),
+        SERVED: ended("!="),
+        BROKEN: ended("="),
     }
 
 
@@ -170,7 +296,7 @@ def later_query(workloads: Iterable[tuple[str, str]], engines: EngineSeries, spa
     Raises:
         ValueError: a matcher that is none.
     """
-    parts = _counters(engines.only(*of_workloads(workloads)), within=f"[{int(span_s)}s]")
+    parts = _counters(engines.only(*of_workloads(workloads)), within_s=int(span_s))
     return "\nor ".join(
         f'label_replace(sum by (namespace,{SIBLINGS}) ({with_siblings(expression)}), "{STAT}", "{stat}", "", "")'
         for stat, expression in parts.items()
@@ -178,26 +304,23 @@ def later_query(workloads: Iterable[tuple[str, str]], engines: EngineSeries, spa
 
 
 def read_later(series: Iterable[InstantSample]) -> LaterReading:
-    """Sort the elements of a later query's result by ReplicaSet; one that lacks requests or finished ones is left out."""
+    """Sort the elements of a later query's result by ReplicaSet; one that lacks a counter that is needed is left out."""
     found: dict[NamespacedName, dict[str, float]] = defaultdict(dict)
     for one in series:
         if 0.0 <= one.value < math.inf:
             owner = NamespacedName(one.labels.get("namespace", ""), one.labels.get(SIBLINGS, ""))
             found[owner][one.labels.get(STAT, "")] = one.value
     return LaterReading(
-        {
-            owner: ArmRequests(stats[POSTS], stats.get(REFUSALS, 0.0), stats[SERVED])
-            for owner, stats in found.items()
-            if POSTS in stats and SERVED in stats
-        }
+        {owner: ArmRequests.counted(stats) for owner, stats in found.items() if set(_NEEDED) <= stats.keys()}
     )
 
 
-def find_later(before: ArmRequests, now: ArmRequests | None) -> FailureFinding | None:
+def find_later(before: RequestsBefore, now: ArmRequests | None) -> FailureFinding | None:
     """The failures of now that the arm before the last roll did not have; None if they are not counted."""
     if now is None or now.posts < 1.0:
         return None
-    return _finding(before, now, Witness.BEFORE_AFTER)
+    old = ArmRequests(before.posts, before.refusals, before.served)
+    return FailureFinding(old, now, Witness.BEFORE_AFTER)
 
 
 def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> FailureFinding | str:
@@ -206,40 +329,46 @@ def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> Fai
         return f"Prometheus gives no figures of them ({reading.error if reading else 'it was not asked'})"
     if rolled is None:
         return "which pods run which arm was not seen"
-    old, new = grown_blocks(reading, rolled, (POSTS, REFUSALS, SERVED), (POSTS, SERVED))
+    old, new = grown_blocks(reading, rolled, COUNTS, _NEEDED)
     for arm, blocks in (("old", old), ("new", new)):
         if not np.isfinite(blocks[0]).any():
-            return f"no {HTTP_REQUESTS} beside vllm:request_success_total of the {arm} arm's pods"
+            return f"no {HTTP_REQUESTS} beside vllm's counters of begun and finished requests of the {arm} arm's pods"
     together = (np.nan_to_num(old[0]) > 0) & (np.nan_to_num(new[0]) > 0)
     of_old, of_new = _requests(old[:, together]), _requests(new[:, together])
     if min(of_old.posts, of_new.posts) >= _FEWEST_SIDE_BY_SIDE:
-        return _finding(of_old, of_new, Witness.SIDE_BY_SIDE)
+        return FailureFinding(of_old, of_new, Witness.SIDE_BY_SIDE)
     of_old, of_new = _requests(old), _requests(new)
     if min(of_old.posts, of_new.posts) < 1.0:
         return "no HTTP request came to one of the arms"
-    return _finding(of_old, of_new, Witness.BEFORE_AFTER)
+    return FailureFinding(of_old, of_new, Witness.BEFORE_AFTER)
 
 
-def _finding(old: ArmRequests, new: ArmRequests, witness: Witness) -> FailureFinding:
-    if old.served <= 0.0:
-        # Nothing is finished on the arm that ran before either: no failure is the new arm's.
-        return FailureFinding(old, new, witness, 0.0, 1.0)
-    # Half a request keeps the logarithm of an arm that finishes none.
-    left = ((new.served + 0.5) / (new.posts + 0.5)) / ((old.served + 0.5) / (old.posts + 0.5))
-    log_sd = math.sqrt(_BURST * (_variance(old) + _variance(new)))
-    return FailureFinding(old, new, witness, 1.0 - left, log_sd)
+def _left(old: tuple[float, float], new: tuple[float, float]) -> _Left:
+    """Compare what is left of the requests that came, on both arms."""
+    if old[0] <= 0.0:
+        # The arm that ran before answers nothing either: no failure is the new arm's.
+        return _Left(1.0, 1.0, new[1])
+    # Half a request keeps the logarithm of an arm that answers none.
+    (old_kept, old_came), (new_kept, new_came) = ((kept + 0.5, came + 0.5) for kept, came in (old, new))
+    variance = _variance(old_kept / old_came, *old) + _variance(new_kept / new_came, *new)
+    return _Left((new_kept / new_came) / (old_kept / old_came), math.sqrt(_BURST * variance), new[1])
 
 
-def _variance(arm: ArmRequests) -> float:
-    """Of the logarithm of requests finished per HTTP request."""
-    share = (arm.served + 0.5) / (arm.posts + 0.5)
+def _variance(share: float, kept: float, came: float) -> float:
+    """Of the logarithm of the share of requests that is left."""
     # Where one request asks for several answers the count of them scatters as well.
-    failing = max(1.0 - share, 1.0 / (arm.posts + 1.0)) if share <= 1.0 else 1.0
-    return failing / (arm.served + 0.5)
+    failing = max(1.0 - share, 1.0 / (came + 1.0)) if share <= 1.0 else 1.0
+    return failing / (kept + 0.5)
 
 
 def _requests(blocks: FloatArray) -> ArmRequests:
-    return ArmRequests(*(float(total) for total in np.nansum(blocks, axis=1)))
+    return ArmRequests.counted(
+        {name: float(total) for name, total in zip(COUNTS, np.nansum(blocks, axis=1), strict=True)}
+    )
+
+
+def _unbegun(arm: ArmRequests) -> float:
+    return max(arm.came - arm.served, 0.0)
 
 
 def _percent(share: float) -> str:

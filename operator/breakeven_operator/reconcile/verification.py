@@ -48,6 +48,8 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
         return undo_failing(context, rollout, failing, evidence.entry)
     found = find_speedup(rollout, evidence)
     remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
+    if not isinstance(failing, str) and failing.is_noticed:
+        remark = f"; {failing.said}"
     if is_held(context):
         return _judge_wave(context, rollout, evidence, found, remark)
     return _last_word(context, rollout, evidence, found, failing, remark)

@@ -131,8 +131,10 @@ class RequestsBefore(StatusModel):
 
     arm: Annotated[ArmName, Field(description="The arm in place, whose requests are compared.")]
     posts: Annotated[int, Field(ge=0, description="HTTP requests that came, before it was entered.")]
-    refusals: Annotated[int, Field(ge=0, description="Those answered with HTTP 4xx or 5xx.")]
-    served: Annotated[int, Field(ge=0, description="Requests that an engine finished.")]
+    refusals: Annotated[
+        int, Field(ge=0, description="HTTP requests answered with 4xx, or ended by an error of the engine.")
+    ]
+    served: Annotated[int, Field(ge=0, description="Requests that an engine began.")]
 
 
 class InflightTime(StatusModel):

@@ -137,7 +137,71 @@ def test_annotations_that_scrape_inject_or_choose_the_arm_are_lost(pod):
         "vault.hashicorp.com/role": "llm",
         "sidecar.istio.io/inject": "false",
         "linkerd.io/inject": "disabled",
+        "consul.hashicorp.com/connect-inject": "false",
+        "sidecar.opentelemetry.io/inject": "false",
+        "appmesh.k8s.aws/sidecarInjectorWebhook": "disabled",
     }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sidecar.istio.io/inject", "true"),
+        ("istio.io/rev", "stable"),
+        ("inject.istio.io/templates", "sidecar,spire"),
+        ("proxy.istio.io/config", "{}"),
+        ("istio.io/dataplane-mode", "ambient"),
+        ("linkerd.io/inject", "enabled"),
+        ("config.linkerd.io/proxy-await", "enabled"),
+        ("kuma.io/sidecar-injection", "enabled"),
+        ("kuma.io/mesh", "default"),
+        ("consul.hashicorp.com/connect-inject", "true"),
+        ("consul.hashicorp.com/connect-service", "llm"),
+        ("dapr.io/enabled", "true"),
+        ("dapr.io/app-id", "llm"),
+        ("sidecar.opentelemetry.io/inject", "true"),
+        ("instrumentation.opentelemetry.io/inject-python", "true"),
+        ("sidecar.jaegertracing.io/inject", "true"),
+        ("vault.hashicorp.com/agent-inject", "true"),
+        ("vault.hashicorp.com/agent-inject-secret-key", "kv/llm"),
+        ("openservicemesh.io/sidecar-injection", "enabled"),
+        ("appmesh.k8s.aws/sidecarInjectorWebhook", "enabled"),
+        ("injector.nsm.nginx.com/auto-inject", "true"),
+        ("azure.workload.identity/inject-proxy-sidecar", "true"),
+        ("agent.datadoghq.com/sidecar", "fargate"),
+        ("injector.example.com/request", "yes"),
+        ("example.com/logSidecar", "on"),
+    ],
+)
+@pytest.mark.parametrize("place", ["labels", "annotations"])
+def test_a_copy_asks_no_injector_for_a_container(world, build, place, key, value):
+    world.target["spec"]["template"]["metadata"][place] |= {key: value, "team": "nlp"}
+    kept = build()["spec"]["template"]["metadata"][place]
+    assert kept.get(key) in {None, "false", "disabled"}
+    assert kept["team"] == "nlp"
+
+
+def test_where_the_namespace_asks_for_a_proxy_the_copy_declines_by_label_and_annotation(build):
+    meta = build()["spec"]["template"]["metadata"]
+    assert meta["labels"]["sidecar.istio.io/inject"] == "false"
+    assert meta["labels"]["kuma.io/sidecar-injection"] == "disabled"
+
+
+@pytest.mark.parametrize(("only_before", "kept"), [("true", True), ("false", False), (None, False)])
+def test_vaults_agent_stays_if_it_ends_before_the_engine_starts(world, build, only_before, kept):
+    asked = {"vault.hashicorp.com/agent-inject": "true", "vault.hashicorp.com/agent-inject-token": ""}
+    given = {"vault.hashicorp.com/agent-pre-populate-only": only_before} if only_before else {}
+    world.target["spec"]["template"]["metadata"]["annotations"] |= asked | given
+    found = build()["spec"]["template"]["metadata"]["annotations"]
+    assert (asked.keys() <= found.keys()) is kept
+
+
+@pytest.mark.parametrize(
+    "key", ["gke-gcsfuse/volumes", "operator.example.com/owner", "topology.istio.example/zone"]
+)
+def test_what_injects_nothing_or_only_a_volume_stays(world, build, key):
+    world.target["spec"]["template"]["metadata"]["annotations"][key] = "true"
+    assert key in build()["spec"]["template"]["metadata"]["annotations"]
 
 
 def test_nothing_outlives_the_job(build):

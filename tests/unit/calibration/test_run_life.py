@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from breakeven_operator import calibration
-from breakeven_operator.actions import Create, Delete, FitOutcome
+from breakeven_operator.actions import Create, Delete, FitOutcome, WriteStatus
 from breakeven_operator.calibration.display import seconds_left
 from breakeven_operator.calibration.run_plan import trial_limits
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -262,7 +262,93 @@ def test_the_same_job_is_followed_after_the_operator_was_away(world):
             "EngineConfigRefused",
         ),
         ("vllm serve: error: unrecognized arguments: --spec-x", 2, "Error", "EngineConfigRefused"),
+        (
+            "ValueError: Qwen3-Omni DSpark requires num_speculative_tokens to match the trained block_size (7); got 3.",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "AssertionError: Custom logits processors are not supported when speculation is on",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "NotImplementedError: eagle3 with pipeline parallel size 2",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "ValueError: Model architectures ['Eagle3XForCausalLM'] failed to be inspected",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "OSError: org/eagle is not a local folder and is not a valid model identifier listed on the hub",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "TypeError: Worker.__init__() got an unexpected keyword argument 'draft'",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "ImportError: Arctic Inference is required for suffix decoding",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "(EngineCore pid=9) RuntimeError: LoRA does not support adaptive verification",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "pydantic_core.ValidationError: 1 validation error for VllmConfig\n  Value error, max_num_scheduled_tokens is set to -1792",
+            1,
+            "Error",
+            "EngineConfigRefused",
+        ),
+        (
+            "api_server.py: error: argument --attention-backend: invalid choice: 'X'",
+            2,
+            "Error",
+            "EngineConfigRefused",
+        ),
         ("Segmentation fault (core dumped)", 139, "Error", "EngineCrashed"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", 1, "Error", "EngineCrashed"),
+        (
+            "ValueError: bad rank\ntorch.distributed.DistBackendError: NCCL error: unhandled system error",
+            1,
+            "Error",
+            "EngineCrashed",
+        ),
+        (
+            "OSError: Connection error, and we cannot find the requested files; Connection refused",
+            1,
+            "Error",
+            "EngineCrashed",
+        ),
+        (
+            "WARNING 11-21 13:42 FlashInfer is not supported here\nRuntimeError: no words",
+            1,
+            "Error",
+            "EngineCrashed",
+        ),
+        (
+            "INFO 11-21 args: {'speculative_config': {}}\nRuntimeError: Engine core initialization failed",
+            1,
+            "Error",
+            "EngineCrashed",
+        ),
+        ("ValueError: half a traceback, then a signal", 134, "Error", "EngineCrashed"),
     ],
 )
 def test_an_engine_that_dies_has_its_own_reason_and_last_words(world, message, exit_code, reason, word):
@@ -277,6 +363,88 @@ def test_an_engine_that_dies_has_its_own_reason_and_last_words(world, message, e
     assert not world.jobs
     assert world.said[-1].warning
     assert condition(status, "Succeeded") == "False"
+
+
+def test_a_refusal_is_shown_although_other_processes_went_on_for_pages(world):
+    world.turn()
+    world.turn()
+    words = "(Worker_TP0 pid=9) ERROR 11-21 [multiproc_executor.py:597] ValueError: a drafter of 8 heads; expected 16"
+    pages = [
+        f'(APIServer pid=1)   File "/vllm/entrypoints/cli/main.py", line {at}, in main' for at in range(20)
+    ]
+    fail(
+        world,
+        "\n".join([words, *pages, "RuntimeError: Engine core initialization failed. See root cause above."]),
+    )
+    status = world.turn()
+    assert status["reason"] == "EngineConfigRefused"
+    assert "a drafter of 8 heads; expected 16" in status["message"]
+
+
+def end_driver(world, pod, exit_code=0, message=""):
+    """The driver's container ends; the others of its pod are as they were."""
+    state = pod["status"]["containerStatuses"][0]["state"]["running"]
+    end = {**state, "exitCode": exit_code, "finishedAt": timestamp(world.now), "message": message}
+    pod["status"]["containerStatuses"][0]["state"] = {"terminated": end}
+
+
+@pytest.mark.parametrize("name", ["istio-proxy", "vault-agent", "otc-container", "daprd", "envoy-sidecar"])
+def test_a_driver_that_has_ended_measures_no_more_whatever_goes_on_beside_it(world, name):
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    world.start_driver(pod)
+    beside = {"name": name, "state": {"running": {"startedAt": timestamp(world.now)}}}
+    pod["status"]["containerStatuses"].append(beside)
+    world.store("none", 5)
+    world.turn(100)
+    end_driver(world, pod)
+    assert arm(world.turn(100), "none")["phase"] == "Measuring", "a pod needs a while to end"
+    status = world.turn(60)
+    assert arm(status, "none")["phase"] == "Done"
+    assert f"{name} went on after the driver had ended" in arm(status, "none")["message"]
+    assert all("none" not in job for job in world.jobs), "its engine is stopped"
+
+
+def test_a_pod_whose_driver_has_ended_well_is_measured_however_its_other_containers_end(world):
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    world.start_driver(pod)
+    world.store("none", 5)
+    world.turn(100)
+    end_driver(world, pod)
+    pod["status"] |= {"phase": "Failed", "message": "istio-proxy ended with 1"}
+    world.fail_job()
+    assert arm(world.turn(1), "none")["phase"] == "Done"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "said", "job", "word"),
+    [
+        (143, "stopped by SIGTERM; points measured so far are stored", "DeadlineExceeded", "BudgetExhausted"),
+        (137, "", "DeadlineExceeded", "BudgetExhausted"),
+        (1, "the engine answers no request", "DeadlineExceeded", "BudgetExhausted"),
+        (6, "time is up: 300 of 300 s used", "BackoffLimitExceeded", "BudgetExhausted"),
+        (1, "the engine answers no request", "BackoffLimitExceeded", "DriverFailed"),
+        (143, "stopped by SIGTERM", "BackoffLimitExceeded", "DriverFailed"),
+        (5, "prompts.jsonl is not there", "DeadlineExceeded", "WorkloadInvalid"),
+    ],
+)
+def test_a_driver_that_its_time_has_stopped_names_the_budget(world, exit_code, said, job, word):
+    world.turn()
+    world.turn()
+    pod = world.place_pod()
+    world.start_driver(pod)
+    world.store("none", 1)
+    world.turn(100)
+    end_driver(world, pod, exit_code, said)
+    pod["status"]["phase"] = "Failed"
+    world.fail_job(job)
+    status = world.turn(1)
+    assert arm(status, "none")["reason"] == word
+    if exit_code == 6:
+        assert arm(status, "none")["message"] == f"only 1 usable points; expected 3 or more; {said}"
 
 
 def test_without_an_arm_the_others_are_still_measured(world):
@@ -750,7 +918,17 @@ def test_a_deleted_service_frees_the_gpus_at_once(world):
     world.turn()
     world.service = None
     actions = calibration.advance(world.view(), world.now)
-    assert [type(action) for action in actions] == [Delete]
+    assert [type(action) for action in actions] == [WriteStatus, Delete]
+
+
+def test_a_run_of_a_service_that_does_not_exist_says_so_at_once_and_ends_in_minutes(world):
+    world.service = None
+    world.run["metadata"]["creationTimestamp"] = timestamp(world.now)
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Pending", "ServiceNotFound")
+    assert "there is no SpeculativeService chat in this namespace" in status["message"]
+    status = world.turn(301)
+    assert (status["phase"], status["reason"]) == ("Superseded", "ServiceNotFound")
 
 
 def test_a_target_that_cannot_be_copied_fails_with_the_reason(world):

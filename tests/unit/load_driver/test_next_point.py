@@ -113,7 +113,7 @@ def test_it_ends_when_nothing_fits_into_the_rest():
 def test_an_arm_is_not_begun_without_time_for_its_law():
     # A lone point takes 8 s, the three that make a law 27.
     assert next_point(replace(QUESTION, arms=EAGLES, running=None), NONE, left_s=20.0) == Finished(
-        complete=False, reason="nothing more fits into 20 s"
+        complete=False, reason="nothing more fits into 20 s", out_of_time=True
     )
 
 

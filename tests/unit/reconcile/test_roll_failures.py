@@ -6,15 +6,22 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from breakeven.planning.roll_experiment import Witness
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_failures import (
+    BEGUN,
+    BROKEN,
+    FAULTS,
     POSTS,
     REFUSALS,
     SERVED,
+    WAITED,
+    ArmRequests,
     FailureFinding,
     failures_query,
     find_failures,
@@ -41,7 +48,30 @@ def counted(pod: str, blocks: range, per_block: dict[str, float], namespace: str
 
 def requests(came: float, failing: float = 0.0, refused: float | None = None) -> dict[str, float]:
     refusals = came * failing if refused is None else refused
-    return {POSTS: came, REFUSALS: refusals, SERVED: came * (1.0 - failing)}
+    answered = came * (1.0 - failing)
+    return {POSTS: came, REFUSALS: refusals, BEGUN: answered, SERVED: answered}
+
+
+def shares(came: float = 300.0, **of: float) -> dict[str, float]:
+    """Counters of a block in which these shares of the requests met with something else than an answer.
+
+    Args:
+        came: HTTP requests that came.
+        of: refused (400), streamed (refused in the stream), left (after the first token), unseen (before it), broken (an error
+            of the engine in a stream), fault (the same with 500), away (503 of a full queue); waited: seconds to a first token.
+    """
+    counts = {name: came * share for name, share in of.items() if name != "waited"}
+    unbegun = sum(counts.get(name, 0.0) for name in ("refused", "streamed", "unseen", "away"))
+    begun, broken = came - unbegun, counts.get("broken", 0.0) + counts.get("fault", 0.0)
+    return {
+        POSTS: came,
+        REFUSALS: counts.get("refused", 0.0),
+        FAULTS: counts.get("away", 0.0) + counts.get("fault", 0.0),
+        BEGUN: begun,
+        WAITED: begun * of.get("waited", 0.1),
+        SERVED: begun - broken - counts.get("left", 0.0),
+        BROKEN: broken,
+    }
 
 
 def found(*series: list[Samples]) -> FailureFinding | str:
@@ -62,8 +92,8 @@ def test_an_arm_that_refuses_requests_fails_them_and_says_both_arms_figures():
     assert one.share == pytest.approx(1 - 0.6 / 0.99, abs=0.01)
     assert one.fails(last_look=False)
     assert one.said == (
-        "39 % of its requests are finished by no engine that are on the other arm (side by side; HTTP 4xx or 5xx: 600 of "
-        "1500, against 15 of 1500)"
+        "39 % of its requests are refused or fail that are answered on the other arm (side by side; HTTP 4xx: 600 of 1500, "
+        "against 15 of 1500)"
     )
 
 
@@ -81,8 +111,8 @@ def test_what_fails_on_both_arms_is_neither_s_fault(failing):
 
 
 def test_several_answers_per_request_move_both_arms_alike_and_count_as_no_failure():
-    many = {POSTS: 100.0, REFUSALS: 0.0, SERVED: 400.0}
-    half = {POSTS: 100.0, REFUSALS: 0.0, SERVED: 200.0}
+    many = {POSTS: 100.0, REFUSALS: 0.0, BEGUN: 400.0, SERVED: 400.0}
+    half = {POSTS: 100.0, REFUSALS: 0.0, BEGUN: 200.0, SERVED: 200.0}
     assert not finding(counted(OLD, range(-6, 7), many), counted(NEW, range(1, 7), many)).fails(
         last_look=True
     )
@@ -96,20 +126,100 @@ def test_a_handful_of_failures_is_no_verdict(came):
     assert not one.fails(last_look=True)
 
 
-def test_a_share_that_is_sure_and_small_is_tolerated():
-    one = finding(counted(OLD, range(-6, 7), requests(1e6)), counted(NEW, range(1, 7), requests(1e6, 0.005)))
+def test_a_share_that_is_sure_and_small_is_tolerated_and_said():
+    one = finding(counted(OLD, range(-6, 7), requests(1e6)), counted(NEW, range(1, 7), requests(1e6, 0.004)))
     assert not one.fails(last_look=True)
+    assert one.is_noticed
 
 
-def test_before_and_after_tolerates_more_because_clients_change():
-    def apart(failing: float) -> FailureFinding:
-        return finding(
-            counted(OLD, range(-6, 1), requests(1e5)), counted(NEW, range(1, 7), requests(1e5, failing))
-        )
+def apart(old: dict[str, float], new: dict[str, float]) -> FailureFinding:
+    one = finding(counted(OLD, range(-6, 1), old), counted(NEW, range(1, 7), new))
+    assert one.witness is Witness.BEFORE_AFTER
+    return one
 
-    assert apart(0.03).witness is Witness.BEFORE_AFTER
-    assert not apart(0.03).fails(last_look=True)
-    assert apart(0.1).fails(last_look=True)
+
+def together(old: dict[str, float], new: dict[str, float]) -> FailureFinding:
+    return finding(counted(OLD, range(-6, 7), old), counted(NEW, range(1, 7), new))
+
+
+@pytest.mark.parametrize("compare", [apart, together])
+@pytest.mark.parametrize(
+    ("old", "new", "fails"),
+    [
+        ({}, {"refused": 0.05}, True),
+        ({}, {"refused": 0.02}, True),
+        ({"left": 0.02}, {"left": 0.02, "refused": 0.05}, True),
+        ({}, {"streamed": 0.3}, True),
+        ({}, {"broken": 0.05}, True),
+        ({}, {"fault": 0.05}, True),
+        ({}, {"fault": 0.05, "away": 0.2}, True),
+        ({"away": 0.3}, {"away": 0.3, "refused": 0.05}, True),
+        ({"left": 0.02}, {"left": 0.15}, False),
+        ({"left": 0.02}, {"left": 0.9}, False),
+        ({}, {"unseen": 0.2, "waited": 20.0}, False),
+        ({}, {"unseen": 0.01, "waited": 0.5}, False),
+        ({}, {"away": 0.3}, False),
+        ({}, {"away": 0.3, "left": 0.4, "waited": 9.0}, False),
+        ({"refused": 0.04}, {"refused": 0.04, "left": 0.3}, False),
+        ({"fault": 0.04}, {"fault": 0.04}, False),
+        ({"streamed": 0.2}, {"refused": 0.0, "left": 0.2}, False),
+    ],
+    ids=str,
+)
+def test_what_is_refused_or_fails_is_an_arm_s_and_who_leaves_or_is_turned_away_is_not(
+    compare, old, new, fails
+):
+    one = compare(shares(3000, **old), shares(3000, **new))
+    assert one.fails(last_look=True) is fails, one.said
+    assert one.fails(last_look=False) is fails, one.said
+
+
+def test_a_client_s_base_rate_may_double_between_before_and_after_and_not_side_by_side():
+    old, new = shares(30000, refused=0.03), shares(30000, refused=0.05)
+    assert not apart(old, new).fails(last_look=True)
+    assert together(old, new).fails(last_look=True)
+
+
+def test_880_of_17600_requests_refused_after_none_of_10000_is_no_chance():
+    one = FailureFinding(ArmRequests(10000, 0, 10000), ArmRequests(17600, 880, 16720), Witness.BEFORE_AFTER)
+    assert one.fails(last_look=False)
+
+
+def test_demand_that_is_turned_away_is_no_arm_s_fault_and_is_said():
+    one = apart(shares(3000), shares(3000, away=0.3))
+    assert one.is_noticed
+    assert one.said.endswith(
+        "HTTP 4xx: 0 of 10500, against 0 of 18000; turned away with 5xx: 4500, against 0)"
+    )
+
+
+def test_each_count_is_said_by_its_name():
+    old, new = shares(3000, left=0.02), shares(3000, refused=0.02, broken=0.01, streamed=0.03, left=0.1)
+    assert apart(old, new).said.endswith(
+        "(before and after; HTTP 4xx: 300 of 15000, against 0 of 18000; ended by an error: 150, against 0; begun by no engine: "
+        "308, against 0; left by clients: 1642, against 360)"
+    )
+
+
+@given(
+    n=st.integers(1, 8),
+    came=st.floats(10, 1e5),
+    old_left=st.floats(0, 0.95),
+    new_left=st.floats(0, 0.95),
+    inflight=st.floats(0, 1e4),
+    away=st.floats(0, 0.9),
+)
+def test_no_course_of_leaving_clients_and_full_queues_is_an_arm_s_fault(
+    n, came, old_left, new_left, inflight, away
+):
+    """Whatever share leaves after the first token, how many answers each asks for, and how many are in flight at the end."""
+    old, new = (
+        {name: count * (n if name in {BEGUN, SERVED, WAITED} else 1) for name, count in one.items()}
+        for one in (shares(came, left=old_left), shares(came, left=new_left, away=away))
+    )
+    new[BEGUN] += inflight
+    one = FailureFinding(ArmRequests.counted(old), ArmRequests.counted(new), Witness.BEFORE_AFTER)
+    assert not one.fails(last_look=True), one.said
 
 
 def test_a_roll_to_an_arm_that_fails_less_fails_nothing():
@@ -138,7 +248,7 @@ def _looked(posts: np.ndarray, served: np.ndarray) -> FailureFinding:
                 {"namespace": "llm", "pod": pod, STAT: stat},
                 (TimedValue(BEGAN.timestamp(), 0.0), TimedValue(BEGAN.timestamp() + 60.0, float(value))),
             )
-            for stat, value in ((POSTS, posts[arm]), (SERVED, served[arm]))
+            for stat, value in ((POSTS, posts[arm]), (BEGUN, served[arm]), (SERVED, served[arm]))
         ]
         for arm, pod in enumerate((OLD, NEW))
     ]
@@ -152,23 +262,25 @@ def test_a_counter_that_fell_belongs_to_a_process_that_began_again():
             {"namespace": "llm", "pod": NEW, STAT: stat},
             tuple(TimedValue(BEGAN.timestamp() + 60.0 * (i + 1), value) for i, value in enumerate(values)),
         )
-        for stat in (POSTS, SERVED)
+        for stat in (POSTS, BEGUN, SERVED)
     ]
     one = finding(counted(OLD, range(-6, 7), requests(300)), series)
     assert one.new.posts == one.new.served == 240.0
 
 
-@pytest.mark.parametrize("missing", [POSTS, SERVED])
+@pytest.mark.parametrize("missing", [POSTS, BEGUN, SERVED])
 @pytest.mark.parametrize("arm", ["old", "new"])
 def test_a_page_without_a_series_is_not_measured_and_no_zero(missing, arm):
     half = {stat: grown for stat, grown in requests(300).items() if stat != missing}
     of = {"old": requests(300), "new": requests(300), arm: half}
     said = found(counted(OLD, range(-6, 7), of["old"]), counted(NEW, range(1, 7), of["new"]))
-    assert said == f"no http_requests_total beside vllm:request_success_total of the {arm} arm's pods"
+    assert said == (
+        f"no http_requests_total beside vllm's counters of begun and finished requests of the {arm} arm's pods"
+    )
 
 
 def test_no_refusal_so_far_is_zero_refusals():
-    none_yet = {POSTS: 300.0, SERVED: 300.0}
+    none_yet = {POSTS: 300.0, BEGUN: 300.0, SERVED: 300.0}
     one = finding(counted(OLD, range(-6, 7), none_yet), counted(NEW, range(1, 7), none_yet))
     assert (one.old.refusals, one.new.refusals) == (0.0, 0.0)
 
@@ -197,6 +309,8 @@ def test_the_query_counts_a_series_once_however_often_it_is_scraped_and_no_probe
     query = failures_query([("llm", "chat-vllm")], EngineSeries(), 1800, 60)
     assert "max by (namespace,pod,handler,method,status) (http_requests_total{" in query
     assert 'method="POST",handler=~"/v1/(chat/)?completions|' in query
-    assert 'status=~"[45].*"' in query
+    assert 'status!~"4(0[1348]|29|99)",status=~"4.*"' in query
+    assert 'status!~"4(0[1348]|29|99)",status=~"5.*"' in query
+    assert "vllm:time_to_first_token_seconds_count{" in query
     assert 'finished_reason!="error"' in query
     assert query.endswith("[1800s:60s]")

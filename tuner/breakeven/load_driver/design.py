@@ -149,10 +149,12 @@ class Finished:
     Attributes:
         complete: every wanted load has a usable point.
         reason: one sentence: what ended the sweep.
+        out_of_time: whether it was the time that the sweep may take.
     """
 
     complete: bool
     reason: str
+    out_of_time: bool = False
 
 
 def _inflight(point: Point) -> float:
@@ -343,9 +345,8 @@ def _within_time(
         return step
     left_s = settings.max_seconds - spent_s - (step.expected_s - step.window_s)
     if left_s < settings.min_point_seconds:
-        return Finished(
-            complete=False, reason=f"time is up: {spent_s:.0f} of {settings.max_seconds:.0f} s used"
-        )
+        reason = f"time is up: {spent_s:.0f} of {settings.max_seconds:.0f} s used"
+        return Finished(complete=False, reason=reason, out_of_time=True)
     return replace(step, window_s=min(settings.point_seconds, left_s), longest_s=min(step.longest_s, left_s))
 
 

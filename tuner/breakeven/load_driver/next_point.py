@@ -114,7 +114,8 @@ def next_point(
     wanted = [offer for arm in _startable(state) for offer in _offers(state, arm)]
     offers = _affordable(state, wanted, left_s, startups_left_s)
     if not offers:
-        return Finished(complete=False, reason=_why_nothing(state, left_s))
+        late = bool(_startable(state)) and left_s < math.inf
+        return Finished(complete=False, reason=_why_nothing(state, left_s), out_of_time=late)
     gains = [_gain_per_second(state, pairs, offer) for offer in offers]
     # Rounded, so that the last bits of a sum do not choose between offers that are equally good.
     best = max(range(len(offers)), key=lambda i: (float(f"{gains[i]:.9g}"), -i))
