@@ -69,9 +69,9 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
 def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """The API server began to refuse a write."""
     ready = old.condition(READY)
-    if cycle.refused is None or (ready is not None and ready.reason == ClusterReason.WRITE_REFUSED):
+    if cycle.refused is None or (ready is not None and ready.reason == cycle.refused.reason):
         return None
-    return Event(ClusterReason.WRITE_REFUSED, cycle.refused.sentence, warning=True, throttled=True)
+    return Event(cycle.refused.reason, cycle.refused.sentence, warning=True, throttled=True)
 
 
 def _clients_give_up(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:

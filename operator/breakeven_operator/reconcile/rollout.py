@@ -18,8 +18,9 @@ from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.reconcile import first_wave
-from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
+from breakeven_operator.reconcile.annotation_owner import MOST_RESTORES, check_ownership, foreign
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
@@ -99,6 +100,7 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(context, workload.desired - partition)),
         wave_partition=partition or None,
+        target_generation=workload.generation,
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
         **bounded("predicted_speedup", change.speedup),
         load_rps=change.load_rps,
@@ -158,9 +160,12 @@ def forget_target(context: RolloutContext) -> RolloutStep:
     """
     message = "the target was deleted and made again"
     superseded = (ended(context, HistoryResult.SUPERSEDED, message),) if context.rollout else ()
+    reverted = context.memory.restores >= MOST_RESTORES
     memory = context.memory.replace(
         written_value=None,
         others_wrote_time=None,
+        # Who reverted the old one may have gone with it; a person's wish has not.
+        taken_over_by=None if reverted else context.memory.taken_over_by,
         restores=0,
         force_next=False,
         running_arm=None,
@@ -190,6 +195,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
             phase=RolloutPhase.UNDOING,
             reason=str(reason),
             deadline_time=context.now + timedelta(seconds=deadline_s(context)),
+            target_generation=context.workload.generation,
         ),
         memory=memory.replace(
             failures=failures,
@@ -238,6 +244,8 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         return _rolling(replace(context, memory=owned), rolling)
     if not _untouched(workload.value, rollout.previous_value):
         return foreign(context)
+    if _taken_back(workload, rollout):
+        return foreign(context, at_once=True)
     withdrawn = context.memory.replace(written_value=rollout.previous_value)
     if not context.may_write or _past(rollout.deadline_time, context.now):
         why = (
@@ -249,7 +257,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             rollout=None, memory=withdrawn, ended=(ended(context, HistoryResult.SUPERSEDED, why),)
         )
     return RolloutStep(
-        rollout,
+        rollout.replace(target_generation=workload.generation),
         context.memory,
         write=WriteAnnotation(
             workload.ref,
@@ -402,12 +410,12 @@ def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
 def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     workload = context.workload
     value = _before(context, rollout)
-    if not _untouched(workload.value, value):
-        if not same_value(workload.value, rollout.value):
+    if not same_value(workload.value, value):
+        if not same_value(workload.value, rollout.value) or _taken_back(workload, rollout):
             return foreign(context)
         write = WriteAnnotation(workload.ref, value, workload.generation) if context.may_write else None
         return RolloutStep(
-            rollout,
+            rollout.replace(target_generation=workload.generation),
             context.memory,
             write=write,
             reason=ClusterReason.ROLLING_BACK,
@@ -462,6 +470,17 @@ def _before(context: RolloutContext, rollout: Rollout) -> str | None:
 
 def _untouched(value: str | None, previous: str | None) -> bool:
     return (value is None) == (previous is None) and same_value(value, previous)
+
+
+def _taken_back(workload: Workload, rollout: Rollout) -> bool:
+    """Whether the last write of a change was made and reverted since, which makes two generations between two cycles.
+
+    A write that failed makes no generation, and somebody else's change, because of which it failed, makes one. The value that
+    stands is the operator's own where its write was never made.
+    """
+    begun = rollout.target_generation
+    theirs = workload.value is None or set(workload.value_managers) - {FIELD_MANAGER}
+    return begun is not None and workload.generation >= begun + 2 and bool(theirs)
 
 
 def _past(deadline: datetime | None, now: datetime) -> bool:

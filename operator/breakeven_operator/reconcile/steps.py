@@ -95,7 +95,7 @@ class RolloutStep:
             write=None,
             otherwise=None,
             events=(),
-            reason=ClusterReason.WRITE_REFUSED,
+            reason=refusal.reason,
             message=refusal.sentence,
             busy=True,
         )
