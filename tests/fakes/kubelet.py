@@ -8,6 +8,7 @@ server's words, and a pod of a node that answers no more is deleted after five m
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -300,7 +301,7 @@ class FakeKubelet:
         container = {
             "name": engine["name"],
             "image": engine.get("image", ""),
-            "imageID": DIGEST,
+            "imageID": _digest(engine.get("image", "")),
             "restartCount": 0,
         }
         waiting = self._waits_for(pod)
@@ -405,6 +406,12 @@ def _conditions(deployment: dict[str, Any], refused: str | None, *, made: bool) 
     before = (deployment.get("status") or {}).get("conditions") or []
     wanted = deployment["spec"]["replicas"] > (deployment.get("status") or {}).get("updatedReplicas", 0)
     return [one for one in before if one["type"] != "ReplicaFailure" or (wanted and not made)]
+
+
+def _digest(image: str) -> str:
+    """The name that a node gives to an image: another one for another version."""
+    version = image.rpartition(":v")[2]
+    return DIGEST if version in {"0.32.0", image} else DIGEST[:-2] + hashlib.sha256(image.encode()).hexdigest()[:2]
 
 
 def _strategy(spec: Mapping[str, Any]) -> tuple[int, int, bool]:

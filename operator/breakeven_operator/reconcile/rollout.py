@@ -306,18 +306,12 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     trouble = workload.trouble
     waited = trouble.waited(rollout.started_time, now) if trouble is not None else timedelta()
     if trouble is not None and trouble.is_over(waited, context.place_s):
-        return undo(context, rollout, trouble.reason, _in_vain(trouble, waited, workload))
+        return _undo_failed(context, rollout, trouble.reason, _in_vain(trouble, waited, workload))
     if late:
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
-        return undo(
-            context,
-            rollout,
-            ClusterReason.ROLL_DEADLINE_EXCEEDED,
-            f"{workload.progress} after {took:.0f} s"
-            + (f"; {trouble.message}" if trouble is not None else "")
-            + workload.lost_words
-            + workload.blocked_words(),
-        )
+        why = f"{workload.progress} after {took:.0f} s" + (f"; {trouble.message}" if trouble is not None else "")
+        why += workload.lost_words + workload.blocked_words()
+        return _undo_failed(context, rollout, ClusterReason.ROLL_DEADLINE_EXCEEDED, why)
     said = "".join(f"; {one}" for one in (workload.waits, trouble and trouble.message) if one)
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.progress}{said}{workload.lost_words}"
     message += workload.blocked_words()
@@ -328,6 +322,15 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         message=message,
         busy=True,
     )
+
+
+def _undo_failed(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: str) -> RolloutStep:
+    """Undo a roll that does not come up, unless it has withdrawn a value that belongs to another template."""
+    if rollout.reason != ClusterReason.FINGERPRINT_CHANGED:
+        return undo(context, rollout, reason, why)
+    kept = f"{why}; the annotation stays without {rollout.from_arm}, which was never measured on this template"
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {kept}"
+    return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
 
 
 def _first_wave(context: RolloutContext, rollout: Rollout) -> RolloutStep | None:

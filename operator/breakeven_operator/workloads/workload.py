@@ -146,7 +146,9 @@ class Workload:
             return self.by_class[0].identity
         products = self._serving_products or self.gpu_products
         product = self.gpu_class or (products[0] if len(products) == 1 else self.gpu_hint)
-        images = [pod.image_id for pod in self.serving if pod.image_id]
+        # An engine that crashes at its start tells its image's digest, too.
+        pods = self.serving or [pod for pod in self.pods if pod.coming]
+        images = [pod.image_id for pod in pods if pod.image_id]
         found = identify(self.engine, images, product, self.workers)
         return replace(found, one_of_several=self.gpu_class is not None)
 
