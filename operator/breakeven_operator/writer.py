@@ -56,6 +56,7 @@ class SaidEvent(NamedTuple):
 
     subject: str
     reason: str
+    about: str
 
 
 @dataclass(slots=True)
@@ -304,7 +305,7 @@ class Writer:
     async def _emit(self, action: EmitEvent) -> None:
         now = self._clock.now()
         self._told = {key: told for key, told in self._told.items() if now - told.last < _SERIES}
-        key = SaidEvent(str(action.ref), action.reason)
+        key = SaidEvent(str(action.ref), action.reason, action.about)
         if action.throttled and key in self._told:
             await self._count(action.ref, key, now)
             return

@@ -39,6 +39,7 @@ DIGEST = "docker.io/vllm/vllm-openai@sha256:" + "ab" * 32
 # Of the node lifecycle controller, and of the toleration that every pod has.
 _NODE_GRACE_S = 40.0
 _TOLERATED_S = 300.0
+_HISTORY = "deployment.kubernetes.io/revision-history"
 
 
 class FakeKubelet:
@@ -227,9 +228,10 @@ class FakeKubelet:
                 },
             )
         elif _revision(found) < highest:
-            found["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = str(
-                highest + 1
-            )
+            noted = found["metadata"].setdefault("annotations", {})
+            before = [noted.get(_HISTORY), str(_revision(found))]
+            noted[_HISTORY] = ",".join(filter(None, before))
+            noted["deployment.kubernetes.io/revision"] = str(highest + 1)
         return found
 
     def _start_pod(self, deployment: dict[str, Any], replica_set: dict[str, Any]) -> str | None:

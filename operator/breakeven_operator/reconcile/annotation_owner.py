@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
@@ -20,6 +21,8 @@ from breakeven_operator.workloads.workload import Workload
 _MEANT_IT = ("kubectl-edit", "kubectl-patch", "kubectl-annotate", "kubectl-rollout", "kubectl")
 MOST_RESTORES = 2
 _NOBODY = "an edit or patch by an unknown hand"
+_UNDONE = "kubectl rollout undo, or an edit with the same result,"
+_UNDOERS = {"kubectl", "kubectl-rollout"}
 _UNSEEN = "a program that leaves no trace"
 
 
@@ -44,15 +47,19 @@ def foreign(context: RolloutContext, *, at_once: bool = False) -> RolloutStep:
     """
     workload, memory = context.workload, context.memory
     if workload.value is not None:
-        managers = ", ".join(m for m in workload.value_managers if m != "breakeven") or "another writer"
+        others = [one for one in workload.value_managers if one != FIELD_MANAGER]
+        undone = workload.returned and set(others) & _UNDOERS
+        managers = "kubectl rollout undo" if undone else ", ".join(others) or "another writer"
         return taken_over(context, managers, "changed the annotation")
     written, writer = workload.last_write_time, workload.last_writer
     if written is None or memory.others_wrote_time is None or written <= memory.others_wrote_time:
         if not at_once:
+            who = _UNDONE if workload.returned else _NOBODY
+            back = ", the pod template is that of an earlier revision again," if workload.returned else ","
             return taken_over(
                 context,
-                _NOBODY,
-                "removed the annotation (it is gone, and no field manager has changed anything else since it was last there)",
+                who,
+                f"removed the annotation (it is gone{back} and no field manager has changed anything else since it was last there)",
             )
         writer, seen = _UNSEEN, "removed the annotation within seconds"
     else:

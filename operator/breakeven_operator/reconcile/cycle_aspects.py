@@ -132,7 +132,9 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
             PROGRESSING,
             False,
             str(ClusterReason.ROLL_FINISHED),
-            f"{change}: all pods run it, and it is being measured",
+            f"{change}: all pods run it, and it is being measured"
+            if cycle.workload is not None and cycle.workload.desired
+            else f"{change}: no pod runs, so that nothing is measured",
         )
     tail = _last_roll(status.history[0]) if status.history else "no roll so far"
     if verdict.action == RECOMMEND:

@@ -32,7 +32,7 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
             and isinstance(verdict.reason, ClusterReason)
             and verdict.reason in _WARNINGS
         )
-        said.append(Event(verdict.reason, verdict.message, warning, throttled=True))
+        said.append(Event(verdict.reason, verdict.message, warning, throttled=True, about=_about(cycle)))
     elif (flip := _flip(cycle, old)) is not None:
         said.append(flip)
     for aspect in doubt_aspects(cycle):
@@ -51,6 +51,12 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
     if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
         said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
     return tuple(said)
+
+
+def _about(cycle: CycleFacts) -> str:
+    """The roll or the run that a verdict may tell of; empty without one."""
+    rollout, run = cycle.step.rollout, cycle.calibrated.run
+    return rollout.id if rollout is not None else run.metadata.name if run is not None else ""
 
 
 def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:

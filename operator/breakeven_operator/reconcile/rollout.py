@@ -289,9 +289,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     late = _past(rollout.deadline_time, now)
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
     if workload.settled or (late and workload.rolled_out):
-        message = (
-            f"{rollout.from_arm} -> {rollout.to_arm}: {workload.desired} pods run it{workload.lost_words}"
-        )
+        message = f"{rollout.from_arm} -> {rollout.to_arm}: {_all_run(workload)}{workload.lost_words}"
         return RolloutStep(
             rollout=rollout.replace(
                 phase=RolloutPhase.CONFIRMING,
@@ -427,8 +425,9 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         )
     late = _past(rollout.deadline_time, context.now)
     if workload.settled or (late and workload.rolled_out):
+        now = "runs again" if workload.desired else "is asked for again, and no pod runs"
         message = (
-            f"{rollout.from_arm} runs again; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
+            f"{rollout.from_arm} {now}; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
             + _meaning(rollout.reason)
             + workload.lost_words
         )
@@ -457,6 +456,13 @@ def _undone(context: RolloutContext, event: Event) -> RolloutStep:
         ended=(ended(context, HistoryResult.UNDONE, event.message),),
         events=(event,),
     )
+
+
+def _all_run(workload: Workload) -> str:
+    """The pods that run a new arm, all of them, as a clause."""
+    if not workload.desired:
+        return f"no pod runs, because {workload.title} is scaled to zero; the next one will run it"
+    return "1 pod runs it" if workload.desired == 1 else f"{workload.desired} pods run it"
 
 
 def _meaning(reason: str | None) -> str:

@@ -41,6 +41,7 @@ class Event:
     message: str
     warning: bool = False
     throttled: bool = False
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

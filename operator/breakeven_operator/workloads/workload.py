@@ -95,6 +95,7 @@ class Workload:
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
+        returned: whether its template is that of an earlier revision again.
         own_partition: below it pods keep the template before, because the operator wrote so; 0: the operator holds none.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_class: the only class of which `pods` are kept; None: those of all classes are.
@@ -129,6 +130,7 @@ class Workload:
     lost: tuple[PodState, ...] = ()
     refusal: str = ""
     workers: Workers = ALONE
+    returned: bool = False
     own_partition: int = 0
     gpu_class: str | None = None
 
@@ -384,6 +386,7 @@ def observe(
         lost=lost,
         refusal=next((around.warnings[uid] for uid in (meta["uid"], *owners) if uid in around.warnings), ""),
         workers=kind.workers(manifest),
+        returned=kind.returned(manifest, makers),
         own_partition=own_partition,
     )
 
