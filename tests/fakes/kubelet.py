@@ -413,7 +413,11 @@ def _conditions(deployment: dict[str, Any], refused: str | None, *, made: bool) 
 def _digest(image: str) -> str:
     """The name that a node gives to an image: another one for another version."""
     version = image.rpartition(":v")[2]
-    return DIGEST if version in {"0.32.0", image} else DIGEST[:-2] + hashlib.sha256(image.encode()).hexdigest()[:2]
+    return (
+        DIGEST
+        if version in {"0.32.0", image}
+        else DIGEST[:-2] + hashlib.sha256(image.encode()).hexdigest()[:2]
+    )
 
 
 def _strategy(spec: Mapping[str, Any]) -> tuple[int, int, bool]:

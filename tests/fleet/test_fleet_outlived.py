@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, PODS, SERVICES
+from breakeven_operator.kinds import EVENTS, PODS, SERVICES
 from fakes.fleet_world import VALUE, FleetWorld
 
 Edit = Callable[[dict[str, Any]], None]
@@ -73,7 +73,9 @@ CRASHES: dict[str, Edit] = {
 
 @pytest.mark.parametrize("strategy", [lambda _target: None, recreate], ids=["rolling", "recreate"])
 @pytest.mark.parametrize("edit", CRASHES.values(), ids=CRASHES)
-async def test_a_drafter_that_crashes_under_another_template_is_withdrawn_and_the_owner_s_roll_ends(edit, strategy):
+async def test_a_drafter_that_crashes_under_another_template_is_withdrawn_and_the_owner_s_roll_ends(
+    edit, strategy
+):
     world = await speculating()
     change(world, strategy)
     world.kubelet.crash = {VALUE}

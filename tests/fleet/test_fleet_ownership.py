@@ -164,7 +164,11 @@ async def test_a_target_without_pods_is_not_said_to_run_an_arm(undone):
     world.cluster.objects["deployments", "llm", "chat-vllm"]["spec"]["replicas"] = 0
     await world.until(lambda: world.phase == (None if undone else "Confirming"), cycles=10)
     (note,) = notes(world, "RolledBack" if undone else "RollFinished")
-    expected = "none is asked for again, and no pod runs" if undone else "no pod runs, because Deployment chat-vllm is scaled to zero"
+    expected = (
+        "none is asked for again, and no pod runs"
+        if undone
+        else "no pod runs, because Deployment chat-vllm is scaled to zero"
+    )
     assert expected in note
     assert "all pods run it" not in world.condition("Progressing")["message"]
 
@@ -252,7 +256,9 @@ async def test_a_removal_that_leads_to_no_earlier_template_is_no_rollout_undo():
     await world.cycle()
     assert world.reason == "TakenOver"
     (note,) = notes(world, "TakenOver")
-    assert note.startswith("an edit or patch by an unknown hand removed the annotation (it is gone, and no field")
+    assert note.startswith(
+        "an edit or patch by an unknown hand removed the annotation (it is gone, and no field"
+    )
 
 
 @pytest.mark.parametrize("manager", ["kubectl", "kubectl-rollout"])

@@ -23,21 +23,21 @@ def changed(world: FleetWorld, edit: Callable[[dict[str, Any]], None], manager: 
     world.cluster.change(world.kind, "llm", "chat-vllm", edit, manager=manager)
 
 
-def annotations(target: dict[str, Any]) -> dict[str, Any]:
+def keys_of(target: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = target["spec"]["template"]["metadata"]["annotations"]
     return found
 
 
 def drops_the_key(world: FleetWorld) -> None:
     """A replacement that changes nothing else: no field manager shows."""
-    changed(world, lambda target: annotations(target).pop(KEY, None), "gitops-agent")
+    changed(world, lambda target: keys_of(target).pop(KEY, None), "gitops-agent")
 
 
 def drops_the_key_and_stamps(world: FleetWorld) -> None:
     """A replacement by a manifest that says when it was synchronised."""
 
     def edit(target: dict[str, Any]) -> None:
-        annotations(target).pop(KEY, None)
+        keys_of(target).pop(KEY, None)
         target["metadata"].setdefault("annotations", {})["synced"] = world.clock.now().isoformat()
 
     changed(world, edit, "gitops-agent")
@@ -45,7 +45,7 @@ def drops_the_key_and_stamps(world: FleetWorld) -> None:
 
 def sets(value: str) -> Revert:
     """A manifest that has a value of its own, replaced as a whole."""
-    return lambda world: changed(world, lambda target: annotations(target).update({KEY: value}), "argocd")
+    return lambda world: changed(world, lambda target: keys_of(target).update({KEY: value}), "argocd")
 
 
 def applies(value: str) -> Revert:
@@ -257,12 +257,12 @@ async def test_a_null_that_is_dropped_while_an_undo_ends_is_what_was_wanted():
 
 def strips(asked: str, new: dict[str, Any]) -> None:
     if asked == DEPLOYMENTS.plural:
-        annotations(new).pop(KEY, None)
+        keys_of(new).pop(KEY, None)
 
 
 def changes_it(asked: str, new: dict[str, Any]) -> None:
-    if asked == DEPLOYMENTS.plural and annotations(new).get(KEY, "null") != "null":
-        annotations(new)[KEY] = OTHER
+    if asked == DEPLOYMENTS.plural and keys_of(new).get(KEY, "null") != "null":
+        keys_of(new)[KEY] = OTHER
 
 
 async def test_a_webhook_that_strips_the_key_is_asked_three_times_and_then_no_more():

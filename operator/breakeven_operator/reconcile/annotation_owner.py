@@ -156,9 +156,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
             rollout=None,
             memory=memory.replace(pause_seen=memory.pause_seen or paused),
             reason=(
-                ClusterReason.REVERTED_TWICE
-                if memory.restores >= MOST_RESTORES
-                else ClusterReason.TAKEN_OVER
+                ClusterReason.REVERTED_TWICE if memory.restores >= MOST_RESTORES else ClusterReason.TAKEN_OVER
             ),
             message=f"{holder} changed the annotation last; hand it back by setting and unsetting spec.paused, or by a new "
             "value of the annotation breakeven.dev/resume",

@@ -307,7 +307,9 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         return _undo_failed(context, rollout, trouble.reason, _in_vain(trouble, waited, workload))
     if late:
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
-        why = f"{workload.progress} after {took:.0f} s" + (f"; {trouble.message}" if trouble is not None else "")
+        why = f"{workload.progress} after {took:.0f} s" + (
+            f"; {trouble.message}" if trouble is not None else ""
+        )
         why += workload.lost_words + workload.blocked_words()
         return _undo_failed(context, rollout, ClusterReason.ROLL_DEADLINE_EXCEEDED, why)
     said = "".join(f"; {one}" for one in (workload.waits, trouble and trouble.message) if one)
@@ -326,7 +328,9 @@ def _undo_failed(context: RolloutContext, rollout: Rollout, reason: ClusterReaso
     """Undo a roll that does not come up, unless it has withdrawn a value that belongs to another template."""
     if rollout.reason != ClusterReason.FINGERPRINT_CHANGED:
         return undo(context, rollout, reason, why)
-    kept = f"{why}; the annotation stays without {rollout.from_arm}, which was never measured on this template"
+    kept = (
+        f"{why}; the annotation stays without {rollout.from_arm}, which was never measured on this template"
+    )
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {kept}"
     return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
 

@@ -253,7 +253,10 @@ def test_half_of_a_pair_is_not_rolled_whatever_the_method(connector, pair):
         assert roll_refusal(transferring, spec) == ("KvTransferPair" if pair else None)
 
 
-OFFLOAD, NIXL = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}, {"kv_connector": "NixlConnector"}
+OFFLOAD, NIXL = (
+    {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"},
+    {"kv_connector": "NixlConnector"},
+)
 
 
 @pytest.mark.parametrize(

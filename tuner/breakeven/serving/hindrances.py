@@ -283,7 +283,7 @@ def _keeps_its_caches(flag: GivenFlag) -> bool:
         return False
     if not isinstance(said, dict):
         return False
-    several = [said]
+    several: list[object] = [said]
     if said.get("kv_connector") == "MultiConnector" and said.get("kv_role") == "kv_both":
         extra = said.get("kv_connector_extra_config")
         found = extra.get("connectors") if isinstance(extra, dict) else None
