@@ -56,7 +56,8 @@ class EmitEvent:
     """An Event on one of our objects; `reason` is a reason word, `message` a whole sentence.
 
     Attributes:
-        throttled: one Event that counts up for the same object and reason, however often it comes and goes.
+        throttled: one Event that counts up for the same object, reason and `about`, however often it comes and goes.
+        about: the roll or run that it tells of: another one has an Event of its own.
     """
 
     ref: Ref
@@ -64,6 +65,7 @@ class EmitEvent:
     message: str
     warning: bool = False
     throttled: bool = False
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ class ClusterReason(StrEnum):
     )
     KV_TRANSFER_PAIR = (
         "KvTransferPair",
-        "The target is one half of prefill and decode, and engines with different drafters refuse each other's KV caches.",
-        "Keep its candidates to ngram or suffix, or use mode Recommend and change both halves together.",
+        "The target is one half of prefill and decode: a restart breaks the KV connections of the other half, so that it is never rolled.",
+        "Use mode Recommend, and change both halves together in a window without requests.",
     )
     PREFILL_NOT_FOUND = (
         "PrefillNotFound",
@@ -263,7 +263,7 @@ class ClusterReason(StrEnum):
     PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."
     FINGERPRINT_CHANGED = (
         "FingerprintChanged",
-        "Image, model, engine arguments, GPU class or parallelism differ from what was measured.",
+        "Image, model, engine arguments, GPU class or parallelism differ from what was measured. An arm of another model, or one that crashes on the new template, is left for no speculation.",
         "Wait for the calibration.",
     )
     CANDIDATES_CHANGED = (
@@ -622,8 +622,8 @@ class ClusterReason(StrEnum):
     )
     REVERTED_TWICE = (
         "RevertedTwice",
-        "The annotation was dropped again after it was restored twice: the operator stopped; the message names who wrote then.",
-        "Make the other tool keep the annotation, then set breakeven.dev/resume to a new value.",
+        "The annotation did not stay although it was written three times: somebody drops it, or a webhook strips it. The operator stopped; the message names who wrote then.",
+        "Make the other tool or the webhook keep the annotation, then set breakeven.dev/resume to a new value.",
     )
     RESTORED = (
         "Restored",

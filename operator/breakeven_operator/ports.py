@@ -19,8 +19,7 @@ Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""
 
 _LONGEST_TEXT = 4096
-# Not 401 (a token that has expired), 404 and 410 (it is gone), 408 and 429 (later), 409 (somebody was first). 412 is what the
-# writer says of a value that was changed on its way.
+# Not 401 (a token that has expired), 404 and 410 (it is gone), 408 and 429 (later), 409 (somebody was first). 412 is of UnkeptError.
 _REFUSALS = frozenset({400, 403, 405, 406, 412, 413, 415, 422})
 _ADMISSION = re.compile(
     r"denied (?:the )?request|failed calling (?:admission )?webhook|failed to call webhook"
@@ -64,6 +63,13 @@ class FieldConflictError(ClusterError):
     def __init__(self, message: str, managers: tuple[str, ...]) -> None:
         super().__init__(message, status=409)
         self.managers = managers
+
+
+class UnkeptError(ClusterError):
+    """The server took a write and kept what stood there before: a mutating webhook has changed the write on its way."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=412)
 
 
 class StaleObjectError(ClusterError):

@@ -23,12 +23,15 @@ from breakeven_operator.actions import (
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import EVENTS, Resource
-from breakeven_operator.ports import ClusterError
+from breakeven_operator.ports import ClusterError, UnkeptError
 
 _LONGEST_SAYING = 500
 _MOST_DOUBLINGS = 16
 # A write that nobody has asked for again by then is not wanted any more.
 _FORGOTTEN_S = 600.0
+# A write that does not stay is made once and repeated twice, as one that somebody else reverts.
+_MOST_UNKEPT = 3
+_FOR_EVER = timedelta(days=3650)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class RefusedWrite:
         attempts: in a row.
         since: of the first one.
         until: no attempt before this.
+        given_up: no attempt before a person or another writer changes something: the server took it, and did not keep it.
     """
 
     subject: str
@@ -52,10 +56,13 @@ class RefusedWrite:
     attempts: int
     since: datetime
     until: datetime
+    given_up: bool = False
 
     @property
     def reason(self) -> ClusterReason:
         """The word for it."""
+        if self.given_up:
+            return ClusterReason.REVERTED_TWICE
         return ClusterReason.WRITE_REFUSED if self.refused else ClusterReason.API_ERROR
 
     @property
@@ -63,10 +70,10 @@ class RefusedWrite:
         """Who was asked for what, the answer, and when it is asked again."""
         times = f"{self.attempts} times in a row" if self.attempts > 1 else "once"
         verb = "refuses to" if self.refused else "did not"
-        return (
-            f"the API server {verb} {asked(self.action)} ({times}; next attempt at {self.until:%Y-%m-%d %H:%M:%S} UTC): "
-            f"{self.words}"
-        )
+        then = f"next attempt at {self.until:%Y-%m-%d %H:%M:%S} UTC"
+        if self.given_up:
+            then = "it is tried again once the target changes, or the annotation breakeven.dev/resume gets a new value"
+        return f"the API server {verb} {asked(self.action)} ({times}; {then}): {self.words}"
 
 
 class _Wait(NamedTuple):
@@ -95,6 +102,7 @@ class RefusedWrites:
         attempts = before.attempts + 1 if before is not None else 1
         wait = _REFUSED if error.refused else _UNANSWERED if error.status == 0 else _FAILED
         wait_s = min(wait.first_s * 2.0 ** min(attempts - 1, _MOST_DOUBLINGS), wait.longest_s)
+        given_up = isinstance(error, UnkeptError) and attempts >= _MOST_UNKEPT
         found = RefusedWrite(
             subject,
             action,
@@ -102,7 +110,8 @@ class RefusedWrites:
             error.said[:_LONGEST_SAYING],
             attempts,
             before.since if before is not None else now,
-            now + timedelta(seconds=wait_s),
+            now + (_FOR_EVER if given_up else timedelta(seconds=wait_s)),
+            given_up,
         )
         self._failed[key] = found
         return found

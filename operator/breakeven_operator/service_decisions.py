@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from breakeven_operator.actions import WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.service_queries import ServiceQueries
@@ -23,6 +23,9 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.sharing import sharing
 from breakeven_operator.surroundings import ServiceSurroundings
 
+# Times in a status have milliseconds.
+_ROUNDED = timedelta(seconds=1)
+
 
 class ServiceDecisions:
     """Decides about a service that is due, and again if the API server refuses what was decided.
@@ -31,7 +34,7 @@ class ServiceDecisions:
         queries: by which services are watched.
         failures: writes that failed.
         settings: see CycleSettings.
-        warn: is given the uid of an object that cannot be read, and a sentence why.
+        warn: is given the uid of an object that cannot be read, or is another operator's too, and a sentence.
     """
 
     def __init__(
@@ -43,20 +46,24 @@ class ServiceDecisions:
     ) -> None:
         self._surroundings = ServiceSurroundings(queries, failures, settings.trial.gpu_label, warn)
         self._failures = failures
+        self._warn = warn
         self._settings = settings
         # By uid of the service: lessons of decisions without a write.
         self._unwritten: dict[str, UnwrittenMemory] = {}
+        # By uid: when this process last decided.
+        self._decided: dict[str, datetime] = {}
         # Generation and resume token: if a person changes them, refused writes are tried again at once.
         self._asked: dict[str, tuple[int, str]] = {}
 
     def rest(self) -> None:
         """Forget what was learned; another replica may decide meanwhile."""
-        self._unwritten = {}
+        self._unwritten, self._decided = {}, {}
 
     def keep(self, world: Snapshot) -> None:
         """Forget services that are gone, and what was learned about those that are not valid any more."""
         valid, present = {service.metadata.uid for service in world.services}, world.manifests
         self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
+        self._decided = {uid: at for uid, at in self._decided.items() if uid in valid}
         self._asked = {uid: asked for uid, asked in self._asked.items() if uid in present}
 
     def remembered(self, stored: SpeculativeService) -> SpeculativeService:
@@ -76,6 +83,7 @@ class ServiceDecisions:
         """
         uid, service = stored.metadata.uid, self.remembered(stored)
         self._hurry(service, now)
+        self._look_for_others(stored, now)
         observation = self._surroundings.of(world, service, now)
         outcome = reconcile(service, observation, self._settings.limits(may_roll=may_roll), now)
         outcome = replace(outcome, status=sharing(stored.status, outcome.status))
@@ -93,6 +101,7 @@ class ServiceDecisions:
             service = service.with_status(item.outcome.otherwise)
             observation = replace(observation, written=item.outcome.status.to_json_object())
         observation = replace(observation, failures=self._failures.about(service.metadata.uid, now))
+        self._decided[service.metadata.uid] = now
         outcome = reconcile(service, observation, self._settings.limits(), now)
         actions = tuple(
             replace(action, resource_version=None) if isinstance(action, WriteStatus) else action
@@ -100,6 +109,21 @@ class ServiceDecisions:
         )
         plan = replace(outcome.plan, actions=actions)
         return replace(item, service=service, outcome=replace(outcome, plan=plan))
+
+    def _look_for_others(self, stored: SpeculativeService, now: datetime) -> None:
+        """Warn if another operator decides about a service: its status says of a decision that this process did not make.
+
+        Another installation has a Lease in its own namespace, which may not be read from here.
+        """
+        meta, decision = stored.metadata, stored.status.decision
+        last, self._decided[meta.uid] = self._decided.get(meta.uid), now
+        if last is None or decision is None or decision.time is None or decision.time - last < _ROUNDED:
+            return
+        self._warn(
+            meta.uid,
+            f"SpeculativeService {meta.namespace}/{meta.name}: another operator decides about it, too: two installations of the "
+            "chart watch this namespace; give each watchNamespaces of its own, or uninstall one",
+        )
 
     def _hurry(self, service: SpeculativeService, now: datetime) -> None:
         """A changed spec or a new value of the resume annotation: what was refused is tried at once."""

@@ -38,6 +38,7 @@ from breakeven_operator.ports import (
     Fits,
     Manifest,
     StaleObjectError,
+    UnkeptError,
 )
 from breakeven_operator.printable import printable
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
@@ -55,6 +56,7 @@ class SaidEvent(NamedTuple):
 
     subject: str
     reason: str
+    about: str
 
 
 @dataclass(slots=True)
@@ -280,14 +282,13 @@ class Writer:
         alone = action.value is None and meant is not None and kind.own_partition(meant) > 0
         others = alone and FIELD_MANAGER not in kind.value_managers(meant or {})
         if value != action.value and not others:
-            # One that left the old value there has refused; one that put another there owns it now, as the next cycle sees.
-            status = HTTPStatus.PRECONDITION_FAILED if value == before else 0
-            raise ClusterError(f"{target}: wrote {action.value!r}, read back {value!r}", status)
+            said = f"{target}: wrote {action.value!r}, read back {value!r}"
+            # A webhook that keeps the old value there has refused. Another writer who put it back has made a generation more.
+            now = ((found or {}).get("metadata") or {}).get("generation") or 0
+            kept = value == before and now < action.generation + 2
+            raise UnkeptError(said) if kept else ClusterError(said)
         if found is not None and (held := kind.own_partition(found)) != action.partition:
-            raise ClusterError(
-                f"{target}: wrote partition {action.partition}, read back {held}",
-                HTTPStatus.PRECONDITION_FAILED,
-            )
+            raise UnkeptError(f"{target}: wrote partition {action.partition}, read back {held}")
 
     async def _write_status(self, action: WriteStatus) -> None:
         ref = action.ref
@@ -305,7 +306,7 @@ class Writer:
     async def _emit(self, action: EmitEvent) -> None:
         now = self._clock.now()
         self._told = {key: told for key, told in self._told.items() if now - told.last < _SERIES}
-        key = SaidEvent(str(action.ref), action.reason)
+        key = SaidEvent(str(action.ref), action.reason, action.about)
         if action.throttled and key in self._told:
             await self._count(action.ref, key, now)
             return

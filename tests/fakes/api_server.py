@@ -67,6 +67,8 @@ class FakeCluster:
         fail: called before each request with (verb, resource, name); what it raises is raised.
         stored: texts of objects that somebody else keeps there, of any shape, by the plural of their kind.
         policies: that each write is shown to, in order.
+        webhooks: mutating ones, which change an applied object in place on its way: each is called with (resource with its
+            subresource, new object). What they take out stays the applier's in managedFields, as on a real server.
         missing_rights: (verb, resource with its subresource) that RBAC does not grant, such as ("patch", "deployments").
     """
 
@@ -84,6 +86,7 @@ class FakeCluster:
         self.created: list[tuple[str, dict[str, Any]]] = []
         self.fail: Callable[[str, Resource, str], None] = lambda _verb, _resource, _name: None
         self.policies: list[AdmissionPolicy] = []
+        self.webhooks: list[Callable[[str, dict[str, Any]], None]] = []
         self.missing_rights: set[tuple[str, str]] = set()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeCluster:
@@ -302,6 +305,8 @@ class FakeCluster:
             shared = any(path in fields for other, fields in owners.items() if other != name)
             if path[0] in parts and not shared:
                 _unset(new, path)
+        for webhook in self.webhooks:
+            webhook(_with_sub(resource, subresource), new)
         # Nothing has changed before admission has spoken, the owners neither.
         self._admit("update", _with_sub(resource, subresource), new, found)
         kept = {path: value for path, value in mine.items() if path[0] not in parts}

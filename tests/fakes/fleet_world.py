@@ -332,6 +332,8 @@ class FleetWorld:
             "fingerprint": fingerprint or target.identity.fingerprint,
             "createdTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             "profile": profile or profile_json(tuple(arms)),
+            "model": target.identity.model,
+            "image": target.engine.container["image"],
         }
         self.cluster.put(
             PROFILES,

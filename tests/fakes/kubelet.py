@@ -8,6 +8,7 @@ server's words, and a pod of a node that answers no more is deleted after five m
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -38,6 +39,7 @@ DIGEST = "docker.io/vllm/vllm-openai@sha256:" + "ab" * 32
 # Of the node lifecycle controller, and of the toleration that every pod has.
 _NODE_GRACE_S = 40.0
 _TOLERATED_S = 300.0
+_HISTORY = "deployment.kubernetes.io/revision-history"
 
 
 class FakeKubelet:
@@ -243,9 +245,10 @@ class FakeKubelet:
                 },
             )
         elif _revision(found) < highest:
-            found["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = str(
-                highest + 1
-            )
+            noted = found["metadata"].setdefault("annotations", {})
+            before = [noted.get(_HISTORY), str(_revision(found))]
+            noted[_HISTORY] = ",".join(filter(None, before))
+            noted["deployment.kubernetes.io/revision"] = str(highest + 1)
         return found
 
     def _start_pod(self, deployment: dict[str, Any], replica_set: dict[str, Any]) -> str | None:
@@ -317,7 +320,7 @@ class FakeKubelet:
         container = {
             "name": engine["name"],
             "image": engine.get("image", ""),
-            "imageID": DIGEST,
+            "imageID": _digest(engine.get("image", "")),
             "restartCount": 0,
         }
         waiting = self._waits_for(pod)
@@ -422,6 +425,16 @@ def _conditions(deployment: dict[str, Any], refused: str | None, *, made: bool) 
     before = (deployment.get("status") or {}).get("conditions") or []
     wanted = deployment["spec"]["replicas"] > (deployment.get("status") or {}).get("updatedReplicas", 0)
     return [one for one in before if one["type"] != "ReplicaFailure" or (wanted and not made)]
+
+
+def _digest(image: str) -> str:
+    """The name that a node gives to an image: another one for another version."""
+    version = image.rpartition(":v")[2]
+    return (
+        DIGEST
+        if version in {"0.32.0", image}
+        else DIGEST[:-2] + hashlib.sha256(image.encode()).hexdigest()[:2]
+    )
 
 
 def _strategy(spec: Mapping[str, Any]) -> tuple[int, int, bool]:

@@ -134,6 +134,45 @@ async def test_a_value_that_is_longer_than_the_status_takes_is_remembered_by_its
     assert world.condition("Ready")["status"] == "True"
 
 
+async def test_each_roll_has_an_event_of_its_own_so_that_their_order_shows():
+    """Two rolls within half an hour used to be one Event, with the note of the first and the time of the second."""
+    world = await rolled()
+    for arm, value in (("none", "null"), ("eagle/3", VALUE), ("none", "null")):
+        pin(world, arm)
+        await world.until(lambda value=value: world.value == value)
+        await world.until(lambda: world.phase == "Confirming")
+    said = [
+        (event["eventTime"], event["note"].partition(":")[0])
+        for event in world.cluster.of(EVENTS)
+        if event["reason"] == "Rolling"
+    ]
+    assert [change for _, change in sorted(said)] == [
+        "none -> eagle/3",
+        "eagle/3 -> none",
+        "none -> eagle/3",
+        "eagle/3 -> none",
+    ]
+
+
+@pytest.mark.parametrize("undone", [False, True], ids=["a roll", "an undo"])
+async def test_a_target_without_pods_is_not_said_to_run_an_arm(undone):
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.crash = {VALUE} if undone else set()
+    await world.until(lambda: world.phase == ("Undoing" if undone else "Rolling"))
+    world.cluster.objects["deployments", "llm", "chat-vllm"]["spec"]["replicas"] = 0
+    await world.until(lambda: world.phase == (None if undone else "Confirming"), cycles=10)
+    (note,) = notes(world, "RolledBack" if undone else "RollFinished")
+    expected = (
+        "none is asked for again, and no pod runs"
+        if undone
+        else "no pod runs, because Deployment chat-vllm is scaled to zero"
+    )
+    assert expected in note
+    assert "all pods run it" not in world.condition("Progressing")["message"]
+
+
 async def test_an_undo_during_our_roll_ends_it():
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
     world.calibrate()
@@ -190,14 +229,48 @@ async def test_a_key_that_is_removed_and_nothing_else_is_a_person_s_wish_and_is_
     assert "Restored" not in world.events
     (note,) = notes(world, "TakenOver")
     assert note.startswith(
-        "an edit or patch by an unknown hand removed the annotation (it is gone, and no field"
+        "kubectl rollout undo, or an edit with the same result, removed the annotation (it is gone, the pod template is that of an "
+        "earlier revision again, and no field"
     )
-    assert not any(word in note for word in ("apply", "replace", "helm", "kubectl"))
+    assert not any(word in note for word in ("apply", "replace", "helm", "kubectl-"))
     assert world.condition("Ready")["status"] == "False"
     annotate(world, resume="1")
     world.load(3.0)
     await world.until(lambda: world.value == VALUE)
     assert world.events.count("Resumed") == 1
+
+
+async def test_a_removal_that_leads_to_no_earlier_template_is_no_rollout_undo():
+    """Something else had changed before: nothing is there to go back to."""
+    world = await rolled()
+    world.cluster.change(
+        DEPLOYMENTS,
+        "llm",
+        "chat-vllm",
+        lambda target: target["spec"]["template"]["metadata"].update(labels={"app": "chat-vllm", "v": "2"}),
+        manager="helm",
+    )
+    await world.cycle()
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(None), manager="kubectl-edit")
+    await world.cycle()
+    await world.cycle()
+    assert world.reason == "TakenOver"
+    (note,) = notes(world, "TakenOver")
+    assert note.startswith(
+        "an edit or patch by an unknown hand removed the annotation (it is gone, and no field"
+    )
+
+
+@pytest.mark.parametrize("manager", ["kubectl", "kubectl-rollout"])
+async def test_a_rollout_undo_that_sets_a_value_is_named_by_what_it_is(manager):
+    world = await rolled()
+    world.load(9.4)
+    await world.until(lambda: world.value == "null")
+    await world.until(lambda: world.phase == "Confirming")
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value(VALUE), manager=manager)
+    await world.cycle()
+    assert world.reason == "TakenOver"
+    assert notes(world, "TakenOver")[0].startswith("kubectl rollout undo changed the annotation;")
 
 
 async def test_an_edit_that_changes_more_than_the_key_is_a_person_s_wish_too():

@@ -158,3 +158,25 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 - {name: TMPDIR, value: /tmp}
 {{- with .Values.extraEnv }}{{ toYaml . | nindent 0 }}{{- end }}
 {{- end -}}
+
+{{/*
+Refuses a release that watches all namespaces beside another one that does: they do not see each other's Leases, and both would write. A
+rendering without a cluster finds nothing; the operators then say so in their logs.
+*/}}
+{{- define "breakeven.alone" -}}
+{{- if not (or .Values.watchNamespaces .Values.operator.serviceSelector) -}}
+{{- range (lookup "apps/v1" "Deployment" "" "").items -}}
+{{- $chart := dig "metadata" "labels" "helm.sh/chart" "" . -}}
+{{- if and (hasPrefix (printf "%s-" $.Chart.Name) $chart) (ne .metadata.namespace $.Release.Namespace) -}}
+{{- $home := .metadata.namespace -}}
+{{- range .spec.template.spec.containers -}}
+{{- $set := dict -}}
+{{- range .env -}}{{- $_ := set $set .name (default "" .value) -}}{{- end -}}
+{{- if and (hasKey $set "BREAKEVEN_WATCH_NAMESPACES") (not (get $set "BREAKEVEN_WATCH_NAMESPACES")) (not (hasKey $set "BREAKEVEN_SERVICE_SELECTOR")) -}}
+{{- fail (printf "a release in namespace %s watches all namespaces already: set watchNamespaces in both, install this one there with an operator.serviceSelector in both, or uninstall one" $home) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

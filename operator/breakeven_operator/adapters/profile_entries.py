@@ -83,6 +83,8 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
         problem=problem,
         in_force=parsed.status.in_force,
         failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
+        model=parsed.spec.model,
+        image=parsed.spec.image,
     )
 
 

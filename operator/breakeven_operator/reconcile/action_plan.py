@@ -89,7 +89,7 @@ def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits)
     if step.write is not None:
         actions.append(step.write)
     actions.extend(
-        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled) for e in events(cycle, old)
+        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled, e.about) for e in events(cycle, old)
     )
     return ServiceOutcome(
         plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, document)),

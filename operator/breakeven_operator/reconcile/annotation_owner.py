@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import HistoryResult
+from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
 
 # A person who removes the key means it; who replaces the whole object with a manifest from elsewhere usually does not.
 _MEANT_IT = ("kubectl-edit", "kubectl-patch", "kubectl-annotate", "kubectl-rollout", "kubectl")
-_MOST_RESTORES = 2
+MOST_RESTORES = 2
 _NOBODY = "an edit or patch by an unknown hand"
+_UNDONE = "kubectl rollout undo, or an edit with the same result,"
+_UNDOERS = {"kubectl", "kubectl-rollout"}
+_UNSEEN = "a program that leaves no trace"
 
 
 def check_ownership(context: RolloutContext) -> RolloutStep:
@@ -34,48 +38,55 @@ def check_ownership(context: RolloutContext) -> RolloutStep:
     return foreign(context)
 
 
-def foreign(context: RolloutContext) -> RolloutStep:
-    """The annotation is not what was last written, nor what a change of ours is going to or coming from."""
+def foreign(context: RolloutContext, *, at_once: bool = False) -> RolloutStep:
+    """The annotation is not what was last written, nor what a change of ours is going to or coming from.
+
+    Args:
+        context: of the cycle.
+        at_once: the annotation stood for less than a cycle, so that no person has removed it.
+    """
     workload, memory = context.workload, context.memory
     if workload.value is not None:
-        managers = ", ".join(m for m in workload.value_managers if m != "breakeven") or "another writer"
+        others = [one for one in workload.value_managers if one != FIELD_MANAGER]
+        undone = workload.returned and set(others) & _UNDOERS
+        managers = "kubectl rollout undo" if undone else ", ".join(others) or "another writer"
         return taken_over(context, managers, "changed the annotation")
-    written = workload.last_write_time
+    written, writer = workload.last_write_time, workload.last_writer
     if written is None or memory.others_wrote_time is None or written <= memory.others_wrote_time:
-        return taken_over(
-            context,
-            _NOBODY,
-            "removed the annotation (it is gone, and no field manager has changed anything else since it was last there)",
-        )
-    writer = workload.last_writer
-    seen = f"{writer} changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone"
-    if writer in _MEANT_IT:
-        return taken_over(context, writer, f"removed the annotation at {written:%Y-%m-%d %H:%M:%S} UTC")
-    if memory.restores >= _MOST_RESTORES:
-        return taken_over(
-            context,
-            writer,
-            f"changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone again, after it was "
-            f"restored {memory.restores} times",
-            ClusterReason.REVERTED_TWICE,
-        )
+        if not at_once:
+            who = _UNDONE if workload.returned else _NOBODY
+            back = ", the pod template is that of an earlier revision again," if workload.returned else ","
+            return taken_over(
+                context,
+                who,
+                f"removed the annotation (it is gone{back} and no field manager has changed anything else since it was last there)",
+            )
+        writer, seen = _UNSEEN, "removed the annotation within seconds"
+    else:
+        seen = f"changed the target at {written:%Y-%m-%d %H:%M:%S} UTC and the annotation is gone"
+        if writer in _MEANT_IT:
+            return taken_over(context, writer, f"removed the annotation at {written:%Y-%m-%d %H:%M:%S} UTC")
+    if memory.restores >= MOST_RESTORES:
+        again = f"{seen} again, after it was restored {memory.restores} times"
+        return taken_over(context, writer, again, ClusterReason.REVERTED_TWICE)
     if not context.may_write:
         return RolloutStep(context.rollout, memory)
-    value = (context.rollout.value if context.rollout else None) or memory.written_value or "null"
+    rollout = context.rollout
+    coming = rollout if rollout is not None and rollout.phase is not RolloutPhase.UNDOING else None
     message = (
-        f"{seen}; it is written again ({memory.restores + 1} of at most {_MOST_RESTORES} times). A writer that merges "
+        f"{writer} {seen}; it is written again ({memory.restores + 1} of at most {MOST_RESTORES} times). A writer that merges "
         "(kubectl apply, Argo CD without Replace=true) keeps it, one that replaces the whole object drops it"
     )
     return RolloutStep(
         # The pods of a first wave have gone, or are going: it begins again.
-        rollout=context.rollout.replace(wave_time=None) if context.rollout else None,
+        rollout=rollout.replace(wave_time=None, target_generation=workload.generation) if rollout else None,
         memory=memory.replace(restores=memory.restores + 1),
         # Who replaces the whole object drops the partition as well.
         write=WriteAnnotation(
             workload.ref,
-            value,
+            memory.written_value or "null",
             workload.generation,
-            partition=(context.rollout.wave_partition if context.rollout else None) or 0,
+            partition=(coming.wave_partition if coming else None) or 0,
         ),
         events=(Event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
@@ -145,9 +156,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
             rollout=None,
             memory=memory.replace(pause_seen=memory.pause_seen or paused),
             reason=(
-                ClusterReason.REVERTED_TWICE
-                if memory.restores >= _MOST_RESTORES
-                else ClusterReason.TAKEN_OVER
+                ClusterReason.REVERTED_TWICE if memory.restores >= MOST_RESTORES else ClusterReason.TAKEN_OVER
             ),
             message=f"{holder} changed the annotation last; hand it back by setting and unsetting spec.paused, or by a new "
             "value of the annotation breakeven.dev/resume",

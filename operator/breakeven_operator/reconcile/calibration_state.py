@@ -30,6 +30,7 @@ class ProfileEntry:
         arms: names of the arms that were measured, or tried in vain.
         failed: (name, reason word) of those that were tried in vain.
         profile: None if it cannot be read; `problem` says why.
+        model, image: of the template that was measured, as its manifest names them; None if the profile does not say.
     """
 
     name: str
@@ -43,6 +44,8 @@ class ProfileEntry:
     problem: str | None = None
     in_force: bool | None = None
     failed: tuple[FailedArm, ...] = ()
+    model: str | None = None
+    image: str | None = None
 
 
 class Doubt(NamedTuple):

@@ -92,7 +92,7 @@ def _ready(cycle: CycleFacts) -> Aspect:
     if cycle.running is not None and cycle.running.arm is None:
         return Aspect(READY, False, str(cycle.verdict.reason), cycle.verdict.message)
     if cycle.refused is not None:
-        return Aspect(READY, False, str(ClusterReason.WRITE_REFUSED), cycle.refused.sentence)
+        return Aspect(READY, False, str(cycle.refused.reason), cycle.refused.sentence)
     if service.spec.paused:
         return Aspect(
             READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
@@ -122,7 +122,7 @@ def _profitable(cycle: CycleFacts) -> Aspect:
 
 def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
     step, verdict = cycle.step, cycle.verdict
-    if step.reason is ClusterReason.WRITE_REFUSED:
+    if step.reason in {ClusterReason.WRITE_REFUSED, ClusterReason.REVERTED_TWICE}:
         return Aspect(PROGRESSING, False, str(step.reason), step.message)
     if step.rollout is not None and step.busy:
         return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
@@ -132,7 +132,9 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
             PROGRESSING,
             False,
             str(ClusterReason.ROLL_FINISHED),
-            f"{change}: all pods run it, and it is being measured",
+            f"{change}: all pods run it, and it is being measured"
+            if cycle.workload is not None and cycle.workload.desired
+            else f"{change}: no pod runs, so that nothing is measured",
         )
     tail = _last_roll(status.history[0]) if status.history else "no roll so far"
     if verdict.action == RECOMMEND:

@@ -32,7 +32,7 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
             and isinstance(verdict.reason, ClusterReason)
             and verdict.reason in _WARNINGS
         )
-        said.append(Event(verdict.reason, verdict.message, warning, throttled=True))
+        said.append(Event(verdict.reason, verdict.message, warning, throttled=True, about=_about(cycle)))
     elif (flip := _flip(cycle, old)) is not None:
         said.append(flip)
     for aspect in doubt_aspects(cycle):
@@ -53,6 +53,12 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
     return tuple(said)
 
 
+def _about(cycle: CycleFacts) -> str:
+    """The roll or the run that a verdict may tell of; empty without one."""
+    rollout, run = cycle.step.rollout, cycle.calibrated.run
+    return rollout.id if rollout is not None else run.metadata.name if run is not None else ""
+
+
 def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
     decision, comparison = cycle.verdict.decision, cycle.verdict.against_none
@@ -69,9 +75,9 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
 def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     """The API server began to refuse a write."""
     ready = old.condition(READY)
-    if cycle.refused is None or (ready is not None and ready.reason == ClusterReason.WRITE_REFUSED):
+    if cycle.refused is None or (ready is not None and ready.reason == cycle.refused.reason):
         return None
-    return Event(ClusterReason.WRITE_REFUSED, cycle.refused.sentence, warning=True, throttled=True)
+    return Event(cycle.refused.reason, cycle.refused.sentence, warning=True, throttled=True)
 
 
 def _clients_give_up(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:

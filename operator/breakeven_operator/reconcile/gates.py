@@ -121,7 +121,7 @@ def _fleet(due: DueRoll) -> Refusal | None:
 
 
 def _api_server(due: DueRoll) -> Refusal | None:
-    return Refusal(ClusterReason.WRITE_REFUSED, due.waits.sentence) if due.waits is not None else None
+    return Refusal(due.waits.reason, due.waits.sentence) if due.waits is not None else None
 
 
 # An arm that crashes or fails requests is left whatever the profile, the rolls before and the moment say, as a roll is undone.

@@ -1,38 +1,52 @@
-"""Why the arm in place is left, however long ago its roll had its last word: its engines crash, or requests fail on it."""
+"""Why the arm in place is left, however long ago its roll had its last word: it crashes, fails requests, or is of another model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from breakeven.arm import Arm
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import acquitted
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.roll_failures import FailureFinding, LaterReading, find_later
 from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
-from breakeven_operator.workloads.running_arm import RunningArm
+from breakeven_operator.workloads.running_arm import RunningArm, same_value
 from breakeven_operator.workloads.workload import Workload
 
-LEAVING = frozenset({ClusterReason.ARM_CRASHES, ClusterReason.ROLL_FAILS_REQUESTS})
+BARRING = frozenset({ClusterReason.ARM_CRASHES, ClusterReason.ROLL_FAILS_REQUESTS})
 """Reasons for which an arm is left at once and barred."""
+LEAVING = BARRING | {ClusterReason.FINGERPRINT_CHANGED}
+"""Reasons for which an arm is left at once."""
 _FEWEST = 3
 _RECENT_S = 3600.0
 # Crashes per hour of a pod; what ends once a month is not worth a roll.
 _OFTEN_PER_HOUR = 0.25
 
 
-def why_leave(context: RolloutContext, running: RunningArm, later: LaterReading | None) -> Refusal | None:
+def why_leave(
+    context: RolloutContext,
+    running: RunningArm,
+    later: LaterReading | None,
+    profiles: Sequence[ProfileEntry] = (),
+) -> Refusal | None:
     """Why the arm in place is left for no speculation; None if nothing shows that it should be.
 
     Args:
         context: of this cycle.
         running: the arm in place; one that the operator did not choose is not left by it.
         later: what Prometheus says about requests since; None: it was not asked.
+        profiles: of the service, of any image and model.
     """
     arm = running.arm
     if arm is None or arm.k == 0 or running.source != "Annotation":
         return None
+    if same_value(context.memory.written_value, context.workload.value):
+        outlived = _outlived(context.workload, arm.name, profiles)
+        if outlived is not None:
+            return Refusal(ClusterReason.FINGERPRINT_CHANGED, outlived)
     crash = crashing(context.workload, context.now)
     if crash is not None:
         return Refusal(ClusterReason.ARM_CRASHES, crash)
@@ -41,6 +55,34 @@ def why_leave(context: RolloutContext, running: RunningArm, later: LaterReading 
     if found is None or not found.fails(last_look=False):
         return None
     return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)
+
+
+def _outlived(workload: Workload, arm: str, profiles: Sequence[ProfileEntry]) -> str | None:
+    """Why the operator's own value does not belong to the template as it stands now; None: it does, or nobody knows.
+
+    A drafter belongs to a model: under another one it is withdrawn at once. An image or an argument that is new usually keeps it
+    running, so that the first crash decides.
+    """
+    identity, engine = workload.identity, workload.engine
+    if identity is None or engine is None:
+        return None
+    known = [one for one in profiles if arm in one.arms and arm not in {failed.arm for failed in one.failed}]
+    models = {one.model for one in known}
+    if known and not models & {None, identity.model}:
+        return (
+            f"its value was written for model {', '.join(sorted(filter(None, models)))}, and the template asks for "
+            f"{identity.model}, on which {arm} was never measured"
+        )
+    crashed = [pod for pod in workload.pods if pod.coming and pod.crashes and pod.trouble is not None]
+    image = engine.container.get("image")
+    there = any(one.fingerprint == identity.fingerprint and one.image in {None, image} for one in known)
+    if workload.serving or not crashed or there:
+        return None
+    said = crashed[0].trouble.message if crashed[0].trouble is not None else ""
+    return (
+        f"no pod of the template as it stands serves ({said}), and {arm} was never measured on it (image {image}, model "
+        f"{identity.model})"
+    )
 
 
 def acquit(

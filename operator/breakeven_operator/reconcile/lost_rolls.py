@@ -91,6 +91,8 @@ def why_kept(context: RolloutContext, rollout: Rollout) -> str | None:
     """Why a roll that lost is not undone, as the end of a sentence; None: it is."""
     if rollout.reason == ClusterReason.PINNED:
         return "; it stays, for a person pinned it"
+    if rollout.reason == ClusterReason.FINGERPRINT_CHANGED:
+        return f"; it stays, because {rollout.from_arm} was never measured on this template"
     for one in context.memory.barred:
         if one.arm == rollout.from_arm:
             return f"; it stays, because {one.arm} is not entered again ({one.reason})"

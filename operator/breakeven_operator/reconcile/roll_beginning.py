@@ -10,7 +10,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import barred
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.first_wave import partition_of
-from breakeven_operator.reconcile.leaving import LEAVING
+from breakeven_operator.reconcile.leaving import BARRING, LEAVING
 from breakeven_operator.reconcile.preconditions import URGENT
 from breakeven_operator.reconcile.roll_evidence import RollEvidence, so_far
 from breakeven_operator.reconcile.rollout import ArmChange, begin
@@ -39,7 +39,7 @@ def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: V
     context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
     started = begin(context, change, case.service.metadata.uid)
     memory = started.memory
-    if isinstance(verdict.reason, ClusterReason) and verdict.reason in LEAVING:
+    if isinstance(verdict.reason, ClusterReason) and verdict.reason in BARRING:
         name = case.calibrated.profile_name
         memory = barred(memory, running.name, verdict.reason, verdict.message, name, case.now)
     return replace(step.then(started), memory=memory, otherwise=step)

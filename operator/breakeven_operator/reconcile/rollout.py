@@ -18,8 +18,9 @@ from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.reconcile import first_wave
-from breakeven_operator.reconcile.annotation_owner import check_ownership, foreign
+from breakeven_operator.reconcile.annotation_owner import MOST_RESTORES, check_ownership, foreign
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
@@ -99,6 +100,7 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(context, workload.desired - partition)),
         wave_partition=partition or None,
+        target_generation=workload.generation,
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
         **bounded("predicted_speedup", change.speedup),
         load_rps=change.load_rps,
@@ -158,9 +160,12 @@ def forget_target(context: RolloutContext) -> RolloutStep:
     """
     message = "the target was deleted and made again"
     superseded = (ended(context, HistoryResult.SUPERSEDED, message),) if context.rollout else ()
+    reverted = context.memory.restores >= MOST_RESTORES
     memory = context.memory.replace(
         written_value=None,
         others_wrote_time=None,
+        # Who reverted the old one may have gone with it; a person's wish has not.
+        taken_over_by=None if reverted else context.memory.taken_over_by,
         restores=0,
         force_next=False,
         running_arm=None,
@@ -190,6 +195,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
             phase=RolloutPhase.UNDOING,
             reason=str(reason),
             deadline_time=context.now + timedelta(seconds=deadline_s(context)),
+            target_generation=context.workload.generation,
         ),
         memory=memory.replace(
             failures=failures,
@@ -238,6 +244,8 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         return _rolling(replace(context, memory=owned), rolling)
     if not _untouched(workload.value, rollout.previous_value):
         return foreign(context)
+    if _taken_back(workload, rollout):
+        return foreign(context, at_once=True)
     withdrawn = context.memory.replace(written_value=rollout.previous_value)
     if not context.may_write or _past(rollout.deadline_time, context.now):
         why = (
@@ -249,7 +257,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             rollout=None, memory=withdrawn, ended=(ended(context, HistoryResult.SUPERSEDED, why),)
         )
     return RolloutStep(
-        rollout,
+        rollout.replace(target_generation=workload.generation),
         context.memory,
         write=WriteAnnotation(
             workload.ref,
@@ -281,9 +289,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     late = _past(rollout.deadline_time, now)
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
     if workload.settled or (late and workload.rolled_out):
-        message = (
-            f"{rollout.from_arm} -> {rollout.to_arm}: {workload.desired} pods run it{workload.lost_words}"
-        )
+        message = f"{rollout.from_arm} -> {rollout.to_arm}: {_all_run(workload)}{workload.lost_words}"
         return RolloutStep(
             rollout=rollout.replace(
                 phase=RolloutPhase.CONFIRMING,
@@ -298,18 +304,14 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     trouble = workload.trouble
     waited = trouble.waited(rollout.started_time, now) if trouble is not None else timedelta()
     if trouble is not None and trouble.is_over(waited, context.place_s):
-        return undo(context, rollout, trouble.reason, _in_vain(trouble, waited, workload))
+        return _undo_failed(context, rollout, trouble.reason, _in_vain(trouble, waited, workload))
     if late:
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
-        return undo(
-            context,
-            rollout,
-            ClusterReason.ROLL_DEADLINE_EXCEEDED,
-            f"{workload.progress} after {took:.0f} s"
-            + (f"; {trouble.message}" if trouble is not None else "")
-            + workload.lost_words
-            + workload.blocked_words(),
+        why = f"{workload.progress} after {took:.0f} s" + (
+            f"; {trouble.message}" if trouble is not None else ""
         )
+        why += workload.lost_words + workload.blocked_words()
+        return _undo_failed(context, rollout, ClusterReason.ROLL_DEADLINE_EXCEEDED, why)
     said = "".join(f"; {one}" for one in (workload.waits, trouble and trouble.message) if one)
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.progress}{said}{workload.lost_words}"
     message += workload.blocked_words()
@@ -320,6 +322,17 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         message=message,
         busy=True,
     )
+
+
+def _undo_failed(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: str) -> RolloutStep:
+    """Undo a roll that does not come up, unless it has withdrawn a value that belongs to another template."""
+    if rollout.reason != ClusterReason.FINGERPRINT_CHANGED:
+        return undo(context, rollout, reason, why)
+    kept = (
+        f"{why}; the annotation stays without {rollout.from_arm}, which was never measured on this template"
+    )
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {kept}"
+    return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
 
 
 def _first_wave(context: RolloutContext, rollout: Rollout) -> RolloutStep | None:
@@ -402,12 +415,12 @@ def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
 def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     workload = context.workload
     value = _before(context, rollout)
-    if not _untouched(workload.value, value):
-        if not same_value(workload.value, rollout.value):
+    if not same_value(workload.value, value):
+        if not same_value(workload.value, rollout.value) or _taken_back(workload, rollout):
             return foreign(context)
         write = WriteAnnotation(workload.ref, value, workload.generation) if context.may_write else None
         return RolloutStep(
-            rollout,
+            rollout.replace(target_generation=workload.generation),
             context.memory,
             write=write,
             reason=ClusterReason.ROLLING_BACK,
@@ -416,8 +429,9 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         )
     late = _past(rollout.deadline_time, context.now)
     if workload.settled or (late and workload.rolled_out):
+        now = "runs again" if workload.desired else "is asked for again, and no pod runs"
         message = (
-            f"{rollout.from_arm} runs again; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
+            f"{rollout.from_arm} {now}; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
             + _meaning(rollout.reason)
             + workload.lost_words
         )
@@ -448,6 +462,13 @@ def _undone(context: RolloutContext, event: Event) -> RolloutStep:
     )
 
 
+def _all_run(workload: Workload) -> str:
+    """The pods that run a new arm, all of them, as a clause."""
+    if not workload.desired:
+        return f"no pod runs, because {workload.title} is scaled to zero; the next one will run it"
+    return "1 pod runs it" if workload.desired == 1 else f"{workload.desired} pods run it"
+
+
 def _meaning(reason: str | None) -> str:
     """A cluster reason's meaning as the end of a sentence; empty for any other word."""
     known = next((one for one in ClusterReason if one == reason), None)
@@ -462,6 +483,17 @@ def _before(context: RolloutContext, rollout: Rollout) -> str | None:
 
 def _untouched(value: str | None, previous: str | None) -> bool:
     return (value is None) == (previous is None) and same_value(value, previous)
+
+
+def _taken_back(workload: Workload, rollout: Rollout) -> bool:
+    """Whether the last write of a change was made and reverted since, which makes two generations between two cycles.
+
+    A write that failed makes no generation, and somebody else's change, because of which it failed, makes one. The value that
+    stands is the operator's own where its write was never made.
+    """
+    begun = rollout.target_generation
+    theirs = workload.value is None or set(workload.value_managers) - {FIELD_MANAGER}
+    return begun is not None and workload.generation >= begun + 2 and bool(theirs)
 
 
 def _past(deadline: datetime | None, now: datetime) -> bool:

@@ -24,6 +24,8 @@ _SMALL = 0.05
 _SMALL_POINTS = 1.0
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
 _MISSED = 0.2
+# The age of a row says that its operator is gone only if a living one renews each row: 24 writes a day.
+_LONGEST_UNWRITTEN = timedelta(hours=1)
 _MISSED_S = GAP_S / 2.0
 _LEARNED = frozenset({Renewal.LEARNED, Renewal.AMOUNT, Renewal.BEGINNING})
 _RENEWALS = {one.json_path: one.renewal for one in status_fields(SpeculativeServiceStatus)}
@@ -49,7 +51,7 @@ def worth_writing(
         now: time of the observation.
         refresh_s: figures that moved by more than 5 % (percentages: by more than a point), and sentences with other words, are written at most this often.
     """
-    if written is None:
+    if written is None or now - written > _LONGEST_UNWRITTEN:
         return Worth.NOW
     renewal = Worth.NOW if now - written >= timedelta(seconds=refresh_s) else Worth.LATER
     missed_s = _since_s(_decided(old), _decided(new))

@@ -41,6 +41,7 @@ class Event:
     message: str
     warning: bool = False
     throttled: bool = False
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class RolloutStep:
             write=None,
             otherwise=None,
             events=(),
-            reason=ClusterReason.WRITE_REFUSED,
+            reason=refusal.reason,
             message=refusal.sentence,
             busy=True,
         )

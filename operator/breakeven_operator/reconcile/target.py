@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from breakeven.methods import LOOKUP_METHODS
 from breakeven.reasons import Reason
 from breakeven.serving.hindrances import hands_caches_on, serves_for_itself
 from breakeven.serving.shareable import unshareable
@@ -136,7 +135,7 @@ def refuse_rolls(
         _kind_refuses(workload),
         _owner_refuses(workload),
         _controller_refuses(spec, workload),
-        _halves_differ(spec, workload, workload.engine),
+        _hands_caches_on(spec, workload),
         *(_not_opted_in(workload, one) for one in workload.engines),
         _nobody_shares(workload, workload.engine, claims),
         _cuts_off(spec, workload.engine),
@@ -177,21 +176,19 @@ def _owner_refuses(workload: Workload) -> Refusal | None:
     )
 
 
-def _halves_differ(spec: SpeculativeServiceSpec, workload: Workload, engine: ServedEngine) -> Refusal | None:
-    """A roll would leave the halves of a pair with two drafters; None if there is no pair, or no drafter."""
-    drafters = [one.name for one in spec.candidates.methods if one.method not in LOOKUP_METHODS]
-    halves = workload.kind.halves(workload.manifest)
-    if not drafters or not (halves or hands_caches_on(engine.words)):
+def _hands_caches_on(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
+    """The target is one half of prefill and decode, whose restart breaks the other half's connections; None if it is not.
+
+    An engine that only moves its own caches to memory or disk has nobody at the other end.
+    """
+    halves = workload.kind.halves(workload.manifest) or ("spec.pair" if spec.pair is not None else None)
+    if halves is None and not any(hands_caches_on(one.words) for one in workload.engines):
         return None
-    remedy = (
-        "the two halves are two objects, and no order of two rolls is known that keeps a matching pair serving; use mode Recommend, or"
-        if spec.pair is not None
-        else "a roll changes one of them alone;"
-    )
     return Refusal(
         ClusterReason.KV_TRANSFER_PAIR,
-        f"{workload.title} has {halves or '--kv-transfer-config'}: prefill and decode must speculate with the same drafter, and "
-        f"{remedy} keep to ngram or suffix (candidates: {', '.join(drafters)})",
+        f"{workload.title} has {halves or '--kv-transfer-config'}: the engines at the other end keep connections to a pod that "
+        "is restarted, and requests hang on them, whatever the method; use mode Recommend, and change prefill and decode "
+        "together in a window without requests",
     )
 
 

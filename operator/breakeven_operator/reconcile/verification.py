@@ -46,7 +46,8 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     left = rollout.reason in LEAVING
     if not left and not isinstance(failing, str) and failing.fails(last_look=is_last_look(context, windows)):
         return undo_failing(context, rollout, failing, evidence.entry)
-    found = find_speedup(rollout, evidence)
+    withdrawn = rollout.reason == ClusterReason.FINGERPRINT_CHANGED
+    found = "the pods before it ran another template" if withdrawn else find_speedup(rollout, evidence)
     remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
     if not isinstance(failing, str) and failing.is_noticed:
         remark = f"; {failing.said}"

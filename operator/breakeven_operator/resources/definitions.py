@@ -61,6 +61,7 @@ DEFINITIONS = (
             Column("Profile", ".status.workings.display.profile", wide=True),
             Column("Ready", '.status.conditions[?(@.type=="Ready")].status', wide=True),
             Column("Reason", ".status.workings.display.reason", wide=True),
+            Column("Decided", ".status.decision.time", wide=True, type="date"),
             _AGE,
         ),
     ),

@@ -115,7 +115,10 @@ class Rollout(PromiseAndMeasurement):
         "GPU class of the target's pods when it began: pods of another class say nothing about the arms.",
         max_length=128,
     )
-    target_generation: int | None = row("The target's generation after the write.", ge=0)
+    target_generation: int | None = row(
+        "The target's generation before the write, and after it once the value was seen there; two more are a write and its reversal.",
+        ge=0,
+    )
     latency_before_seconds: Number | None = row("Measured mean latency before it.")
 
 

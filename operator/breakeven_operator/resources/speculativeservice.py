@@ -143,7 +143,7 @@ class SpeculativeServiceSpec(Model):
         Pair | None,
         Field(
             description="The other half, if the target only decodes: a request's latency is then the sum of two pods' parts. The target "
-            "is not rolled to a drafter then, because both halves need the same one."
+            "is never rolled then, because a restarted pod leaves stale connections at the other half."
         ),
     ] = None
     paused: Annotated[

@@ -11,6 +11,7 @@ from breakeven_operator.workloads.object_facts import owner_of, owner_uid
 from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
 
 _REVISION = "deployment.kubernetes.io/revision"
+_BEFORE = "deployment.kubernetes.io/revision-history"
 # The alphabet of names that the API server makes: without vowels, and digits that look like letters.
 _LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
 
@@ -29,8 +30,13 @@ class DeploymentKind(WorkloadKind):
 
     def newest_revision(self, manifest: Manifest, makers: Iterable[Manifest]) -> str:
         """Name of its newest ReplicaSet."""
-        own = [one for one in makers if owner_uid(one) == manifest["metadata"]["uid"]]
-        return str(max(own, key=_revision)["metadata"]["name"]) if own else ""
+        newest = _newest(manifest, makers)
+        return str(newest["metadata"]["name"]) if newest is not None else ""
+
+    def returned(self, manifest: Manifest, makers: Iterable[Manifest]) -> bool:
+        """See WorkloadKind.returned; its controller notes down the revisions that a ReplicaSet had before."""
+        newest = _newest(manifest, makers)
+        return newest is not None and bool((newest["metadata"].get("annotations") or {}).get(_BEFORE))
 
     def revision_of(self, pod: Manifest) -> str:
         """Name of its ReplicaSet."""
@@ -53,6 +59,11 @@ class DeploymentKind(WorkloadKind):
 
 
 DEPLOYMENT = DeploymentKind()
+
+
+def _newest(manifest: Manifest, makers: Iterable[Manifest]) -> Manifest | None:
+    own = [one for one in makers if owner_uid(one) == manifest["metadata"]["uid"]]
+    return max(own, key=_revision, default=None)
 
 
 def _revision(replica_set: Manifest) -> int:

@@ -101,6 +101,7 @@ class Workload:
         pods: those that exist; one that has ended is none, nor is one of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
+        returned: whether its template is that of an earlier revision again.
         own_partition: below it pods keep the template before, because the operator wrote so; 0: the operator holds none.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_class: the only class of which `pods` are kept; None: those of all classes are.
@@ -135,6 +136,7 @@ class Workload:
     lost: tuple[PodState, ...] = ()
     refusal: str = ""
     workers: Workers = ALONE
+    returned: bool = False
     own_partition: int = 0
     gpu_class: str | None = None
 
@@ -152,7 +154,9 @@ class Workload:
             return self.by_class[0].identity
         products = self._serving_products or self.gpu_products
         product = self.gpu_class or (products[0] if len(products) == 1 else self.gpu_hint)
-        images = [pod.image_id for pod in self.serving if pod.image_id]
+        # An engine that crashes at its start tells its image's digest, too.
+        pods = self.serving or [pod for pod in self.pods if pod.coming]
+        images = [pod.image_id for pod in pods if pod.image_id]
         found = identify(self.engine, images, product, self.workers)
         return replace(found, one_of_several=self.gpu_class is not None)
 
@@ -388,6 +392,7 @@ def observe(
         lost=lost,
         refusal=next((around.warnings[uid] for uid in (meta["uid"], *owners) if uid in around.warnings), ""),
         workers=kind.workers(manifest),
+        returned=kind.returned(manifest, makers),
         own_partition=own_partition,
     )
 

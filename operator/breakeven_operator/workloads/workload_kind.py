@@ -219,6 +219,13 @@ class WorkloadKind(ABC):
         Args: see owners.
         """
 
+    def returned(self, manifest: Manifest, makers: Iterable[Manifest]) -> bool:  # noqa: ARG002 - nobody says so
+        """Whether its template is that of an earlier revision again, as `kubectl rollout undo` leaves it.
+
+        Args: see owners.
+        """
+        return False
+
     @abstractmethod
     def revision_of(self, pod: Manifest) -> str:
         """Name of the revision of the template that one of its pods was made of; empty if the pod does not say."""

@@ -235,16 +235,56 @@ TRANSFER = {
 }
 
 
+def looking_up():
+    spec = copy.deepcopy(SERVICE["spec"])
+    spec["candidates"] = {"methods": [{"name": "lookup", "method": "ngram", "draftLengths": [3]}]}
+    return SpeculativeServiceSpec.read(spec, "spec")
+
+
 @pytest.mark.parametrize(("connector", "pair"), TRANSFER.items())
-def test_half_of_a_pair_is_not_rolled_alone_but_for_lookup(connector, pair):
+def test_half_of_a_pair_is_not_rolled_whatever_the_method(connector, pair):
+    """A restarted pod leaves stale connections at the other end; a lookup without a drafter restarts it as well."""
+
     def transferring(target):
         said = json.dumps({"kv_connector": connector, "kv_role": "kv_both"})
         container(target)["args"] += ["--kv-transfer-config", said]
 
-    assert roll_refusal(transferring) == ("KvTransferPair" if pair else None)
+    for spec in (SpeculativeServiceSpec.read(SERVICE["spec"], "spec"), looking_up()):
+        assert roll_refusal(transferring, spec) == ("KvTransferPair" if pair else None)
+
+
+OFFLOAD, NIXL = (
+    {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"},
+    {"kv_connector": "NixlConnector"},
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "pair"),
+    [
+        ({"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"connectors": found}}, pair)
+        for found, pair in (([OFFLOAD, OFFLOAD], False), ([NIXL, OFFLOAD], True), ("x", True), ([1], True))
+    ]
+    + [
+        ({"kv_connector": "MultiConnector", "kv_role": "kv_both"}, True),
+        ({**OFFLOAD, "kv_role": "kv_consumer"}, True),
+        ({**NIXL, "kv_role": "kv_producer"}, True),
+        ({"kv_connector": "MooncakeConnector", "kv_role": "kv_consumer"}, True),
+        ({"kv_connector": "LMCacheConnectorV1"}, False),
+        ([], True),
+    ],
+)  # fmt: skip
+def test_only_what_keeps_its_own_caches_is_rolled(config, pair):
+    def transferring(target):
+        container(target)["args"] += [f"--kv-transfer-config={json.dumps(config)}"]
+
+    assert roll_refusal(transferring, looking_up()) == ("KvTransferPair" if pair else None)
+
+
+def test_a_service_that_names_its_prefill_half_is_not_rolled_even_if_a_script_hides_the_flag():
     spec = copy.deepcopy(SERVICE["spec"])
-    spec["candidates"] = {"methods": [{"name": "lookup", "method": "ngram", "draftLengths": [3]}]}
-    assert roll_refusal(transferring, SpeculativeServiceSpec.read(spec, "spec")) is None
+    spec["pair"] = {"prefill": {"name": "prefill"}}
+    assert roll_refusal(unchanged, SpeculativeServiceSpec.read(spec, "spec")) == "KvTransferPair"
 
 
 def test_an_offload_with_a_role_is_half_of_a_pair():

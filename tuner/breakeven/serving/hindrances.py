@@ -298,6 +298,15 @@ def _keeps_its_caches(flag: GivenFlag) -> bool:
         return False
     if not isinstance(said, dict):
         return False
+    several: list[object] = [said]
+    if said.get("kv_connector") == "MultiConnector" and said.get("kv_role") == "kv_both":
+        extra = said.get("kv_connector_extra_config")
+        found = extra.get("connectors") if isinstance(extra, dict) else None
+        several = found if isinstance(found, list) and found else several
+    return all(isinstance(one, dict) and _offloads(one) for one in several)
+
+
+def _offloads(said: Mapping[str, Any]) -> bool:
     return said.get("kv_connector") in _OFFLOADING and said.get("kv_role", "kv_both") == "kv_both"
 
 
