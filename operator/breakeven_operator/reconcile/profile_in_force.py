@@ -45,7 +45,7 @@ def find_in_force(
     newest = sorted(
         _on_its_class(profiles, identity), key=lambda entry: (entry.created, entry.name), reverse=True
     )
-    own = [entry for entry in newest if identity is not None and entry.fingerprint == identity.fingerprint]
+    own = [entry for entry in newest if identity is not None and identity.has(entry.fingerprint)]
     if not own:
         return _none_fits(newest, identity, failures)
     entry = own[0]
