@@ -265,7 +265,7 @@ class ClusterReason(StrEnum):
     )
     CANDIDATES_CHANGED = (
         "CandidatesChanged",
-        "A candidate arm of the spec was not measured.",
+        "A candidate arm of the spec, or the drafter that it has now, was not measured.",
         "Wait for the calibration.",
     )
     PROFILE_EXPIRED = (

@@ -39,6 +39,7 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
@@ -322,6 +323,7 @@ class FleetWorld:
             "fingerprint": fingerprint or target.identity.fingerprint,
             "createdTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             "profile": profile or profile_json(tuple(arms)),
+            "arms": [one for arm in arms if (one := self._measured(arm)) is not None],
         }
         self.cluster.put(
             PROFILES,
@@ -332,6 +334,20 @@ class FleetWorld:
                 "spec": spec,
             },
         )
+
+    def _measured(self, arm: Arm) -> dict[str, Any] | None:
+        """An arm of a profile as a calibration writes it: with the drafter that the spec names now."""
+        method = Candidates.read(self.service["spec"]["candidates"], "candidates").method_of(arm)
+        if method is None:
+            return None
+        return {
+            "arm": arm.name,
+            "method": arm.method,
+            "k": arm.k,
+            "candidate": arm.candidate,
+            "points": 6,
+            "drafter": method.drafter,
+        }
 
     async def speculate(self, *, judged: bool = True) -> None:
         """Low load, a profile, and the roll to speculation that follows; its judgement too, unless that is left to come."""

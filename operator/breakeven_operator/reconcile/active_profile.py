@@ -79,14 +79,18 @@ def calibrated(
         due = DueRun(create, trigger).announced(refused)
     reason = found.reason if entry is not None else due.reason or found.reason
     message = f"{found.message}{failure_words(status)}{due.said}"
-    status = _with_findings(status, found, run, due)
+    status = _with_findings(service, status, found, run, due)
     # A run that is under way answers the request.
     handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
     return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
 
 
 def _with_findings(
-    status: CalibrationStatus, found: InForce, run: CalibrationRun | None, due: DueRun
+    service: SpeculativeService,
+    status: CalibrationStatus,
+    found: InForce,
+    run: CalibrationRun | None,
+    due: DueRun,
 ) -> CalibrationStatus:
     """The status with the profile in force and the run that is under way or due."""
     entry, doubted = found.entry, due.trigger in DOUBTS
@@ -95,7 +99,7 @@ def _with_findings(
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
-        answers=answers_in_force(entry),
+        answers=answers_in_force(service.spec.candidates, entry),
         doubts=0 if found.dispelled else status.doubts + doubted,
         **progress_of(run),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class ProfileEntry:
         arms: names of the arms that were measured, or tried in vain.
         failed: (name, reason word) of those that were tried in vain.
         profile: None if it cannot be read; `problem` says why.
+        drafters: mark of each arm's drafter; without those of a profile that names arms alone.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ProfileEntry:
     problem: str | None = None
     in_force: bool | None = None
     failed: tuple[FailedArm, ...] = ()
+    drafters: Mapping[str, str] = field(default_factory=dict)
 
 
 class Doubt(NamedTuple):

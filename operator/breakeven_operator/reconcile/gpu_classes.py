@@ -107,7 +107,13 @@ def _joint(entries: Sequence[ProfileEntry], classes: Sequence[GpuClass]) -> Prof
     newest = max(entries, key=lambda one: (one.created, one.name))
     arms = frozenset.intersection(*(one.arms for one in entries))
     failed = tuple(dict.fromkeys(arm for one in entries for arm in one.failed))
-    return replace(newest, arms=arms, failed=failed, profile=composed(_parts(classes)))
+    # A class that measured another drafter makes the arm's one of no class: such an arm is not measured.
+    drafters = {
+        name: mark if all(one.drafters.get(name, mark) == mark for one in entries) else ""
+        for one in entries
+        for name, mark in one.drafters.items()
+    }
+    return replace(newest, arms=arms, failed=failed, profile=composed(_parts(classes)), drafters=drafters)
 
 
 def with_loads(

@@ -93,12 +93,15 @@ def _answered(decision: Decision, running: RunningArm) -> Verdict:
 
 
 def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
-    """A target that would stay on a schedule of its own is changed to the schedule that was measured.
+    """A target that would stay on a schedule of its own, or on a drafter that was replaced, is changed to what was measured.
 
     A calibration makes another schedule than the running one only if it is better by more than noise.
     """
     if running.measured_instead is None or verdict.action != STAY:
         return verdict
+    if running.former_drafter:
+        message = f"the target runs a drafter that its candidate had before; {verdict.message}"
+        return Verdict(SWITCH, NO_SPECULATION, ClusterReason.CANDIDATES_CHANGED, message)
     message = (
         f"the target runs the schedule {running.schedule} and another one was measured; {verdict.message}"
     )

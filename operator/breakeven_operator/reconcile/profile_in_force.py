@@ -11,6 +11,7 @@ from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.calibrationrun import Trigger
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.workloads.fingerprint import Identity
 
 
@@ -65,7 +66,9 @@ def find_in_force(
             f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {limit_s / 86400:.3g})",
             Trigger.PROFILE_EXPIRED,
         )
-    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - entry.arms)
+    # An arm with another drafter was not measured, whatever the old one was measured to do under its name.
+    measured = entry.arms - service.spec.candidates.replaced(entry.drafters)
+    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - measured)
     if missing:
         return InForce(
             entry,
@@ -125,9 +128,13 @@ def _summary(entry: ProfileEntry) -> str:
     )
 
 
-def answers_in_force(entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
-    """Words about the answers of each arm that was tested, for the status."""
-    arms = entry.profile.arms if entry is not None and entry.profile is not None else ()
+def answers_in_force(candidates: Candidates, entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
+    """Words about the answers of each arm that was tested with the drafter that it has now, for the status."""
+    if entry is None or entry.profile is None:
+        return ()
+    replaced = candidates.replaced(entry.drafters)
     return tuple(
-        AnswersInForce(arm=fit.arm.name, word=fit.answers) for fit in arms if fit.answers is not None
+        AnswersInForce(arm=fit.arm.name, word=fit.answers)
+        for fit in entry.profile.arms
+        if fit.answers is not None and fit.arm.name not in replaced
     )

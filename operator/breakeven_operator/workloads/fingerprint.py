@@ -26,27 +26,25 @@ _FETCHES = "storage-initializer"
 # An unknown flag or variable counts: a calibration too many costs GPU time, a profile of another engine costs users.
 # Flags of the API server (vLLM's group FrontendArgs), of logs and metrics, and of where files come from move no step. Of the
 # group, --lora-modules and --enable-flash-late-interaction compute on the GPU, and count.
-HARMLESS_FLAGS = tuple(
-    f"--{name}"
-    for name in """
-    host port uds root-path api-key middleware shutdown-timeout served-model-name
-    ssl-keyfile ssl-certfile ssl-ca-certs ssl-cert-reqs ssl-ciphers enable-ssl-refresh
-    allow-credentials allowed-origins allowed-methods allowed-headers h11-max-header-count h11-max-incomplete-event-size
-    allowed-local-media-path allowed-media-domains trust-request-chat-template trust-request-mm-kwargs
-    chat-template chat-template-content-format default-chat-template-kwargs response-role return-tokens-as-token-ids
-    enable-auto-tool-choice exclude-tools-when-tool-choice-none tool-call-parser tool-parser-plugin tool-server tool-strict-level
-    reasoning-parser reasoning-parser-plugin reasoning-effort-map anthropic-disabled-thinking-effort cohere-format
-    cohere-is-reasoning-model enable-prompt-tokens-details enable-force-include-usage enable-per-request-metrics
-    enable-request-id-headers enable-server-load-tracking enable-tokenizer-info-endpoint tokens-only sse-keep-alive-interval
-    disable-fastapi-docs enable-offline-docs fingerprint-mode fingerprint-value
-    data-parallel-supervisor-port dp-supervisor-probe-failure-threshold dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s
-    uvicorn-log-level disable-uvicorn-access-log disable-access-log-for-endpoints log-config-file log-error-stack log-level
-    logging-config aggregate-engine-logging max-log-len enable-log-requests enable-log-outputs
-    enable-log-deltas disable-log-stats use-tqdm-on-load fail-on-environ-validation otlp-traces-endpoint
-    show-hidden-metrics-for-version custom-histogram-buckets kv-cache-metrics kv-cache-metrics-sample cudagraph-metrics
-    per-request-spec-decode-metrics hf-token download-dir
-    """.split()
-)
+_NAMES = """
+host port uds root-path api-key middleware shutdown-timeout served-model-name
+ssl-keyfile ssl-certfile ssl-ca-certs ssl-cert-reqs ssl-ciphers enable-ssl-refresh
+allow-credentials allowed-origins allowed-methods allowed-headers h11-max-header-count h11-max-incomplete-event-size
+allowed-local-media-path allowed-media-domains trust-request-chat-template trust-request-mm-kwargs
+chat-template chat-template-content-format default-chat-template-kwargs response-role return-tokens-as-token-ids
+enable-auto-tool-choice exclude-tools-when-tool-choice-none tool-call-parser tool-parser-plugin tool-server tool-strict-level
+reasoning-parser reasoning-parser-plugin reasoning-effort-map anthropic-disabled-thinking-effort cohere-format
+cohere-is-reasoning-model enable-prompt-tokens-details enable-force-include-usage enable-per-request-metrics
+enable-request-id-headers enable-server-load-tracking enable-tokenizer-info-endpoint tokens-only sse-keep-alive-interval
+disable-fastapi-docs enable-offline-docs fingerprint-mode fingerprint-value
+data-parallel-supervisor-port dp-supervisor-probe-failure-threshold dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s
+uvicorn-log-level disable-uvicorn-access-log disable-access-log-for-endpoints log-config-file log-error-stack log-level
+logging-config aggregate-engine-logging max-log-len enable-log-requests enable-log-outputs
+enable-log-deltas disable-log-stats use-tqdm-on-load fail-on-environ-validation otlp-traces-endpoint
+show-hidden-metrics-for-version custom-histogram-buckets kv-cache-metrics kv-cache-metrics-sample cudagraph-metrics
+per-request-spec-decode-metrics hf-token download-dir
+"""
+HARMLESS_FLAGS = tuple(f"--{name}" for name in _NAMES.split())
 _SWITCH = re.compile(r"--(no-)?((en|dis)able-)?")
 # `--no-x` and `--disable-x` switch the same thing off.
 _HARMLESS = frozenset(_SWITCH.sub("", name, count=1) for name in HARMLESS_FLAGS)

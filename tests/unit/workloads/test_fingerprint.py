@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 import pytest
-from fakes.fleet_world import TARGET
 
 from breakeven.serving.vllm_flags import VERSIONS, flags_of
 from breakeven_operator.workloads.fingerprint import HARMLESS_FLAGS, Identity, identify
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload_kind import ALONE, Workers
+from fakes.fleet_world import TARGET
 
 A, B = "docker.io/vllm/vllm-openai@sha256:aa", "docker.io/vllm/vllm-openai@sha256:bb"
 GIVEN = (
