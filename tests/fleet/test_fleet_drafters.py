@@ -27,7 +27,7 @@ def replace_drafter(world: FleetWorld, changes: dict[str, Any]) -> None:
     world.service["spec"]["candidates"]["methods"][0].update(changes)
 
 
-async def cycles(world: FleetWorld, rps: float, number: int = 30) -> None:
+async def cycles(world: FleetWorld, rps: float, number: int = 10) -> None:
     world.load(rps)
     for _ in range(number):
         await world.cycle()
@@ -78,9 +78,9 @@ async def test_pods_of_the_old_drafter_are_judged_by_its_own_figures(changes: di
     await cycles(world, 3.0)
     assert world.status["current"]["arm"] == "eagle/3"
     assert json.loads(str(world.value))["model"] == "org/head", "neither the new one nor a needless roll"
-    await cycles(world, 13.0)
+    await cycles(world, 13.0, 30)
     assert world.value == "null", "it loses at this load, as it was measured to"
-    await cycles(world, 3.0, 60)
+    await cycles(world, 3.0, 12)
     assert world.value == "null", "it is no candidate any more, and the new one was never measured"
 
 
@@ -90,7 +90,7 @@ async def test_the_new_drafter_is_entered_once_it_was_measured() -> None:
     replace_drafter(world, {"model": "org/head-v2"})
     await cycles(world, 3.0)
     world.calibrate(name="chat-p2")
-    await cycles(world, 3.0, 120)
+    await cycles(world, 3.0, 40)
     assert json.loads(str(world.value))["model"] == "org/head-v2"
 
 

@@ -83,6 +83,7 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
         problem=problem,
         in_force=parsed.status.in_force,
         failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
+        model=parsed.spec.model,
         drafters={arm.arm: arm.drafter for arm in parsed.spec.arms if arm.drafter},
     )
 

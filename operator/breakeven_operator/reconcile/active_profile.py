@@ -21,7 +21,7 @@ from breakeven_operator.reconcile.known_runs import (
     unfinished,
 )
 from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.reconcile.profile_in_force import InForce, answers_in_force, find_in_force
+from breakeven_operator.reconcile.profile_in_force import InForce, answers_in_force, find_in_force, former_of
 from breakeven_operator.refused_writes import of_creation
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import Trigger
@@ -82,7 +82,8 @@ def calibrated(
     status = _with_findings(service, status, found, run, due)
     # A run that is under way answers the request.
     handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
-    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
+    former = former_of(profiles, identity) if entry is None else None
+    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended, former)
 
 
 def _with_findings(

@@ -30,6 +30,7 @@ class ProfileEntry:
     Attributes:
         arms: names of the arms that were measured, or tried in vain.
         failed: (name, reason word) of those that were tried in vain.
+        model: that was served; None if it is not said.
         profile: None if it cannot be read; `problem` says why.
         drafters: mark of each arm's drafter; without those of a profile that names arms alone.
     """
@@ -46,6 +47,7 @@ class ProfileEntry:
     in_force: bool | None = None
     failed: tuple[FailedArm, ...] = ()
     drafters: Mapping[str, str] = field(default_factory=dict)
+    model: str | None = None
 
 
 class Doubt(NamedTuple):
@@ -67,6 +69,8 @@ class Calibrated:
         trigger: why.
         status: for the service's status.
         ended: runs that ended since the last cycle and are accounted for in `status`.
+        former: the newest profile of the same model and GPU class, if none is in force: by its word an arm is left, and none
+            entered.
     """
 
     entry: ProfileEntry | None
@@ -78,6 +82,7 @@ class Calibrated:
     status: CalibrationStatus
     recalibrate: str | None
     ended: tuple[CalibrationRun, ...] = ()
+    former: ProfileEntry | None = None
 
     @property
     def profile(self) -> Profile | None:

@@ -45,7 +45,11 @@ def read_case(
     watched = present.pods_of(workload, model_name)
     live = present.of(workload, watched, can)
     context = RolloutContext.of(service, workload, state.status.startup_seconds, now)
-    context = replace(context, memory=still_barred(context.memory, state.profile_name))
+    memory = still_barred(context.memory, state.profile_name)
+    if state.profile_name not in {None, memory.profile}:
+        # Lessons about another profile do not count.
+        memory = memory.replace(evidence=())
+    context = replace(context, memory=memory)
     # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
     latencies, failures = observation.roll if observation.roll is not None else (None, None)
     window_s = spec.metrics_source.window_seconds

@@ -81,7 +81,9 @@ def calibrated_by_class(
     if asking.entry is None:
         ready = ", ".join(one.product for one in classes if one.entry is not None)
         said = f"; profiles are in force for {ready}" if ready else ""
-        return replace(asking, message=f"{parts[order[0]].gpu_class}: {asking.message}{said}"), classes
+        # A former profile is of one class alone.
+        message = f"{parts[order[0]].gpu_class}: {asking.message}{said}"
+        return replace(asking, message=message, former=None), classes
     entries = [state.entry for state in states if state.entry is not None]
     joint = _joint(entries, classes)
     oldest = min(range(len(parts)), key=lambda at: entries[at].created)

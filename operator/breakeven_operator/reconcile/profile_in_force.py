@@ -91,6 +91,13 @@ def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failur
         return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
     if identity is None:
         return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
+    if identity.gpu_product is None:
+        return InForce(
+            None,
+            ClusterReason.GPU_CLASS_UNKNOWN,
+            "the nodes of the pods carry no GPU product label, so no profile counts for them: label the nodes (GPU Feature Discovery)",
+            None,
+        )
     return InForce(
         None,
         ClusterReason.FINGERPRINT_CHANGED,
@@ -126,6 +133,23 @@ def _summary(entry: ProfileEntry) -> str:
         f"{entry.name}: {len(fits)} arms, {points} points, worst residual {100 * worst:.1f} %, measured on "
         f"{entry.gpu_product}{f', without {failed}' if failed else ''}"
     )
+
+
+def former_of(profiles: Sequence[ProfileEntry], identity: Identity | None) -> ProfileEntry | None:
+    """The newest profile of what the target was before it changed; None without one of its model and GPU class.
+
+    Other flags, another version of the engine or an old age move its figures by less than an overload costs.
+    """
+    if identity is None:
+        return None
+    alike = (
+        one
+        for one in _on_its_class(profiles, identity)
+        if one.profile is not None
+        and identity.gpu_product in {None, one.gpu_product}
+        and one.model in {None, identity.model}
+    )
+    return max(alike, key=lambda entry: (entry.created, entry.name), default=None)
 
 
 def answers_in_force(candidates: Candidates, entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:

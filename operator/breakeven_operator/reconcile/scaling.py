@@ -20,8 +20,10 @@ from breakeven.planning.capacity import (
     fewest_replicas,
     recommended_replicas,
 )
+from breakeven.planning.learned_laws import slowdown
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
+from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
@@ -77,7 +79,8 @@ def fleet_need(
     if workload.own_partition:
         # The figures are of the first wave's pods: an autoscaler that took their load for the fleet's would remove the others.
         figures = None
-    found = _capacities(spec, profile, running.arm, figures, context.memory, batch) if profile else {}
+    known = _as_measured(profile, running.arm, context, spec) if profile else None
+    found = _capacities(spec, known, running.arm, figures, context.memory, batch) if known else {}
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None
     if figures is not None and running.arm is not None:
@@ -87,6 +90,22 @@ def fleet_need(
             recommended = None
         fewest = fewest_replicas(capacities, [FleetLoad(figures.total_rps)], running.arm)
     return FleetNeed(capacities, figures, recommended, workload.scaled_by, fewest)
+
+
+def _as_measured(
+    profile: Profile, running: Arm | None, context: RolloutContext, spec: SpeculativeServiceSpec
+) -> Profile:
+    """The profile with the running arm as slow as its live latency is, once that excludes the profile's promise.
+
+    A decision rests on the same evidence. An autoscaler that followed the promise would take away pods that the load needs.
+    """
+    evidence = next(
+        (one.evidence for one in context.memory.evidence if running and one.arm == running.name), None
+    )
+    if evidence is None or running is None:
+        return profile
+    factor = slowdown(evidence, context.now.timestamp(), spec.update_policy.confidence_percent / 100)
+    return with_steps_times(profile, running, factor)
 
 
 def _known(live: Live, window_s: float) -> Window | None:
