@@ -20,13 +20,11 @@ from breakeven.planning.capacity import (
     fewest_replicas,
     recommended_replicas,
 )
-from breakeven.planning.learned_laws import slowdown
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
-from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
+from breakeven_operator.reconcile.questions import as_measured, load_of, policy_of, seen_of
 from breakeven_operator.reconcile.steps import RollCost, RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
@@ -79,7 +77,10 @@ def fleet_need(
     if workload.own_partition:
         # The figures are of the first wave's pods: an autoscaler that took their load for the fleet's would remove the others.
         figures = None
-    known = _as_measured(profile, running.arm, context, spec) if profile else None
+    known = None
+    if profile is not None:
+        confidence = spec.update_policy.confidence_percent / 100
+        known = as_measured(profile, running.arm, context.memory, context.now, confidence)
     found = _capacities(spec, known, running.arm, figures, context.memory, batch) if known else {}
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None
@@ -90,22 +91,6 @@ def fleet_need(
             recommended = None
         fewest = fewest_replicas(capacities, [FleetLoad(figures.total_rps)], running.arm)
     return FleetNeed(capacities, figures, recommended, workload.scaled_by, fewest)
-
-
-def _as_measured(
-    profile: Profile, running: Arm | None, context: RolloutContext, spec: SpeculativeServiceSpec
-) -> Profile:
-    """The profile with the running arm as slow as its live latency is, once that excludes the profile's promise.
-
-    A decision rests on the same evidence. An autoscaler that followed the promise would take away pods that the load needs.
-    """
-    evidence = next(
-        (one.evidence for one in context.memory.evidence if running and one.arm == running.name), None
-    )
-    if evidence is None or running is None:
-        return profile
-    factor = slowdown(evidence, context.now.timestamp(), spec.update_policy.confidence_percent / 100)
-    return with_steps_times(profile, running, factor)
 
 
 def _known(live: Live, window_s: float) -> Window | None:

@@ -138,7 +138,7 @@ def identify(
 
 
 def _images(named: str, resolved: Sequence[str]) -> list[str]:
-    """What tells the engine's image from others: digest or version that the manifest names, else digests that nodes resolved."""
+    """Names that tell the engine's image from others: digest or version that the manifest names, else digests that nodes resolved."""
     reference, _, pinned = named.partition("@")
     if pinned:
         return [pinned]

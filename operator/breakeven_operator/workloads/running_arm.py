@@ -111,7 +111,7 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
     drafters = [arm for arm in candidates.recognised() if _same_drafter(arm, config, candidates)]
     arm = next((arm for arm in drafters if _same_drafts(arm, config, candidates)), None)
     if arm is not None:
-        # As it was measured: the spec may name another method since.
+        # The method is that of the measurement; the spec may name another one since.
         return RunningArm(replace(arm, method=str(config["method"])), source, schedule=schedule)
     k = draft_length_of(config)
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:

@@ -1,4 +1,4 @@
-"""What ends a profile and what does not: flags, variables and images, each of many kinds."""
+"""Edits that end a profile and edits that do not: flags, variables and images, each of many kinds."""
 
 from __future__ import annotations
 
