@@ -268,7 +268,7 @@ class ClusterReason(StrEnum):
     )
     CANDIDATES_CHANGED = (
         "CandidatesChanged",
-        "A candidate arm of the spec was not measured.",
+        "A candidate arm of the spec, or the drafter that it has now, was not measured.",
         "Wait for the calibration.",
     )
     PROFILE_EXPIRED = (
@@ -304,7 +304,7 @@ class ClusterReason(StrEnum):
     ACCEPTANCE_DRIFTED = (
         "AcceptanceDrifted",
         "Drafts are accepted otherwise than when the arm was calibrated, for updatePolicy.disagreementSeconds: predictions are converted to the live acceptance, with wider bounds.",
-        "Let calibrations send your users' prompts (calibration.workload.prompts). If the first position fell alone, look for another tokenizer, head, engine version or sampling.",
+        "Let calibrations send your users' prompts (calibration.workload.prompts). If the first position fell alone, look for another tokenizer, head, engine version or sampling. The drafter may have been replaced in place (other weights under its path or tag, or vLLM's weight update): its arms are measured again.",
     )
     LENGTHS_DRIFTED = (
         "LengthsDrifted",

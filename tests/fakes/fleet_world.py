@@ -41,6 +41,7 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
@@ -334,6 +335,7 @@ class FleetWorld:
             "profile": profile or profile_json(tuple(arms)),
             "model": target.identity.model,
             "image": target.engine.container["image"],
+            "arms": [one for arm in arms if (one := self._measured(arm)) is not None],
         }
         self.cluster.put(
             PROFILES,
@@ -344,6 +346,20 @@ class FleetWorld:
                 "spec": spec,
             },
         )
+
+    def _measured(self, arm: Arm) -> dict[str, Any] | None:
+        """An arm of a profile as a calibration writes it: with the drafter that the spec names now."""
+        method = Candidates.read(self.service["spec"]["candidates"], "candidates").method_of(arm)
+        if method is None:
+            return None
+        return {
+            "arm": arm.name,
+            "method": arm.method,
+            "k": arm.k,
+            "candidate": arm.candidate,
+            "points": 6,
+            "drafter": method.drafter,
+        }
 
     async def speculate(self, *, judged: bool = True) -> None:
         """Low load, a profile, and the roll to speculation that follows; its judgement too, unless that is left to come."""

@@ -85,6 +85,7 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
         failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
         model=parsed.spec.model,
         image=parsed.spec.image,
+        drafters={arm.arm: arm.drafter for arm in parsed.spec.arms if arm.drafter},
     )
 
 

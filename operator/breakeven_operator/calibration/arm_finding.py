@@ -23,6 +23,7 @@ class ArmFinding:
     profile: Profile
     fit: ArmFit
     answers: ArmAnswers | None = None
+    drafter: str | None = None
 
     @property
     def comparison(self) -> Comparison | None:
@@ -54,6 +55,7 @@ class ArmFinding:
             k=fit.k,
             candidate=fit.candidate,
             schedule=fit.schedule,
+            drafter=self.drafter,
             **bounded("c1_seconds", Estimate.of(fit.c1_s, fit.c1_ci_s)),
             **bounded("c2_seconds", Estimate.of(fit.c2_s, fit.c2_ci_s)),
             saturation_rps=fit.saturation_rps,

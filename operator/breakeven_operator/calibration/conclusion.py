@@ -67,7 +67,11 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_FAILED, str(error))
     answers = {one.arm: one for one in run.status.answers}
     profile = with_words(profile, answers)
-    findings = [ArmFinding(profile, fit, answers.get(fit.arm.name)) for fit in profile.arms]
+    drafters = {arm.arm: arm.drafter for arm in plan.arms}
+    findings = [
+        ArmFinding(profile, fit, answers.get(fit.arm.name), drafters.get(fit.arm.name))
+        for fit in profile.arms
+    ]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     if dense is None or not dense.fit.believable or sum(one.fit.believable for one in findings) < 2:
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, complaints(findings))
@@ -176,6 +180,7 @@ def _missing(
             k=arm.k,
             candidate=arm.candidate,
             schedule=statuses[arm.arm].schedule if arm.arm in statuses else None,
+            drafter=arm.drafter,
             points=0,
             believable=False,
             reason=statuses[arm.arm].reason if arm.arm in statuses else None,

@@ -160,7 +160,7 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
                 f"the target's pod template changed during the run ({plan.template_hash} became {found}): arms of two"
                 " templates cannot be compared, so all arms are measured again"
             )
-    if view.identity is not None and view.identity.fingerprint != plan.fingerprint:
+    if view.identity is not None and not view.identity.has(plan.fingerprint):
         return (
             f"the target changed during the run ({plan.fingerprint} became {view.identity.fingerprint}): what was measured no"
             " longer counts"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from breakeven.arm import ADAPTIVE
+from breakeven.arm import ADAPTIVE, NO_SPECULATION
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import ANNOTATION
@@ -48,9 +48,9 @@ class WantedArm:
 
 
 def needs_profile(service: ServiceView) -> str | None:
-    """Name of the SpeculationProfile that has the table of a recommended schedule; None if no schedule is recommended."""
-    arm = str(service.decision.get("arm") or "")
-    return service.part("calibration").get("profile") if arm.endswith("/schedule") else None
+    """Name of the SpeculationProfile that says how the recommended arm was measured; None for no speculation."""
+    speculates = service.decision.get("arm") not in {None, "", NO_SPECULATION.name}
+    return service.part("calibration").get("profile") if speculates else None
 
 
 def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> WantedArm:
@@ -75,7 +75,15 @@ def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> Want
         reference = TargetReference.model_validate(service.spec.get("targetRef") or {})
     except ValidationError as error:
         raise wrong_field(error, f"{where} spec", "is a field") from None
-    measured = MeasuredCandidates.of(candidates, dict(_schedules(profile or {})))
+    arms = (profile or {}).get("spec", {}).get("arms") or ()
+    drafters = {one["arm"]: one["drafter"] for one in arms if one.get("drafter")}
+    if name in candidates.replaced(drafters):
+        raise InputError(
+            where,
+            f"recommends {name} with the drafter that it had before",
+            "a calibration of the one that it has now",
+        )
+    measured = MeasuredCandidates.of(candidates, dict(_schedules(arms)))
     arm = next((one for one in measured.arms() if one.name == name), None)
     if arm is None:
         raise InputError(
@@ -98,8 +106,8 @@ def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> Want
     )
 
 
-def _schedules(profile: Json) -> Iterator[tuple[str, Schedule]]:
-    for arm in (profile.get("spec") or {}).get("arms") or ():
+def _schedules(arms: Iterable[Json]) -> Iterator[tuple[str, Schedule]]:
+    for arm in arms:
         if arm.get("schedule") not in {None, "", ADAPTIVE} and arm.get("candidate"):
             yield arm["candidate"], Schedule.parse(arm["schedule"], f"schedule of {arm.get('arm')}")
 

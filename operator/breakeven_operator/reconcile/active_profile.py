@@ -21,7 +21,7 @@ from breakeven_operator.reconcile.known_runs import (
     unfinished,
 )
 from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.reconcile.profile_in_force import InForce, answers_in_force, find_in_force
+from breakeven_operator.reconcile.profile_in_force import InForce, answers_in_force, find_in_force, former_of
 from breakeven_operator.refused_writes import of_creation
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import Trigger
@@ -79,14 +79,19 @@ def calibrated(
         due = DueRun(create, trigger).announced(refused)
     reason = found.reason if entry is not None else due.reason or found.reason
     message = f"{found.message}{failure_words(status)}{due.said}"
-    status = _with_findings(status, found, run, due)
+    status = _with_findings(service, status, found, run, due)
     # A run that is under way answers the request.
     handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
-    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended)
+    former = former_of(profiles, identity) if entry is None else None
+    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended, former)
 
 
 def _with_findings(
-    status: CalibrationStatus, found: InForce, run: CalibrationRun | None, due: DueRun
+    service: SpeculativeService,
+    status: CalibrationStatus,
+    found: InForce,
+    run: CalibrationRun | None,
+    due: DueRun,
 ) -> CalibrationStatus:
     """The status with the profile in force and the run that is under way or due."""
     entry, doubted = found.entry, due.trigger in DOUBTS
@@ -95,7 +100,7 @@ def _with_findings(
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
-        answers=answers_in_force(entry),
+        answers=answers_in_force(service.spec.candidates, entry),
         doubts=0 if found.dispelled else status.doubts + doubted,
         **progress_of(run),
     )

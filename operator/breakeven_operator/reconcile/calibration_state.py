@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ class ProfileEntry:
         failed: (name, reason word) of those that were tried in vain.
         profile: None if it cannot be read; `problem` says why.
         model, image: of the template that was measured, as its manifest names them; None if the profile does not say.
+        drafters: mark of each arm's drafter; without those of a profile that names arms alone.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ProfileEntry:
     failed: tuple[FailedArm, ...] = ()
     model: str | None = None
     image: str | None = None
+    drafters: Mapping[str, str] = field(default_factory=dict)
 
 
 class Doubt(NamedTuple):
@@ -67,6 +70,8 @@ class Calibrated:
         trigger: why.
         status: for the service's status.
         ended: runs that ended since the last cycle and are accounted for in `status`.
+        former: the newest profile of the same model and GPU class, if none is in force: by its word an arm is left, and none
+            entered.
     """
 
     entry: ProfileEntry | None
@@ -78,6 +83,7 @@ class Calibrated:
     status: CalibrationStatus
     recalibrate: str | None
     ended: tuple[CalibrationRun, ...] = ()
+    former: ProfileEntry | None = None
 
     @property
     def profile(self) -> Profile | None:

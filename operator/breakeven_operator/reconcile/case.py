@@ -84,8 +84,10 @@ class Case:
 
     @property
     def settled(self) -> bool:
-        """Whether the window's mean latency belongs to its load: not while it holds what a roll has left behind."""
-        return settled(self.context, self.spec.metrics_source.window_seconds)
+        """Whether the window's mean latency belongs to its load and arm: not while it holds what a roll has left behind."""
+        return not self.running.former_drafter and settled(
+            self.context, self.spec.metrics_source.window_seconds
+        )
 
     @property
     def scaled(self) -> bool:

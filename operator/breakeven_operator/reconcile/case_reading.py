@@ -11,7 +11,7 @@ from breakeven_operator.reconcile.calibration_state import awaiting
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
 from breakeven_operator.reconcile.gpu_classes import calibrated_by_class, with_loads
-from breakeven_operator.reconcile.measured_schedules import with_measured_schedules
+from breakeven_operator.reconcile.measured_candidates import with_measured_candidates
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.present_figures import PresentFigures
 from breakeven_operator.reconcile.roll_evidence import RollEvidence
@@ -34,9 +34,7 @@ def read_case(
         lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
     )
     state = awaiting(state, workload)
-    if not classes:
-        # A schedule is made of one class's arms: on another one it is a schedule that nobody has measured.
-        service = with_measured_schedules(service, state.entry, observation.profiles)
+    service = with_measured_candidates(service, state.entry, observation.profiles, classed=bool(classes))
     spec = service.spec
     engine, identity = workload.engine, workload.identity
     running = running_arm(workload, spec.candidates)
@@ -47,7 +45,11 @@ def read_case(
     watched = present.pods_of(workload, model_name)
     live = present.of(workload, watched, can)
     context = RolloutContext.of(service, workload, state.status.startup_seconds, now)
-    context = replace(context, memory=still_barred(context.memory, state.profile_name))
+    memory = still_barred(context.memory, state.profile_name)
+    if state.profile_name not in {None, memory.profile}:
+        # Lessons about another profile do not count.
+        memory = memory.replace(evidence=())
+    context = replace(context, memory=memory)
     # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
     latencies, failures = observation.roll if observation.roll is not None else (None, None)
     window_s = spec.metrics_source.window_seconds

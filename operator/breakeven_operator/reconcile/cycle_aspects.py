@@ -97,6 +97,8 @@ def _ready(cycle: CycleFacts) -> Aspect:
         return Aspect(
             READY, True, str(ClusterReason.PAUSED), "spec.paused is set: nothing is changed or started"
         )
+    if cycle.calibrated.reason is ClusterReason.GPU_CLASS_UNKNOWN:
+        return Aspect(READY, False, str(cycle.calibrated.reason), cycle.calibrated.message)
     name = cycle.calibrated.profile_name
     profile = f"profile {name} in force" if name is not None else "no profile in force yet"
     live = cycle.live
@@ -117,6 +119,10 @@ def _profitable(cycle: CycleFacts) -> Aspect:
         message = f"by the target's own past, and nothing is measured yet: {message}"
         return Aspect(PROFITABLE, pays_now(cycle.verdict), str(ClusterReason.FROM_PAST), message)
     message = with_measured(message, cycle.verdict)
+    if cycle.verdict.basis is Basis.FORMER and cycle.calibrated.former is not None:
+        message = (
+            f"by {cycle.calibrated.former.name}, which is not in force any more and may be wrong: {message}"
+        )
     return Aspect(PROFITABLE, pays_now(cycle.verdict), str(decision.reason), message)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -11,17 +13,31 @@ from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
 from breakeven.profile import Profile
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 
 
-def choose(case: Case, profile: Profile) -> tuple[Decision, MemoryStatus]:
+def leave_or_keep(case: Case, former: ProfileEntry) -> tuple[Decision, MemoryStatus]:
+    """Ask the library by a profile that is not in force any more whether the arm in place is to be left for no speculation.
+
+    Raises:
+        BreakevenError: see `choose`.
+    """
+    assert former.profile is not None  # noqa: S101 - one that cannot be read is no former one
+    return choose(replace(case, calibrated=replace(case.calibrated, entry=former)), former.profile, ())
+
+
+def choose(
+    case: Case, profile: Profile, candidates: Sequence[Arm] | None = None
+) -> tuple[Decision, MemoryStatus]:
     """Ask the library: its answer, which may not be acted upon yet, and the memory that it leaves.
 
     Args:
         case: with usable figures and a known arm.
         profile: by which arms are compared.
+        candidates: arms that may be entered beside no speculation; None: all of the spec.
 
     Raises:
         BreakevenError: the profile does not know this load, these lengths or this arm.
@@ -34,7 +50,8 @@ def choose(case: Case, profile: Profile) -> tuple[Decision, MemoryStatus]:
         settled=case.settled,
         strain=case.objectives.strain if case.objectives is not None else None,
     )
-    decision = Decisions(profile, case.spec.candidates.arms(), policy_of(case.spec, case.roll_cost)).at(
+    arms = case.spec.candidates.arms() if candidates is None else candidates
+    decision = Decisions(profile, arms, policy_of(case.spec, case.roll_cost)).at(
         load,
         _remembered(case, running, replicas),
         case.now.timestamp(),

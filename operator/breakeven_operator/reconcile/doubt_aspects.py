@@ -142,11 +142,16 @@ def _drifts(
             said = {ACCEPTANCE: now.acceptance, LENGTHS: now.lengths}[
                 name
             ] or "outside of what was calibrated"
+            cause = (
+                "; the text is another one, or the drafter was replaced in place"
+                if name == ACCEPTANCE
+                else ""
+            )
             yield Aspect(
                 name,
                 False,
                 str(word),
-                f"{said}, for {span_s(findings.windows) / 60:.0f} minutes; {profile} predicts for it with wider bounds, "
+                f"{said}, for {span_s(findings.windows) / 60:.0f} minutes{cause}; {profile} predicts for it with wider bounds, "
                 "and is believed within them",
             )
         elif drifted is None:

@@ -12,6 +12,9 @@ from breakeven.reasons import PAYS
 PAST_MARK = " (past)"
 """End of PAYS while the figures are those of a past."""
 
+FORMER_MARK = " (old)"
+"""The same while they are those of a profile that is not in force any more."""
+
 
 def figure(value: float | None, unit: str = "") -> str:
     """`8.9 rps`; `-` if there is none."""

@@ -81,7 +81,9 @@ def calibrated_by_class(
     if asking.entry is None:
         ready = ", ".join(one.product for one in classes if one.entry is not None)
         said = f"; profiles are in force for {ready}" if ready else ""
-        return replace(asking, message=f"{parts[order[0]].gpu_class}: {asking.message}{said}"), classes
+        # A former profile is of one class alone.
+        message = f"{parts[order[0]].gpu_class}: {asking.message}{said}"
+        return replace(asking, message=message, former=None), classes
     entries = [state.entry for state in states if state.entry is not None]
     joint = _joint(entries, classes)
     oldest = min(range(len(parts)), key=lambda at: entries[at].created)
@@ -107,7 +109,13 @@ def _joint(entries: Sequence[ProfileEntry], classes: Sequence[GpuClass]) -> Prof
     newest = max(entries, key=lambda one: (one.created, one.name))
     arms = frozenset.intersection(*(one.arms for one in entries))
     failed = tuple(dict.fromkeys(arm for one in entries for arm in one.failed))
-    return replace(newest, arms=arms, failed=failed, profile=composed(_parts(classes)))
+    # A class that measured another drafter makes the arm's one of no class: such an arm is not measured.
+    drafters = {
+        name: mark if all(one.drafters.get(name, mark) == mark for one in entries) else ""
+        for one in entries
+        for name, mark in one.drafters.items()
+    }
+    return replace(newest, arms=arms, failed=failed, profile=composed(_parts(classes)), drafters=drafters)
 
 
 def with_loads(

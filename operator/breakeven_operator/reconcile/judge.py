@@ -16,7 +16,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.decide import choose, forget_candidate
+from breakeven_operator.reconcile.decide import choose, forget_candidate, leave_or_keep
 from breakeven_operator.reconcile.leaving import why_leave
 from breakeven_operator.reconcile.orders import keeping, ordered
 from breakeven_operator.reconcile.roll_failures import LaterReading
@@ -59,12 +59,16 @@ def judge(
         try:
             if case.profile is not None:
                 decision, memory = choose(case, case.profile)
+            elif case.calibrated.former is not None:
+                (decision, memory), basis = leave_or_keep(case, case.calibrated.former), Basis.FORMER
             elif case.first is not None and case.first.profile is not None:
                 # Laws of a past give figures to show. Nothing of them is remembered.
                 (decision, _), basis = choose(case, case.first.profile), Basis.PAST
         except BreakevenError as error:
             doubt = str(error)
     said = order if order is not None else _said(case, arm, decision, doubt)
+    if order is None and decision is not None and basis is Basis.FORMER:
+        said = _by_former(said, decision, arm)
     return replace(said, decision=decision, basis=basis), memory
 
 
@@ -93,6 +97,14 @@ def _unasked(case: Case, arm: Arm, doubt: str | None) -> Verdict | None:
     return None
 
 
+def _by_former(said: Verdict, decision: Decision, arm: Arm) -> Verdict:
+    """The verdict without a profile in force, unless the former one shows that the arm is to be left: none is entered by it."""
+    if decision.action is not Action.SWITCH or arm.k == 0:
+        return replace(said, message=f"{said.message}; by the profile of before, {sentence(decision)}")
+    why = f"{sentence(decision)}, by the profile of before ({said.reason}): {said.message.removesuffix(f'; {keeping(arm)}')}"
+    return Verdict(SWITCH, NO_SPECULATION, decision.reason, f"{arm} is left: {why}")
+
+
 def _answered(decision: Decision, running: RunningArm) -> Verdict:
     """The library's answer as a verdict."""
     action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]
@@ -101,12 +113,15 @@ def _answered(decision: Decision, running: RunningArm) -> Verdict:
 
 
 def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
-    """A target that would stay on a schedule of its own is changed to the schedule that was measured.
+    """A target that would stay on a schedule of its own, or on a drafter that was replaced, is changed to what was measured.
 
     A calibration makes another schedule than the running one only if it is better by more than noise.
     """
     if running.measured_instead is None or verdict.action != STAY:
         return verdict
+    if running.former_drafter:
+        message = f"the target runs a drafter that its candidate had before; {verdict.message}"
+        return Verdict(SWITCH, NO_SPECULATION, ClusterReason.CANDIDATES_CHANGED, message)
     message = (
         f"the target runs the schedule {running.schedule} and another one was measured; {verdict.message}"
     )

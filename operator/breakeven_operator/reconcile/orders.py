@@ -27,13 +27,14 @@ def ordered(case: Case, arm: Arm) -> Verdict | None:
 def _pinned(case: Case, name: str, running: Arm) -> Verdict:
     """A pinned arm is a person's choice of *which* arm; that it starts and serves must have been seen all the same."""
     asks, wanted, state = f"pinnedArm asks for {name}", case.spec.candidates.named(name), case.calibrated
-    if wanted is not None and wanted == running:
+    measured = wanted is not None and wanted in case.spec.candidates.arms()
+    if measured and wanted == running:
         return Verdict(STAY, wanted, ClusterReason.PINNED, asks)
     if state.profile is None:
         reason = ClusterReason.PAUSED if case.spec.paused else state.reason
         message = f"{asks}, which waits for an accepted profile: {state.message}; {keeping(running)}"
         return Verdict(HOLD, wanted, reason, message)
-    if wanted is None or wanted not in {fit.arm for fit in state.profile.arms}:
+    if not measured or wanted not in {fit.arm for fit in state.profile.arms}:
         message = (
             f"{asks}, of which the profile in force has no measurement ({state.message}); {keeping(running)}"
         )

@@ -11,6 +11,7 @@ from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.calibrationrun import Trigger
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.workloads.fingerprint import Identity
 
 
@@ -45,7 +46,7 @@ def find_in_force(
     newest = sorted(
         _on_its_class(profiles, identity), key=lambda entry: (entry.created, entry.name), reverse=True
     )
-    own = [entry for entry in newest if identity is not None and entry.fingerprint == identity.fingerprint]
+    own = [entry for entry in newest if identity is not None and identity.has(entry.fingerprint)]
     if not own:
         return _none_fits(newest, identity, failures)
     entry = own[0]
@@ -65,7 +66,9 @@ def find_in_force(
             f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {limit_s / 86400:.3g})",
             Trigger.PROFILE_EXPIRED,
         )
-    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - entry.arms)
+    # An arm with another drafter was not measured, whatever the old one was measured to do under its name.
+    measured = entry.arms - service.spec.candidates.replaced(entry.drafters)
+    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - measured)
     if missing:
         return InForce(
             entry,
@@ -88,6 +91,13 @@ def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failur
         return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
     if identity is None:
         return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
+    if identity.gpu_product is None:
+        return InForce(
+            None,
+            ClusterReason.GPU_CLASS_UNKNOWN,
+            "the nodes of the pods carry no GPU product label, so no profile counts for them: label the nodes (GPU Feature Discovery)",
+            None,
+        )
     return InForce(
         None,
         ClusterReason.FINGERPRINT_CHANGED,
@@ -125,9 +135,30 @@ def _summary(entry: ProfileEntry) -> str:
     )
 
 
-def answers_in_force(entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
-    """Words about the answers of each arm that was tested, for the status."""
-    arms = entry.profile.arms if entry is not None and entry.profile is not None else ()
+def former_of(profiles: Sequence[ProfileEntry], identity: Identity | None) -> ProfileEntry | None:
+    """The newest profile of what the target was before it changed; None without one of its model and GPU class.
+
+    Other flags, another version of the engine or an old age move its figures by less than an overload costs.
+    """
+    if identity is None:
+        return None
+    alike = (
+        one
+        for one in _on_its_class(profiles, identity)
+        if one.profile is not None
+        and identity.gpu_product in {None, one.gpu_product}
+        and one.model in {None, identity.model}
+    )
+    return max(alike, key=lambda entry: (entry.created, entry.name), default=None)
+
+
+def answers_in_force(candidates: Candidates, entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
+    """Words about the answers of each arm that was tested with the drafter that it has now, for the status."""
+    if entry is None or entry.profile is None:
+        return ()
+    replaced = candidates.replaced(entry.drafters)
     return tuple(
-        AnswersInForce(arm=fit.arm.name, word=fit.answers) for fit in arms if fit.answers is not None
+        AnswersInForce(arm=fit.arm.name, word=fit.answers)
+        for fit in entry.profile.arms
+        if fit.answers is not None and fit.arm.name not in replaced
     )

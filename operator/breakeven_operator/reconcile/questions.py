@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.planning.evaluation import evaluate_live
+from breakeven.planning.learned_laws import slowdown
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.policy import Policy
 from breakeven.profile import Bounds, Comparison, Profile
+from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.steps import RollCost
 from breakeven_operator.resources import SpeculativeServiceSpec
@@ -101,3 +104,16 @@ def against_none(
 
 def _seconds(milliseconds: int | None) -> float | None:
     return milliseconds / 1000 if milliseconds is not None else None
+
+
+def as_measured(
+    profile: Profile, running: Arm | None, memory: MemoryStatus, now: datetime, confidence: float
+) -> Profile:
+    """The profile with the running arm as slow as its live latency is, once that excludes the profile's promise.
+
+    A decision rests on the same evidence. An autoscaler that followed the promise would take away pods that the load needs.
+    """
+    evidence = next((one.evidence for one in memory.evidence if running and one.arm == running.name), None)
+    if evidence is None or running is None:
+        return profile
+    return with_steps_times(profile, running, slowdown(evidence, now.timestamp(), confidence))

@@ -26,6 +26,9 @@ def refusal_of(service: SpeculativeService, observation: ServiceObservation) -> 
     """Why the target, or the other half of its pair, cannot be looked at; None if it can."""
     workload, half = observation.workload, observation.prefill
     refusal = refuse_target(service.spec, workload, observation.managed_by, observation.target_problem)
+    if refusal is not None and refusal.reason is ClusterReason.GPU_CLASS_UNKNOWN and workload is not None:
+        # A label that was lost is no reason to stay on an arm that loses by the profile of before.
+        refusal = refusal if workload.unclassed or not observation.profiles else None
     if refusal is None and workload is not None and half is not None:
         return refuse_pair(half, workload, service.spec.candidates)
     return refusal

@@ -24,7 +24,7 @@ from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
+from breakeven_operator.reconcile.questions import as_measured, load_of, policy_of, seen_of
 from breakeven_operator.reconcile.steps import RollCost, RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
@@ -77,7 +77,11 @@ def fleet_need(
     if workload.own_partition:
         # The figures are of the first wave's pods: an autoscaler that took their load for the fleet's would remove the others.
         figures = None
-    found = _capacities(spec, profile, running.arm, figures, context.memory, batch) if profile else {}
+    known = None
+    if profile is not None:
+        confidence = spec.update_policy.confidence_percent / 100
+        known = as_measured(profile, running.arm, context.memory, context.now, confidence)
+    found = _capacities(spec, known, running.arm, figures, context.memory, batch) if known else {}
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None
     if figures is not None and running.arm is not None:

@@ -7,7 +7,7 @@ from breakeven.errors import BreakevenError
 from breakeven.profile import Comparison
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.formatting import PAST_MARK, break_even, figure, ratio, speedup
+from breakeven_operator.reconcile.formatting import FORMER_MARK, PAST_MARK, break_even, figure, ratio, speedup
 from breakeven_operator.reconcile.paying import pays_now
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.servicestatus import ServiceDisplay
@@ -47,7 +47,8 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
     # A reader of this column alone must see that nothing is measured.
-    marked = PAST_MARK if comparison is not None and cycle.verdict.basis is Basis.PAST else ""
+    marks = {Basis.PAST: PAST_MARK, Basis.FORMER: FORMER_MARK}
+    marked = marks.get(cycle.verdict.basis, "") if comparison is not None else ""
     run = cycle.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
         progress = f"{run.status.display.points} points"

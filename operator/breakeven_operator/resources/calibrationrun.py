@@ -35,6 +35,7 @@ from breakeven_operator.resources.base import (
     list_map,
 )
 from breakeven_operator.resources.calibrationspec import Budget, LoadChoice
+from breakeven_operator.resources.candidates import drafter_mark
 from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
 from breakeven_operator.resources.targetstatus import LONGEST_IMAGE, LONGEST_MODEL
@@ -230,6 +231,11 @@ class PlannedArm(StatusModel):
             "winner/again is its arm's, see armStatuses.",
         ),
     ]
+
+    @property
+    def drafter(self) -> str | None:
+        """The mark of its drafter; None for no speculation."""
+        return drafter_mark(json.loads(self.speculative_config))
 
     @property
     def scheduled(self) -> bool:

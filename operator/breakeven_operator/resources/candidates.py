@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
@@ -23,7 +24,7 @@ from breakeven.methods import (
     takes_adaptive,
     takes_schedule,
 )
-from breakeven.serving.command_line import arm_json
+from breakeven.serving.command_line import arm_json, configuration
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
 from breakeven_operator.resources.options import (
@@ -75,6 +76,19 @@ def without_drafts(config: Mapping[str, Any]) -> dict[str, Any]:
     """A speculative configuration less what says how long is drafted, and how much of it is verified: the drafter itself."""
     lengths = {"num_speculative_tokens", TABLE, ADAPTIVE_KEY}
     return {key: value for key, value in config.items() if key not in lengths}
+
+
+def drafter_mark(config: Mapping[str, Any] | None) -> str | None:
+    """12 hexadecimal digits over a speculative configuration whatever its draft length; None for no speculation.
+
+    A drafter that was trained again, or takes another option, is another one under the same name.
+    """
+    if config is None:
+        return None
+    drafter = {
+        key: value for key, value in config.items() if key not in {"num_speculative_tokens", ADAPTIVE_KEY}
+    }
+    return hashlib.sha256(arm_json(drafter).encode()).hexdigest()[:12]
 
 
 class UnknownMethod(StrEnum):
@@ -297,6 +311,11 @@ class SpeculativeMethod(Model):
             return ()
         return (arm_drafting(self.method, max(self.draft_lengths), self.name, ADAPTIVE),)
 
+    @property
+    def drafter(self) -> str | None:
+        """The mark of its drafter, see `drafter_mark`."""
+        return drafter_mark(configuration(self.speculative_config(1)))
+
     def speculative_config(self, drafts: Drafts) -> str:
         """The value of vLLM's --speculative-config for a way of drafting, in the one spelling that arms have."""
         longest = drafts if isinstance(drafts, int) else drafts.num_speculative_tokens
@@ -352,6 +371,20 @@ class Candidates(Model):
         """The method whose arm this is, by name and by vLLM's word; None for no speculation and for foreign arms."""
         return next((m for m in self.methods if (m.name, m.method) == (arm.candidate, arm.method)), None)
 
+    def drafters_of(self, arm: Arm) -> Sequence[str | None]:
+        """Marks of the drafters that the pods of an arm may run, the one that its measurements are about first."""
+        method = self.method_of(arm)
+        return (method.drafter,) if method is not None else ()
+
+    def replaced(self, drafters: Mapping[str, str | None]) -> frozenset[str]:
+        """Names of the arms that have another drafter than the one that was measured under their name.
+
+        Args:
+            drafters: mark of each arm's drafter when it was measured; one that is not known stands for the name alone.
+        """
+        own = {arm.name: method.drafter for arm in self.measurable_arms() if (method := self.method_of(arm))}
+        return frozenset(name for name, drafter in own.items() if drafters.get(name, drafter) != drafter)
+
     def speculative_config(self, arm: Arm) -> str:
         """The value of the target's annotation for `arm`; `null` for no speculation.
 
@@ -367,32 +400,47 @@ class Candidates(Model):
 
 
 class MeasuredCandidates(Candidates):
-    """Candidates with the schedules that the profile in force has measured: a schedule may run only as it was measured.
+    """Candidates as the profile in force has measured them: a schedule, and a drafter, may run only as it was measured.
 
     Attributes:
         schedules: by name of the method; also of one that is no candidate any more, so that its pods are recognised.
+        drafters: marks of the drafters that were measured under the name of an arm, that of the profile in force first.
     """
 
     schedules: Mapping[str, Schedule]
+    drafters: Mapping[str, Sequence[str | None]]
 
     @classmethod
-    def of(cls, candidates: Candidates, schedules: Mapping[str, Schedule]) -> MeasuredCandidates:
-        """The candidates of a spec with measured schedules by name of the method."""
-        return cls.model_construct(methods=candidates.methods, schedules=dict(schedules))
+    def of(
+        cls,
+        candidates: Candidates,
+        schedules: Mapping[str, Schedule],
+        drafters: Mapping[str, Sequence[str | None]] | None = None,
+    ) -> MeasuredCandidates:
+        """The candidates of a spec with measured schedules by name of the method, and measured drafters by name of the arm."""
+        return cls.model_construct(
+            methods=candidates.methods, schedules=dict(schedules), drafters=dict(drafters or {})
+        )
 
     def arms(self) -> tuple[Arm, ...]:
-        """The arms of the spec, and of every method its measured schedule last."""
+        """The arms of the spec whose drafter was measured, and of every method its measured schedule last."""
+        replaced = self.replaced({name: marks[0] for name, marks in self.drafters.items()})
         return tuple(
             found
             for arm in self.measurable_arms()
             if (found := self.measured_schedule(arm) if arm.scheduled and not arm.adaptive else arm)
             is not None
+            and found.name not in replaced
         )
 
     def recognised(self) -> tuple[Arm, ...]:
         """The arms of the spec, and every measured schedule, also of a method whose schedule is no candidate any more."""
         schedules = (self.measured_schedule(method.scheduled_arm()) for method in self.methods)
         return (*super().recognised(), *(arm for arm in schedules if arm is not None))
+
+    def drafters_of(self, arm: Arm) -> Sequence[str | None]:
+        """See Candidates."""
+        return self.drafters.get(arm.name) or super().drafters_of(arm)
 
     def measured_schedule(self, arm: Arm) -> Arm | None:
         """The arm of the same method that runs the schedule that was measured; None without one."""

@@ -60,6 +60,7 @@ class Basis(StrEnum):
 
     MEASURED = "Measured"
     PAST = "Past"
+    FORMER = "Former"
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,7 +466,8 @@ class DecisionStatus(StatusModel):
     )
     basis: Basis | None = row(
         "Measured: the figures come from a profile. Past: from the target's own past, because there is no profile yet; no roll "
-        "rests on them. Absent without figures.",
+        "rests on them. Former: from a profile of the target before it changed, or one that expired; an arm is left by it, and none "
+        "is entered. Absent without figures.",
         Renewal.AT_ONCE,
         LOGGED,
     )

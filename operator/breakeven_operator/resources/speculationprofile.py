@@ -50,6 +50,13 @@ class ProfileArm(Model):
             description="Draft length per batch size that was measured, such as 1-8:5,9-32:2,33-:0; adaptive: the engine chose it.",
         ),
     ] = None
+    drafter: Annotated[
+        str | None,
+        Field(
+            max_length=12,
+            description="Hash of its --speculative-config without draft length: under another drafter of the same name it does not count.",
+        ),
+    ] = None
     c1_seconds: Annotated[Number | None, Field(description="C1: mean latency of a lone request.")] = None
     c1_lower_seconds: Annotated[Number | None, Field(description="Lower bound of C1.")] = None
     c1_upper_seconds: Annotated[Number | None, Field(description="Upper bound of C1.")] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm, arm_drafting
@@ -13,7 +13,7 @@ from breakeven.methods import ADAPTIVE_KEY, draft_length_of, method_of
 from breakeven.serving.command_line import configuration
 from breakeven.serving.opt_in import VARIABLE
 from breakeven.tiers import Schedule
-from breakeven_operator.resources.candidates import Candidates, table_of, without_drafts
+from breakeven_operator.resources.candidates import Candidates, drafter_mark, table_of, without_drafts
 from breakeven_operator.workloads.workload import PodState, Workload
 
 
@@ -24,8 +24,8 @@ class RunningArm:
     Attributes:
         arm: the arm; `None` when the value cannot be read.
         schedule: the draft length per batch size that it runs; `None` if it drafts by one length.
-        measured_instead: the arm of the same drafter whose schedule was measured, if another schedule runs: that one is
-            a foreign arm, whose law nobody knows.
+        measured_instead: the arm that stands for a foreign one, whose law nobody knows: of the same drafter with the schedule
+            that was measured; no speculation for a drafter that its candidate had before.
         source: `Annotation`, `Arguments`, or `Unset` (opted in, but the annotation was never written).
         problem: one line when the value cannot be read, or vLLM would refuse it.
     """
@@ -35,6 +35,11 @@ class RunningArm:
     problem: str | None = None
     schedule: Schedule | None = None
     measured_instead: Arm | None = None
+
+    @property
+    def former_drafter(self) -> bool:
+        """Whether it runs a drafter that was measured under a candidate's name before that got another one."""
+        return self.measured_instead == NO_SPECULATION
 
     @property
     def foreign_schedule(self) -> bool:
@@ -106,7 +111,8 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
     drafters = [arm for arm in candidates.recognised() if _same_drafter(arm, config, candidates)]
     arm = next((arm for arm in drafters if _same_drafts(arm, config, candidates)), None)
     if arm is not None:
-        return RunningArm(arm, source, schedule=schedule)
+        # The method is that of the measurement; the spec may name another one since.
+        return RunningArm(replace(arm, method=str(config["method"])), source, schedule=schedule)
     k = draft_length_of(config)
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         # vLLM takes k from the drafter's own configuration then; 1 stands for "some".
@@ -116,12 +122,24 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
     foreign = arm_drafting(str(method_of(config) or "draft_model"), k, None, varied)
     tables = (arm for arm in drafters if arm.scheduled and not arm.adaptive)
     measured = next(tables, None) if schedule is not None and not adaptive else None
+    if measured is None and any(_had_drafter(one, config, candidates) for one in candidates.recognised()):
+        measured = NO_SPECULATION
     return RunningArm(foreign, source, schedule=schedule, measured_instead=measured)
 
 
 def _same_drafter(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:
-    own = configuration(candidates.speculative_config(arm))
-    return own is not None and without_drafts(own) == without_drafts(config)
+    marks = candidates.drafters_of(arm)[:1]
+    return not _marks(config).isdisjoint(marks)
+
+
+def _had_drafter(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:
+    """Whether the drafter was measured under the arm's name before the one that the profile in force is about."""
+    return not _marks(config).isdisjoint(candidates.drafters_of(arm)[1:])
+
+
+def _marks(config: Mapping[str, Any]) -> set[str | None]:
+    """Marks of a drafter whose table of draft lengths may be the operator's, or the spec's own."""
+    return {drafter_mark(config), drafter_mark(without_drafts(config))}
 
 
 def _same_drafts(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:

@@ -18,6 +18,7 @@ from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome, WriteStatus
 from breakeven_operator.adapters.profile_entries import read_profile
 from breakeven_operator.kinds import PROFILES
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.speculationprofile import SpeculationProfile
 
 LAWS = {"none": (1.2, 0.070), "eagle/2": (0.92, 0.072), "eagle/7": (0.78, 0.085)}
@@ -83,6 +84,12 @@ def test_a_believable_fit_becomes_a_profile(fitting):
     assert math.isclose(by_name["eagle/7"].break_even_rps, 8.86, abs_tol=0.05)
     assert math.isclose(by_name["eagle/7"].c2_ratio, 0.085 / 0.070, rel_tol=0.01)
     assert by_name["none"].break_even_rps is None
+    (method,) = Candidates.read(fitting.service["spec"]["candidates"], "candidates").methods
+    assert {name: arm.drafter for name, arm in by_name.items()} == {
+        "none": None,
+        "eagle/2": method.drafter,
+        "eagle/7": method.drafter,
+    }, "what was measured under a name is this drafter"
     assert Profile.from_json(profile.spec.profile).arms[0].c1_s == 1.2
     assert "ownerReferences" not in manifest["metadata"], "it outlives the service, which may be made again"
 

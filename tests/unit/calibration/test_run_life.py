@@ -783,6 +783,8 @@ def test_a_changed_target_supersedes_the_run(world):
     world.turn()
     world.turn()
     world.image_digest = "sha256:bb"
+    assert world.turn()["phase"] == "Starting", "another node resolves the same version to another digest"
+    world.target["spec"]["template"]["spec"]["containers"][0]["image"] = "vllm/vllm-openai:v0.32.1"
     status = world.turn()
     assert (status["phase"], status["reason"]) == ("Superseded", "TargetChanged")
     assert not world.jobs

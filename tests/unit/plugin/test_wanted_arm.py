@@ -64,6 +64,17 @@ def test_a_schedule_has_the_table_that_was_measured(recommending):
         wanted(recommending, profile={"spec": {"arms": []}})
 
 
+def test_a_drafter_that_was_replaced_since_is_no_recommendation(recommending):
+    profile = recommending.cluster.objects["speculationprofiles", "llm", "chat-p1"]
+    assert needs_profile(ServiceView.of(recommending.service)) == "chat-p1"
+    assert wanted(recommending, profile=profile).arm == "eagle/3"
+    recommending.service["spec"]["candidates"]["methods"][0]["model"] = "org/head-v2"
+    with pytest.raises(
+        InputError, match="eagle/3 with the drafter that it had before; expected a calibration"
+    ):
+        wanted(recommending, profile=profile)
+
+
 def test_adaptive_verification_needs_no_table_to_be_wanted(recommending):
     recommending.service["spec"]["candidates"]["methods"][0]["adaptiveVerification"] = "Measure"
     recommending.status["decision"]["arm"] = "eagle/adaptive"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
+from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven.serving.plausibility import engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -20,7 +22,7 @@ from breakeven_operator.reconcile.questions import seen_of
 from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
@@ -176,3 +178,41 @@ def test_what_was_seen_live_survives_a_restart_with_its_scatter():
     (found,) = seen_of(read, {"eagle/3": eagle})
     assert (found.arm, found.tokens_per_step, found.survival) == (eagle, 1.9, (0.6, 0.3))
     assert found.relative_scatter == pytest.approx(0.1)
+
+
+def evidence_of(factor: float, precision: float = 100.0) -> MemoryStatus:
+    """Live latency of eagle/3 that is so many times what its law says, alone and among others."""
+    pull = precision * math.log(factor)
+    seen = LiveEvidence(
+        arm=EAGLE.name, time=NOW, precision_alone=precision, precision_both=0.0, precision_company=precision,
+        pull_alone=pull, pull_company=pull,
+    )  # fmt: skip
+    return MemoryStatus(evidence=(seen,))
+
+
+def eagle_runs(memory: MemoryStatus | None = None, profile: Profile = PROFILE) -> FleetNeed:
+    return need(
+        running=RunningArm(EAGLE, "Annotation"), memory=memory, profile=profile, e2eP95Milliseconds=10_000
+    )
+
+
+@pytest.mark.parametrize("factor", [1.3, 1.5, 1.7, 2.27, 3.0, 4.0])
+def test_once_measured_latency_excludes_the_promise_capacity_and_replicas_are_those_of_the_measurement(
+    factor: float,
+) -> None:
+    found, promised = eagle_runs(evidence_of(factor)), eagle_runs()
+    assert found.capacities == eagle_runs(profile=with_steps_times(PROFILE, EAGLE, factor)).capacities
+    none, eagle = found.capacities
+    assert none == promised.capacities[0], "it was not measured"
+    assert eagle.rps < promised.capacities[1].rps / factor**0.5
+    assert (found.recommended or 0) > (promised.recommended or 0)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [evidence_of(0.3), evidence_of(0.9), evidence_of(1.0), evidence_of(1.1), evidence_of(1.15), evidence_of(3.0, 0.1)],
+    ids=["much faster", "faster", "as promised", "a little slower", "as slow as profiles err", "one window that says little"],
+)  # fmt: skip
+def test_latency_that_excludes_no_promise_leaves_the_capacity_alone(memory: MemoryStatus) -> None:
+    """A request that is faster alone proves no larger load: only a rate that is carried does."""
+    assert eagle_runs(memory) == eagle_runs()

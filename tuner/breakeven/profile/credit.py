@@ -1,4 +1,4 @@
-"""A measured load that an arm carries outranks the saturation of its profile."""
+"""A measured load that an arm carries outranks the saturation of its profile, and a measured latency its steps."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
         return found
     for _ in range(_ROUNDS):
         promised_s = found.curve(arm, conditions).loop_latency_s(rps * latency_s, closed=False)
-        found = _faster(found, arm, latency_s / promised_s)
+        found = with_steps_times(found, arm, latency_s / promised_s)
     return found
 
 
@@ -63,8 +63,8 @@ def _with(profile: Profile, fit: ArmFit) -> Profile:
     return replace(profile, arms=tuple(fit if one.arm == fit.arm else one for one in profile.arms))
 
 
-def _faster(profile: Profile, arm: Arm, factor: float) -> Profile:
-    """The profile with the steps of an arm times a factor below 1."""
+def with_steps_times(profile: Profile, arm: Arm, factor: float) -> Profile:
+    """The profile with the steps of an arm times a factor; as it is if the arm has no law of steps."""
     law = profile.steps
     level = None if law is None else law.layout.level(arm.name)
     if law is None or level is None:
