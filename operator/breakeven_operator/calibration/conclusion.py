@@ -65,7 +65,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_FAILED, str(error))
     answers = {one.arm: one for one in run.status.answers}
     profile = with_words(profile, answers)
-    findings = [ArmFinding(profile, fit, answers.get(fit.arm.name)) for fit in profile.arms]
+    findings = [ArmFinding(profile, fit, answers.get(fit.arm.name)) for fit in profile.compared_arms]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     if dense is None or not dense.fit.believable or sum(one.fit.believable for one in findings) < 2:
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, complaints(findings))

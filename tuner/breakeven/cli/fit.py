@@ -184,7 +184,7 @@ def command(
         _spare(files, output)
         write_atomically(output, profile.to_json())
         if as_json:
-            echo_result(FitResult.model_validate(profile))
+            echo_result(FitResult.model_validate(_shown(profile)))
         else:
             _show(profile)
         return
@@ -200,7 +200,7 @@ def command(
         write_atomically(paths[value], profile.to_json())
     if as_json:
         members = [
-            {group_by: value, "profile": str(paths[value]), **FitResult.model_validate(profile).model_dump()}
+            {group_by: value, "profile": str(paths[value]), **FitResult.model_validate(_shown(profile)).model_dump()}
             for value, profile in profiles.items()
         ]
         echo_result(GroupedFitResult(confidence=confidence, groups=members))
@@ -221,9 +221,23 @@ def _file_part(value: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in value)[:64]
 
 
+def _shown(profile: Profile) -> Profile:
+    """The profile as `--json` shows it: C1 and C2 of all arms at one set of lengths, which its first warning names."""
+    from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
+
+    lengths = compared_text(profile.arms, Conditions())
+    first = [f"all arms at {lengths}"] if lengths else []
+    return replace(profile, arms=profile.compared_arms, warnings=(*first, *profile.warnings))
+
+
 def _show(profile: Profile) -> None:
     from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings
+    from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
 
+    if lengths := compared_text(profile.arms, Conditions()):
+        print_text(f"all arms at {lengths}")
     print_table(
         ("arm", "C1 s", "C2 ms/req", "saturation rps", "points", "worst", "LOO"),
         [
@@ -236,7 +250,7 @@ def _show(profile: Profile) -> None:
                 percent(fit.max_relative_error),
                 percent(fit.loo_error),
             )
-            for fit in profile.arms
+            for fit in profile.compared_arms
         ],
     )
     for fit in profile.pooled:

@@ -36,12 +36,12 @@ length_options = several(
     click.option(
         "--prompt-tokens",
         type=Number(min=0, max=1e8, min_open=True),
-        help="Mean prompt tokens per request, if other than measured.",
+        help="Mean prompt tokens per request, if other than no speculation was measured at.",
     ),
     click.option(
         "--output-tokens",
         type=Number(min=1, max=1e8),
-        help="Mean output tokens per request, if other than measured.",
+        help="Mean output tokens per request, if other than no speculation was measured at.",
     ),
 )
 

@@ -19,7 +19,7 @@ from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed
 from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, LawFit, Lengths, PooledFit
-from breakeven.profile.operating_conditions import Conditions, strays
+from breakeven.profile.operating_conditions import Conditions, compared_lengths, strays
 from breakeven.profile.step_fit import StepLaw, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.tiers import Schedule
@@ -86,12 +86,15 @@ def step_curve(
     of_e = wanted.tokens_per_step_error * (1.0 - answers.ttft_s / answers.latency_s)
     # Others in flight never make a request faster, although noise may make it look so.
     latency_s = np.maximum.accumulate(served.latency_s * raised)
-    carried = [row.inflight / row.latency_s for row in own.measurements] if own and not asked.measured else []
+    # Lengths of two runs are never quite the same: what the rows carried counts at those asked for, as the law converts it.
+    moved = 1.0
+    if asked.measured is not None:
+        moved = lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
+    carried = [moved * row.inflight / row.latency_s for row in own.measurements] if own else []
     most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
-    ceiling_rps = own.measured_saturation_rps if own is not None else None
-    if ceiling_rps is not None and asked.measured is not None:
-        ceiling_rps *= lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
+    measured_rps = own.measured_saturation_rps if own is not None else None
+    ceiling_rps = None if measured_rps is None else moved * measured_rps
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -195,12 +198,9 @@ def _asked(
                 f"{arm}: {own.points} usable points do not determine a latency law ({own.reason})"
             )
         wanted.check_measured(own)
-        nearest = own
-    else:
-        # The law holds for all lengths that were measured; arms that are compared must serve the same requests.
-        nearest = next((fit for fit in arms if fit.k == 0), arms[0])
-    measured = nearest.lengths.or_those_of([fit.lengths for fit in arms])
-    now = wanted.lengths(measured)
+    compared = compared_lengths(arms)
+    measured = own.lengths.or_those_of([fit.lengths for fit in arms]) if own is not None else compared
+    now = wanted.lengths(compared)
     # The law uses rows at other lengths too: near those asked for, they say how far it was measured.
     rows = [row for fit in ([own] if own else arms) for row in (*fit.measurements, *fit.other_lengths)]
     loads = [one.others for one in rows if not strays(Lengths(one.prompt_tokens, one.output_tokens), now)]
