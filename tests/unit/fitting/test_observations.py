@@ -74,7 +74,7 @@ def test_rows_that_are_not_steady_are_left_out_each_with_its_reason(rows, reason
 
 
 def test_a_rate_that_few_requests_leave_uncertain_is_not_called_saturated() -> None:
-    used, _ = observe(poisson("none", 0, 1, 0.1, [5], achieved_rps=4.0, requests=20), RAMP_SHARE)
+    used, _ = observe(poisson("none", 0, 1, 0.1, [5], achieved_rps=4.0, requests=40), RAMP_SHARE)
     assert len(used) == 1
 
 

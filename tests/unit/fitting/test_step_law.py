@@ -15,6 +15,7 @@ from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points, with_law
 from breakeven.fitting.arms import carried
+from breakeven.fitting.observations import observe
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Point
 from breakeven.points.table import cells, written
@@ -466,7 +467,8 @@ def test_a_row_that_is_moved_to_another_acceptance_changes_in_its_decoding(facto
         tpot_p50_s=1e-9,
         p95_latency_s=2.0,
     )
-    moved = carried(row, factor)
+    (seen,), _ = observe([row], 0.5)
+    moved = carried(seen, factor).point
     decoding_s = moved.mean_latency_s - 0.9
     assert decoding_s == pytest.approx(min(max(factor - 0.9, 0.1 / 4.0), 0.1 * 4.0)), (
         "of 1 to k + 1 tokens a step"

@@ -13,7 +13,7 @@ from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of
-from breakeven.errors import ForeignFileError, InputError
+from breakeven.errors import ForeignFileError, InputError, NotIdentifiedError
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def command(
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:
         profile = fit_points(points, confidence)
+        _refuse_without_rows(profile, "")
         _spare(files, output)
         write_atomically(output, profile.to_json())
         if as_json:
@@ -190,6 +191,8 @@ def command(
         return
     groups = grouped(points, group_by)
     profiles = {value: fit_points(rows, confidence) for value, rows in groups.items()}
+    for value, profile in profiles.items():
+        _refuse_without_rows(profile, f"{group_by} {value}: ")
     paths = {value: output.with_stem(f"{output.stem}-{_file_part(value)}") for value in profiles}
     if len(set(paths.values())) < len(paths):
         raise InputError(
@@ -200,7 +203,11 @@ def command(
         write_atomically(paths[value], profile.to_json())
     if as_json:
         members = [
-            {group_by: value, "profile": str(paths[value]), **FitResult.model_validate(_shown(profile)).model_dump()}
+            {
+                group_by: value,
+                "profile": str(paths[value]),
+                **FitResult.model_validate(_shown(profile)).model_dump(),
+            }
             for value, profile in profiles.items()
         ]
         echo_result(GroupedFitResult(confidence=confidence, groups=members))
@@ -208,6 +215,14 @@ def command(
     for value, profile in profiles.items():
         click.echo(f"{group_by} {value}: {paths[value]}")
         _show(profile)
+
+
+def _refuse_without_rows(profile: Profile, group: str) -> None:
+    """Refuse to write a profile of no usable row: a script would go on with it."""
+    from breakeven.fitting.fit_warnings import rows_left_out
+
+    if left_out := rows_left_out(profile.arms):
+        raise NotIdentifiedError(f"{group}no row is usable, so that no profile is written ({left_out})")
 
 
 def _spare(files: tuple[Path, ...], *outputs: Path) -> None:

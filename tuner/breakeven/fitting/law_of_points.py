@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from breakeven.errors import InputError
-from breakeven.fitting.arms import carried, fit_arm
+from breakeven.fitting.arms import carried, fit_observed
 from breakeven.fitting.engine_starts import fit_law_of_starts
 from breakeven.fitting.observations import Observation, observe
 from breakeven.fitting.one_law import ArmRows, latency_factors
@@ -68,11 +68,7 @@ def at_mean_acceptance(
     mean = fit.tokens_per_step
     if not fit.k or mean is None or not any(one.tokens_per_step for one in own):
         return fit
-    rows, _ = observe(own, share)
+    rows, rejected = observe(own, share)
     factors = latency_factors(steps, ArmRows(fit.arm, rows), mean)
-    # Rows of several files may have one number: the key is the object's identity.
-    moved = {
-        id(row.point): carried(row.point, factor) for row, factor in zip(rows, factors.tolist(), strict=True)
-    }
-    even = [moved.get(id(one), one) for one in own]
-    return fit_arm(fit.arm, even, share, confidence)
+    moved = [carried(row, factor) for row, factor in zip(rows, factors.tolist(), strict=True)]
+    return fit_observed(fit.arm, moved, rejected, share, confidence)
