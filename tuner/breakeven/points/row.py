@@ -234,7 +234,7 @@ def _check_latency_unit(row: Point) -> None:
         return
     times = rate * row.mean_latency_s / inflight
     # Idle clients are not in flight: only a counted number in flight shows a latency that is too short.
-    if _ANOTHER_UNIT < times or (row.mean_inflight is not None and times < 1.0 / _ANOTHER_UNIT):
+    if times > _ANOTHER_UNIT or (row.mean_inflight is not None and times < 1.0 / _ANOTHER_UNIT):
         unit = "milliseconds" if times > 1.0 else "seconds that were taken for milliseconds"
         raise InputError(
             row.origin.of("mean_latency_s"),
