@@ -161,9 +161,11 @@ def reason_against(point: Point) -> Reason | None:
 
 def _one_wave(point: Point) -> bool:
     """Whether a whole run replaced its requests in flight too seldom: all prompts come together, and nobody asks again."""
-    inflight = point.concurrency if point.closed else point.measured_inflight
-    if point.windowed or point.requests is None or not inflight:
+    if point.windowed or point.requests is None:
         return False
+    inflight = point.concurrency if point.closed else point.measured_inflight
+    if inflight is None:
+        inflight = (point.request_rate_rps or 0.0) * point.mean_latency_s
     return few_generations(point.requests, inflight)
 
 
