@@ -68,7 +68,7 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
     failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
     profile, problem = None, None
     try:
-        profile = with_law(Profile.from_json(parsed.spec.profile, where))
+        profile = with_law(Profile.from_json(parsed.spec.profile, where), where)
     except BreakevenError as error:
         problem = str(error)
     return ProfileEntry(

@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from breakeven.cli import root
 from breakeven.errors import InputError
+from breakeven.fitting import fit_points
+from breakeven.readers.reading import read_text
 from fuzzing import BENCH, GUIDELLM
 
 PLAIN = {name: value for name, value in BENCH.items() if not name.startswith("spec_decode")} | {
@@ -123,10 +125,10 @@ def test_a_benchmark_without_an_answer_leaves_the_report_s_others(fit):
     report = json.loads(json.dumps(GUIDELLM))
     report["benchmarks"] = report["benchmarks"][:2]
     report["benchmarks"][1]["run_stats"]["requests_made"]["successful"] = 0
-    done = fit({"report.json": json.dumps(report)})
+    done = fit(results(1, 4, 8) | {"report.json": json.dumps(report)})
     assert "benchmarks[1]: a benchmark in which no request was answered" in done.stderr
     (arm,) = json.loads(done.stdout)["arms"]
-    assert arm["points"] + len(arm["excluded"]) == 1
+    assert arm["points"] + len(arm["excluded"]) == 3 + 1
 
 
 def test_rows_that_are_left_out_are_named_by_their_files(fit):
@@ -239,3 +241,116 @@ def test_a_file_that_was_cut_off_leaves_the_others(fit, name):
     (line,) = done.stderr.splitlines()
     assert line.startswith("breakeven: passed over: ")
     assert name in line
+def labelled(labels, columns=None):
+    """Runs at 1, 4 and 8 clients of each label, whose engines differ."""
+    files = {}
+    for number, value in enumerate(labels):
+        for count in (1, 4, 8):
+            slower = (1.0 + 0.8 * number) * (0.8 + 0.05 * count)
+            run = PLAIN | {
+                "max_concurrency": count,
+                "mean_e2el_ms": 1e3 * slower,
+                "request_throughput": count / slower,
+            }
+            files[f"{number}-{count}.json"] = json.dumps(run | (columns or {}) | value)
+    return files
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (
+            [{"framework": "vllm", "gpu_name": "H100"}, {"framework": "sgl", "gpu_name": "L4"}],
+            ["framework (vllm, sgl)", "gpu_name (H100, L4)"],
+        ),
+        ([{"server": "a"}, {"server": "b"}], ["server (a, b)"]),
+        ([{"accelerator": "A100"}, {"accelerator": "MI300X"}], ["accelerator (A100, MI300X)"]),
+        ([{"tp": 1}, {"tp": 2}, {"tp": 4}], ["tp (1, 2, 4)"]),
+        ([{"dtype": "bf16"}, {"dtype": "fp8"}], ["dtype (bf16, fp8)"]),
+        ([{"branch": "main"}, {"branch": "tuned"}, {"branch": "main"}], ["branch (main, tuned)"]),
+    ],
+)
+def test_labels_that_split_an_arm_are_named_with_what_to_do(fit, labels, named):
+    done = fit(labelled(labels))
+    (warning,) = [one for one in json.loads(done.stdout)["warnings"] if "rows differ in" in one]
+    assert all(one in warning for one in named)
+    column = named[0].partition(" ")[0]
+    assert warning.endswith(f"--group-by {column}, or --where")
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        {"note": "first"},
+        {"framework": "vllm", "gpu_name": "H100"},
+        {"repetition": 1},
+    ],
+)
+def test_a_label_that_splits_nothing_is_not_named(fit, label):
+    runs = {}
+    for count in (1, 4, 8):
+        for repeated in (1, 2):
+            latency_s = (0.8 + 0.05 * count) * (1.0 + 0.01 * repeated)
+            run = PLAIN | {
+                "max_concurrency": count,
+                "mean_e2el_ms": 1e3 * latency_s,
+                "request_throughput": count / latency_s,
+            }
+            own = {"repetition": repeated} if "repetition" in label else label
+            runs[f"{count}-{repeated}.json"] = json.dumps(run | own | {"load_name": f"{count} users"})
+    assert "rows differ in" not in fit(runs).stdout
+
+
+def test_a_row_far_off_the_line_is_said_although_the_fit_is_accepted(fit):
+    done = fit(labelled([{}, {}]))
+    (arm,) = json.loads(done.stdout)["arms"]
+    (warning,) = [one for one in json.loads(done.stdout)["warnings"] if "off the line" in one]
+    assert arm["reason"] == "FitAccepted"
+    assert f"none: a row lies {arm['max_relative_error']:.0%} off the line of its 6 rows" in warning
+
+
+RAMPED = {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (RAMPED, "NotSteady"),
+        ({"completed": 4, "total_input_tokens": 256, "total_output_tokens": 256}, "PointTooShort"),
+        ({"mean_e2el_ms": 9e3}, "NotSteady"),
+        ({"request_rate": 900.0, "max_concurrency": None}, "PointTooShort"),
+        ({"burstiness": 0.2, "request_rate": 3.0, "max_concurrency": None}, "ArrivalsUnknown"),
+    ],
+)
+def test_a_fit_without_a_usable_row_fails_and_writes_nothing(fit, tmp_path, change, reason):
+    runs = {name: json.dumps(json.loads(text) | change) for name, text in results(1, 4, 8).items()}
+    done = fit(runs)
+    assert done.exit_code == 1
+    refusal = str(done.exception)
+    assert refusal.startswith("no row is usable, so that no profile is written (")
+    assert reason in refusal
+    assert all(name in refusal for name in runs)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_group_without_a_usable_row_is_named(fit, tmp_path):
+    runs = {name: json.dumps(json.loads(text) | {"cell": "long"}) for name, text in results(1, 4, 8).items()}
+    ramped = json.dumps(PLAIN | RAMPED | {"cell": "ramped", "max_concurrency": 3})
+    done = fit(runs | {"r.json": ramped}, "--group-by", "cell")
+    assert str(done.exception) == (
+        f"cell ramped: no row is usable, so that no profile is written (NotSteady: {tmp_path}/r.json)"
+    )
+
+
+def test_a_profile_without_a_usable_row_is_refused_by_its_name_and_reasons(fit, tmp_path):
+    points = tmp_path / "points.csv"
+    rows = "".join(f"none,0,1.{n},{n},3\n" for n in (1, 4, 8))
+    points.write_text("method,k,mean_latency_s,concurrency,requests\n" + rows)
+    left_out = "no row of it is usable (PointTooShort: 3 rows of "
+    done = CliRunner().invoke(root, ["plan", str(points), "--rps", "1"])
+    assert f"{points}: {left_out}{points})" in str(done.exception)
+    # As older versions wrote one.
+    old = tmp_path / "old.json"
+    old.write_text(fit_points(read_text(points.read_text(), "points.csv")).to_json())
+    done = CliRunner().invoke(root, ["plan", str(old), "--rps", "1"])
+    assert f"{old}: {left_out}points.csv)" in str(done.exception)

@@ -275,7 +275,7 @@ def test_ttft_tpot_and_quantile_laws_are_fitted_with_the_means_load() -> None:
 def test_acceptance_is_weighted_by_requests_and_its_scatter_bounds_it() -> None:
     rows = [
         row
-        for c, e, requests in ((1, 2.4, 100), (8, 2.6, 300), (64, 2.5, 100))
+        for c, e, requests in ((1, 2.4, 1000), (8, 2.6, 3000), (64, 2.5, 1000))
         for row in closed("eagle3", 3, 0.8, 0.08, clients=[c], tokens_per_step=e, requests=requests)
     ]
     found = fit(rows)

@@ -1,5 +1,7 @@
 """Which load a row stands for, and which rows say nothing about a steady state."""
 
+from dataclasses import replace
+
 import pytest
 
 from breakeven.fitting.observations import RAMP_SHARE, ceiling_rps, observe, ramp_share_of
@@ -74,7 +76,7 @@ def test_rows_that_are_not_steady_are_left_out_each_with_its_reason(rows, reason
 
 
 def test_a_rate_that_few_requests_leave_uncertain_is_not_called_saturated() -> None:
-    used, _ = observe(poisson("none", 0, 1, 0.1, [5], achieved_rps=4.0, requests=20), RAMP_SHARE)
+    used, _ = observe(poisson("none", 0, 1, 0.1, [5], achieved_rps=4.0, requests=40), RAMP_SHARE)
     assert len(used) == 1
 
 
@@ -138,3 +140,83 @@ def test_all_requests_at_once_show_what_is_carried() -> None:
         flag="SaturatedPoint",
     )
     assert ceiling_rps(row, RAMP_SHARE) == pytest.approx(8.0)
+
+@pytest.mark.parametrize(
+    ("clients", "requests", "reason"),
+    [
+        (8, 8, Reason.POINT_TOO_SHORT),
+        (16, 16, Reason.POINT_TOO_SHORT),
+        (64, 64, Reason.POINT_TOO_SHORT),
+        (64, 128, Reason.POINT_TOO_SHORT),
+        (256, 1000, Reason.POINT_TOO_SHORT),
+        (10, 39, Reason.POINT_TOO_SHORT),
+        (10, 40, None),
+        (1, 5, None),
+        (64, 640, None),
+    ],
+)
+def test_a_whole_run_whose_clients_hardly_ask_again_is_too_short(clients, requests, reason) -> None:
+    rows = closed("none", 0, 1.0, 0.05, clients=[clients], requests=float(requests))
+    _, rejected = observe(rows, RAMP_SHARE)
+    assert [why for _, why in rejected] == ([] if reason is None else [reason])
+    # A window of a running load has no first wave.
+    (windowed,) = closed("none", 0, 1.0, 0.05, clients=[clients], requests=float(requests), window_s=60.0)
+    assert observe([windowed], RAMP_SHARE)[1] == []
+
+
+@pytest.mark.parametrize("requests", [10, 20, 39])
+def test_an_open_loop_of_fewer_requests_than_a_few_in_flight_is_too_short(requests) -> None:
+    # 5 a second, 2 s each: ten in flight.
+    short = poisson("none", 0, 1.0, 0.1, [5.0], requests=float(requests))
+    assert [why for _, why in observe(short, RAMP_SHARE)[1]] == [Reason.POINT_TOO_SHORT]
+    assert observe(poisson("none", 0, 1.0, 0.1, [5.0], requests=41.0), RAMP_SHARE)[1] == []
+
+
+def of_a_batch(batch, clients, *, first_s=0.1, decode_s=1.0, among_s=0.02, **columns):
+    """Rows of a closed loop on an engine that decodes `batch` requests together; the others wait for their first token."""
+    rows = []
+    for number, count in enumerate(clients):
+        served_s = decode_s + among_s * (min(count, batch) - 1)
+        latency_s = served_s * max(count / batch, 1.0) + first_s
+        rows += closed(
+            "none", 0, latency_s, 0.0, clients=[count], ttft_mean_s=latency_s - served_s,
+            achieved_rps=count / latency_s, requests=50.0 * count, first_row=2 + number, **columns,
+        )  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("batch", "clients", "left_out"),
+    [
+        (16, (1, 4, 8, 16, 32, 64), (32, 64)),
+        (16, (1, 8, 16, 48, 96), (48, 96)),
+        (8, (1, 2, 4, 8, 32, 128), (32, 128)),
+        (32, (1, 8, 32, 128), (128,)),
+        (64, (1, 16, 64, 256, 512), (256, 512)),
+        (64, (1, 4, 16, 64), ()),
+        (256, (1, 4, 16, 64), ()),
+    ],
+)
+def test_clients_far_beyond_the_batch_are_saturation(batch, clients, left_out) -> None:
+    rows = of_a_batch(batch, clients)
+    used, rejected = observe(rows, RAMP_SHARE)
+    assert [(point.concurrency, why) for point, why in rejected] == [
+        (count, Reason.SATURATED_POINT) for count in left_out
+    ]
+    assert all(ceiling_rps(point, RAMP_SHARE) == pytest.approx(point.achieved_rps) for point, _ in rejected)
+    # Not known without a first token, and measured by the driver in its own windows.
+    silent = [replace(row, ttft_mean_s=None) for row in rows]
+    assert observe(silent, RAMP_SHARE)[1] == []
+    assert observe([replace(row, window_s=30.0) for row in rows], RAMP_SHARE)[1] == []
+
+
+def test_a_rate_that_stands_still_without_waiting_is_no_saturation() -> None:
+    # Verifying drafts becomes dear: more clients get no more answers, and each decodes for longer.
+    rows = closed("eagle3", 3, 0.05, 0.1, clients=[1, 2, 4, 8, 16, 32], ttft_mean_s=0.04)
+    assert observe(rows, RAMP_SHARE)[1] == []
+
+
+def test_longer_answers_are_not_fewer_answers() -> None:
+    short = of_a_batch(64, (8,), output_tokens=64.0)
+    long = of_a_batch(64, (16,), first_s=3.0, decode_s=2.5, output_tokens=640.0)
+    assert observe([*short, *long], RAMP_SHARE)[1] == []

@@ -15,8 +15,10 @@ from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points, with_law
 from breakeven.fitting.arms import carried
+from breakeven.fitting.observations import observe
+from breakeven.fitting.profiles import points_of
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
-from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Point
+from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Conditions, Profile
 from sweeps import closed, poisson
@@ -466,7 +468,8 @@ def test_a_row_that_is_moved_to_another_acceptance_changes_in_its_decoding(facto
         tpot_p50_s=1e-9,
         p95_latency_s=2.0,
     )
-    moved = carried(row, factor)
+    (seen,), _ = observe([row], 0.5)
+    moved = carried(seen, factor).point
     decoding_s = moved.mean_latency_s - 0.9
     assert decoding_s == pytest.approx(min(max(factor - 0.9, 0.1 / 4.0), 0.1 * 4.0)), (
         "of 1 to k + 1 tokens a step"
@@ -474,6 +477,44 @@ def test_a_row_that_is_moved_to_another_acceptance_changes_in_its_decoding(facto
     assert moved.tpot_mean_s == pytest.approx(decoding_s / 10.0)
     assert moved.p95_latency_s == pytest.approx(2.0 * moved.mean_latency_s)
     assert (moved.ttft_mean_s, moved.tpot_p50_s) == (0.9, pytest.approx(max(1e-9 * decoding_s / 0.1, 1e-9)))
+
+
+@pytest.mark.parametrize(
+    ("lone", "others", "load"),
+    [
+        # Case: a lone client whose few requests happened to accept more.
+        (3.1, 2.6, "clients"),
+        (3.9, 2.6, "clients"),
+        (1.5, 2.6, "clients"),
+        (3.9, 1.4, "rates"),
+        (1.3, 3.2, "rates"),
+        (3.9, 1.4, "windows"),
+        (3.9, 1.4, "tokens"),
+    ],
+)
+def test_a_row_is_not_thrown_out_for_what_moving_its_acceptance_did(lone, others, load):
+    """Its latency is moved to the arm's acceptance, and so is its rate: measured, rate times latency was in flight."""
+    rows = []
+    for number, clients in enumerate((1.0, 2.0, 4.0, 8.0, 16.0)):
+        e = lone if number == 0 else others
+        latency_s = 0.1 + (1.6 + 0.08 * clients) / e
+        rps = clients / latency_s
+        row = measured("eagle3", 3, clients if load != "rates" else None, rps, latency_s, 100.0, e)
+        if load == "windows":
+            row = replace(row, window_s=60.0)
+        if load == "tokens":
+            row = replace(row, mean_inflight=None, achieved_rps=None, tokens_per_second=100.0 * rps)
+        rows.append(replace(row, ttft_mean_s=0.1, requests=400.0, origin=Origin("sweep.csv", number + 1)))
+    found = fit_points(rows)
+    assert len(found.steps.gaps.gaps) == 5, "the law uses it too"
+    (fit,) = found.arms
+    assert (fit.points, fit.excluded) == (5, ())
+    for row in fit.measurements:
+        assert row.rps * row.latency_s == pytest.approx(row.inflight, rel=1e-6)
+    # Nor when the profile is fitted again to the rows that it holds.
+    (again,) = with_law(replace(found, steps=None)).arms
+    assert (again.points, again.excluded) == (5, ())
+    assert fit_points(points_of(found)).arms[0].points == 5
 
 
 def measured(method, k, clients, rps, latency_s, tokens, e) -> Point:

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from breakeven.errors import InputError
 from breakeven.fitting.observations import observe
 from breakeven.points.point import COLUMNS, SETTING, LoadMode, Origin, Point, significant
 from breakeven.points.quality import reason_against
+from breakeven.points.row import point
 from breakeven.points.table import cells, decimal, document, read, written
 from breakeven.reasons import Reason
 from breakeven_operator.resources.calibrationrun import StoredPoint
@@ -96,3 +98,40 @@ def test_who_wrote_a_row_does_not_matter_but_how_it_was_measured():
 
 def test_the_place_of_a_value_is_named_by_row_and_column():
     assert Origin("p.csv", 2, 3).of("k") == "p.csv: row 2 (line 3), column k"
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"request_rate_rps": 5.0, "achieved_rps": 5.0, "mean_inflight": 4.1, "window_s": 60.0},
+        {"request_rate_rps": 5.0, "mean_inflight": 4.0},
+        {"concurrency": 4.0, "achieved_rps": 4.9, "window_s": 30.0},
+        {"concurrency": 8.0, "achieved_rps": 9.5},
+        {"concurrency": 8.0, "tokens_per_second": 950.0, "output_tokens": 100.0},
+        {"concurrency": 1.0, "achieved_rps": 1.2, "mean_inflight": 1.0, "little_residual": 0.0},
+    ],
+)
+def test_a_latency_in_milliseconds_is_refused_by_name_with_or_without_a_window(columns):
+    row = {"method": "none", "k": 0.0, **columns}
+    with pytest.raises(InputError) as refused:
+        point(row | {"mean_latency_s": 820.0}, Origin("sweep.csv", 3))
+    assert "sweep.csv: row 3, column mean_latency_s: 820 s" in str(refused.value)
+    assert "it looks like milliseconds; expected seconds" in str(refused.value)
+    assert point(row | {"mean_latency_s": 0.82}, Origin("sweep.csv", 3)).mean_latency_s == 0.82
+    # A queue of ten times the requests in flight is a queue, and judged by the fit.
+    point(row | {"mean_latency_s": 8.2}, Origin("sweep.csv", 3))
+
+
+def test_a_latency_divided_by_a_thousand_twice_is_refused():
+    row = {"method": "none", "k": 0.0, "request_rate_rps": 5.0, "mean_inflight": 4.1}
+    with pytest.raises(InputError, match="it looks like seconds that were taken for milliseconds"):
+        point(row | {"mean_latency_s": 0.00082}, Origin("sweep.csv", 3))
+    # Clients that think for long are no requests in flight.
+    idle = {"method": "none", "k": 0.0, "concurrency": 64.0, "achieved_rps": 0.1, "mean_latency_s": 0.82}
+    assert point(idle, Origin("sweep.csv", 3)).mean_latency_s == 0.82
+
+
+@pytest.mark.parametrize("percent", [50, 95, 99])
+def test_a_quantile_of_the_latency_in_milliseconds_is_refused(percent):
+    row = {"method": "none", "k": 0.0, "concurrency": 4.0, "mean_latency_s": 0.82}
+    with pytest.raises(InputError, match=f"p{percent}_latency_s: 900 cannot belong to mean_latency_s"):
+        point(row | {f"p{percent}_latency_s": 900.0}, Origin("sweep.csv", 3))

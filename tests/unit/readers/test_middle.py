@@ -153,17 +153,22 @@ def test_what_was_cut_off_is_said() -> None:
         closed_run(0) | {"burstiness": 0.5, "request_rate": 5.0},
         # Times in milliseconds.
         closed_run(0) | {"start_times": [1e3 * start for start in closed_run(0)["start_times"]]},
-        closed_run(0)
-        | {name: [1e3 * value for value in closed_run(0)[name]] for name in ("start_times", "latencies")},
         # Everything at once.
         bench(closed_loop(200, 200, 0)),
     ],
-    ids=["short", "overload", "ramp", "failed", "sample", "bursts", "unit", "units", "at once"],
+    ids=["short", "overload", "ramp", "failed", "sample", "bursts", "unit", "at once"],
 )
 def test_a_run_without_a_steady_middle_stays_as_it_is(document: dict[str, Any]) -> None:
     point = read(document)
     assert point == replace(uncut(document), origin=point.origin)
     assert point.origin.part == ""
+
+
+def test_times_of_requests_in_milliseconds_are_refused_by_name() -> None:
+    run = closed_run(0)
+    times = {name: [1e3 * value for value in run[name]] for name in ("start_times", "latencies")}
+    with pytest.raises(InputError, match=r"p50_e2el_ms: .* cannot belong to mean_latency_s"):
+        read(run | times)
 
 
 def test_requests_that_were_cut_off_at_the_end_were_in_flight() -> None:

@@ -13,7 +13,7 @@ from breakeven.arm import Arm
 from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, OutputFile, files_in, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of
-from breakeven.errors import ForeignFileError, InputError
+from breakeven.errors import ForeignFileError, InputError, NotIdentifiedError
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
@@ -190,15 +190,18 @@ def command(
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:
         profile = fit_points(points, confidence)
+        _refuse_without_rows(profile, "")
         _spare(files, points, output)
         write_atomically(output, profile.to_json())
         if as_json:
-            echo_result(FitResult.model_validate(profile))
+            echo_result(FitResult.model_validate(_shown(profile)))
         else:
             _show(profile)
         return
     groups = grouped(points, group_by)
     profiles = {value: fit_points(rows, confidence) for value, rows in groups.items()}
+    for value, profile in profiles.items():
+        _refuse_without_rows(profile, f"{group_by} {value}: ")
     paths = {value: output.with_stem(f"{output.stem}-{_file_part(value)}") for value in profiles}
     if len(set(paths.values())) < len(paths):
         raise InputError(
@@ -209,7 +212,11 @@ def command(
         write_atomically(paths[value], profile.to_json())
     if as_json:
         members = [
-            {group_by: value, "profile": str(paths[value]), **FitResult.model_validate(profile).model_dump()}
+            {
+                group_by: value,
+                "profile": str(paths[value]),
+                **FitResult.model_validate(_shown(profile)).model_dump(),
+            }
             for value, profile in profiles.items()
         ]
         echo_result(GroupedFitResult(confidence=confidence, groups=members))
@@ -217,6 +224,14 @@ def command(
     for value, profile in profiles.items():
         click.echo(f"{group_by} {value}: {paths[value]}")
         _show(profile)
+
+
+def _refuse_without_rows(profile: Profile, group: str) -> None:
+    """Refuse to write a profile of no usable row: a script would go on with it."""
+    from breakeven.fitting.fit_warnings import rows_left_out
+
+    if left_out := rows_left_out(profile.arms):
+        raise NotIdentifiedError(f"{group}no row is usable, so that no profile is written ({left_out})")
 
 
 def _spare(files: Sequence[Path], points: Sequence[Point], *outputs: Path) -> None:
@@ -231,9 +246,23 @@ def _file_part(value: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in value)[:64]
 
 
+def _shown(profile: Profile) -> Profile:
+    """The profile as `--json` shows it: C1 and C2 of all arms at one set of lengths, which its first warning names."""
+    from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
+
+    lengths = compared_text(profile.arms, Conditions())
+    first = [f"all arms at {lengths}"] if lengths else []
+    return replace(profile, arms=profile.compared_arms, warnings=(*first, *profile.warnings))
+
+
 def _show(profile: Profile) -> None:
     from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings
+    from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
 
+    if lengths := compared_text(profile.arms, Conditions()):
+        print_text(f"all arms at {lengths}")
     print_table(
         ("arm", "C1 s", "C2 ms/req", "saturation rps", "points", "worst", "LOO"),
         [
@@ -246,7 +275,7 @@ def _show(profile: Profile) -> None:
                 percent(fit.max_relative_error),
                 percent(fit.loo_error),
             )
-            for fit in profile.arms
+            for fit in profile.compared_arms
         ],
     )
     for fit in profile.pooled:

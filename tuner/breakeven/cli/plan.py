@@ -112,7 +112,7 @@ def command(
 ) -> None:
     """Compare every arm at one load and name the best: at equal rate (--rps) or equal concurrency (--concurrency).
 
-    Speedups are against no speculation. At a rate they hold for arrivals of the dispersion that the first line names. Where the best one rests on an extrapolation, a warning names the arm that needs none. Only measured arms take part unless --draft-lengths adds others.
+    Speedups are against no speculation. At a rate they hold for arrivals of the dispersion that the first line names. All arms are compared at one set of lengths, those of no speculation or those given; the first line names them if an arm was measured at others. Where the best one rests on an extrapolation, a warning names the arm that needs none. Only measured arms take part unless --draft-lengths adds others.
 
     \b
     Example:
@@ -123,6 +123,7 @@ def command(
     from breakeven.planning.best_arm import best_arm
     from breakeven.planning.evaluation import LoadQuestion, evaluate
     from breakeven.profile import Conditions, LoadPoint
+    from breakeven.profile.operating_conditions import compared_text
 
     load_given(rps, concurrency)
     slo = _objectives(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
@@ -140,11 +141,13 @@ def command(
     evaluations = evaluate(profile, _arms(profile, draft_lengths or ()), question)
     best = best_arm(evaluations, slo, min_gain_percent / 100.0)
     plan = _planned(evaluations, best, rps_range, _lacks(profile, draft_lengths or ()))
+    lengths = compared_text(profile.arms, now)
     if as_json:
+        plan.warnings.extend([f"all arms at {lengths}"] if lengths else [])
         echo_result(result_of(plan, confidence, quantile, dispersion=bursts if concurrency is None else None))
     else:
-        plan = plan._replace(warnings=[*plan.warnings, *profile.warnings])
-        show(plan, load_text(rps, concurrency, bursts), objectives=slo.is_set)
+        plan.warnings.extend(profile.warnings)
+        show(plan, load_text(rps, concurrency, bursts, lengths), objectives=slo.is_set)
 
 
 def _objectives(

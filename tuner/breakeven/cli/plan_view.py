@@ -107,12 +107,11 @@ def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
     return f"{words}; C2,R {figure(gain.c2_ratio)}: the gain {trend} with load"
 
 
-def load_text(rps: float | None, concurrency: float | None, dispersion: float) -> str:
-    """The load in words; a rate with the dispersion of arrivals, because a speedup holds for that one."""
-    if rps is None:
-        return f"concurrency {concurrency:g}"
+def load_text(rps: float | None, concurrency: float | None, dispersion: float, lengths: str) -> str:
+    """The load in words; a rate with the dispersion of arrivals, because a speedup holds for that one, and for these lengths."""
     arrivals = "Poisson arrivals" if dispersion == 1.0 else f"arrivals of dispersion {figure(dispersion)}"
-    return f"{rps:g} rps per replica ({arrivals})"
+    load = f"concurrency {concurrency:g}" if rps is None else f"{rps:g} rps per replica ({arrivals})"
+    return f"{load} and {lengths}" if lengths else load
 
 
 def show(plan: Plan, load: str, *, objectives: bool) -> None:

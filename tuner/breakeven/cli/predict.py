@@ -69,7 +69,8 @@ def command(
     """Predict the latency of one arm at a rate (open loop) or a concurrency (closed loop).
 
     All arms are predicted from one law of the engine's steps; a measured arm also follows its own rows. Another draft
-    length of a measured method gets an acceptance that is derived from the measured ones.
+    length of a measured method gets an acceptance that is derived from the measured ones. All are predicted at one set of
+    lengths, those of no speculation or those given.
 
     \b
     Example:
@@ -78,6 +79,7 @@ def command(
     """
     from breakeven.planning.trust import extrapolated
     from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
 
     load_given(rps, concurrency)
     if tokens_per_step is not None and alpha is not None:
@@ -91,6 +93,8 @@ def command(
     )
     doubtful = extrapolated(found, open_loop=rps is not None)
     where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
+    if lengths := compared_text(profile.arms, conditions):
+        where += f" and {lengths}"
     if as_json:
         from breakeven.cli.results import PredictResult
 

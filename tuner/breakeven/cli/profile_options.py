@@ -36,12 +36,12 @@ length_options = several(
     click.option(
         "--prompt-tokens",
         type=Number(min=0, max=1e8, min_open=True),
-        help="Mean prompt tokens per request, if other than measured.",
+        help="Mean prompt tokens per request, if other than no speculation was measured at.",
     ),
     click.option(
         "--output-tokens",
         type=Number(min=1, max=1e8),
-        help="Mean output tokens per request, if other than measured.",
+        help="Mean output tokens per request, if other than no speculation was measured at.",
     ),
 )
 
@@ -93,7 +93,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     if not text.strip():
         raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
     if '"breakeven.dev/profile/' in text or not is_measured(text, str(path)):
-        return with_law(Profile.from_json(text, str(path)))
+        return with_law(Profile.from_json(text, str(path)), str(path))
     if arm is None and text.lstrip().startswith(("{", "[")):
         raise InputError(
             str(path),
@@ -102,7 +102,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
         )
     from breakeven.fitting import fit_points
 
-    return fit_points(read_text(text, str(path), arm), confidence)
+    return with_law(fit_points(read_text(text, str(path), arm), confidence), str(path))
 
 
 def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,18 +86,17 @@ def command(
     from breakeven.planning.draft_schedule import schedule
     from breakeven.planning.stepwise import step_view
     from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
 
     fitted = read_profile(profile, 0.9)
     if method != "none":
         method = arm_in(fitted, method, 1).family
+    wanted = Conditions(tokens_per_step, prompt_tokens, output_tokens)
     view = step_view(
-        fitted,
-        method,
-        max_batch_size,
-        conditions=Conditions(tokens_per_step, prompt_tokens, output_tokens),
-        alpha=alpha,
-        draft_lengths=draft_lengths,
+        fitted, method, max_batch_size, conditions=wanted, alpha=alpha, draft_lengths=draft_lengths
     )
+    if lengths := compared_text(fitted.arms, wanted):
+        view = replace(view, warnings=(f"all draft lengths at {lengths}", *view.warnings))
     step_s = view.step_s.copy()
     step_s[:, 0] *= 1.0 + zero_draft_tax_percent / 100.0
     step_s += view.prompts_s

@@ -41,6 +41,8 @@ def command(profile_path: Path, *, as_json: bool, **options: Any) -> None:
     """
     from breakeven.prior.public_table import RatioRow, written_ratios
     from breakeven.prior.shared_rows import OTHER_METHOD, shared_rows
+    from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
 
     texts = {
         name: printable_name(f"--{name}", options[name]) or ""
@@ -55,7 +57,10 @@ def command(profile_path: Path, *, as_json: bool, **options: Any) -> None:
         workload=texts["workload"],
         source=texts["source"] or "shared",
     )
-    found = shared_rows(read_profile(profile_path, DEFAULT_CONFIDENCE), named)
+    profile = read_profile(profile_path, DEFAULT_CONFIDENCE)
+    found = shared_rows(profile, named)
+    if lengths := compared_text(profile.arms, Conditions()):
+        click.echo(f"all arms at {lengths}", err=True)
     if as_json:
         from breakeven.cli.results import ShareResult
 

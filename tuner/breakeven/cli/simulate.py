@@ -145,9 +145,12 @@ def _default_policies(study: Study) -> list[str]:
 def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
     """Notes about requests that the replay left out, and objectives that decisions ignored."""
     from breakeven.planning.wording import unmeasured_texts
+    from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
     from breakeven_sim.replay.traces import RateTrace
 
-    notes = []
+    lengths = compared_text(study.profile.arms, Conditions())
+    notes = [f"all arms at {lengths}"] if lengths else []
     if study.left_out:
         notes.append(f"{study.left_out} of {len(trace)} requests are longer than the KV pool and left out")
     slo = study.policy.slo

@@ -65,8 +65,23 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         ramp_share: rho of short closed-loop runs, from `observations.ramp_share_of`.
         confidence: two-sided level of all bounds.
     """
+    return fit_observed(arm, *observe(points, ramp_share), ramp_share, confidence)
+
+
+def fit_observed(
+    arm: Arm, steady: list[Observation], rejected: list[LeftOut], ramp_share: float, confidence: float
+) -> ArmFit:
+    """Fit an arm whose rows were judged already, as `fit_arm`.
+
+    Args:
+        arm: the arm.
+        steady: its usable rows.
+        rejected: its other rows.
+        ramp_share: rho of short closed-loop runs.
+        confidence: two-sided level of all bounds.
+    """
     used, elsewhere, excluded, solution, fit, left_out, bend, believable, reason = _checked(
-        arm, points, ramp_share
+        arm, steady, rejected
     )
     ceiling = _ceiling_rps(used, excluded, ramp_share)
     c1_ci, c2_ci = _bounds(fit, confidence)
@@ -110,7 +125,7 @@ def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: fl
         measurements=tuple(_measurement(one, mixed=arm.adaptive) for one in used),
         other_lengths=tuple(_elsewhere(one) for one in elsewhere),
         kv_requests=_kv_requests(used),
-        schedule=points[0].schedule,
+        schedule=[*(one.point for one in steady), *(one.point for one in rejected)][0].schedule,
         prefix_hit_ratio=_hit_ratio(used),
     )
 
@@ -165,7 +180,7 @@ def _raised_bounds(value: float | None, ends: Bounds | None, more: float) -> Bou
 
 def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float) -> bool:
     """Whether the line through these rows is believed; arguments as in `fit_arm`."""
-    return _checked(arm, points, ramp_share).believable
+    return _checked(arm, *observe(points, ramp_share)).believable
 
 
 class _Checked(NamedTuple):
@@ -180,10 +195,9 @@ class _Checked(NamedTuple):
     reason: Reason
 
 
-def _checked(arm: Arm, points: Sequence[Point], ramp_share: float) -> _Checked:
+def _checked(arm: Arm, steady: list[Observation], rejected: list[LeftOut]) -> _Checked:
     """The line of an arm's rows, and whether it is believed."""
-    used, rejected = observe(points, ramp_share)
-    used, other_lengths = of_one_length(used)
+    used, other_lengths = of_one_length(steady)
     excluded = [*rejected, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths)]
     # Near the border of two tiers of a schedule, a good point is off the line of all others.
     bad = set() if arm.scheduled else set(diagnostics.outliers(used))
@@ -429,18 +443,21 @@ def _elsewhere(one: Observation) -> Measurement:
     )
 
 
-def carried(point: Point, factor: float) -> Point:
+def carried(row: Observation, factor: float) -> Observation:
     """A row as if its drafts had been accepted as those of its arm are on average; all that changes is decoding.
 
     The law may reckon with more decoding than the row shows, whose first token may have waited. So decoding changes at most
-    as if each step gave one token in place of k + 1, or the reverse.
+    as if each step gave one token in place of k + 1, or the reverse. A request meets as many others as before, so that
+    the rate changes with the latency: with its old rate the row would contradict itself.
 
     Args:
-        point: the row.
+        row: the row.
         factor: of the law, on the latency.
     """
+    point = row.point
     first_s, most = min(point.ttft_mean_s or 0.0, point.mean_latency_s), point.arm.k + 1.0
     decoding_s = max(point.mean_latency_s - first_s, LEAST_S)
     decoding = min(max(1.0 + point.mean_latency_s * (factor - 1.0) / decoding_s, 1.0 / most), most)
     whole = (first_s + decoding * decoding_s) / (first_s + decoding_s)
-    return multiplied(point, dict.fromkeys(_OF_LATENCY, whole) | dict.fromkeys(_OF_DECODING, decoding))
+    moved = multiplied(point, dict.fromkeys(_OF_LATENCY, whole) | dict.fromkeys(_OF_DECODING, decoding))
+    return replace(row, point=moved, rps=row.rps / whole)

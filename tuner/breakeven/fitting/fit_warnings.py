@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from breakeven.fitting.diagnostics import SHAPE_LIMIT
 from breakeven.fitting.observations import RAMP_SHARE
-from breakeven.points.point import Point
+from breakeven.points.point import ENGINE, WHERE, ImposedLoad, Point
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.reasons import Reason
 
 _MEANING = {reason.value: reason.meaning for reason in Reason}
+
+_MOST_NAMED = 8
+"""Files that a sentence names at most."""
 
 
 def warnings_of(
@@ -27,6 +31,7 @@ def warnings_of(
     """
     for fit in fits:
         yield from arm_warnings(fit, share)
+        yield from _label_warnings(fit, [one for one in points if one.arm == fit.arm])
     if not any(fit.k == 0 for fit in fits):
         yield "no row of method none: nothing says what the engine does without speculation, so no arm has a speedup"
     elif len(fits) == 1:
@@ -62,6 +67,65 @@ def _engine_warnings(points: Sequence[Point]) -> Iterator[str]:
         yield "no file names the engine: nothing shows whether all runs were measured on one"
 
 
+def _label_warnings(fit: ArmFit, points: Sequence[Point]) -> Iterator[str]:
+    """A warning about labels of a tool that split an arm's rows, as `--metadata gpu_name=L4` does.
+
+    A label that names the load, or each row by itself, splits nothing. Numbers may be figures of a run, or count its
+    repetitions: such a label counts if rows of one load differ by it.
+    """
+    found = []
+    for column in dict.fromkeys(key for one in points for key in one.extra if key not in (*ENGINE, *WHERE)):
+        rows: dict[str, dict[ImposedLoad, list[float]]] = {}
+        for one in points:
+            if (value := one.text(column)) is not None:
+                rows.setdefault(value, {}).setdefault(one.load, []).append(one.mean_latency_s)
+        splits = len(rows) > 1 and max(map(len, rows.values())) > 1
+        if splits and (not all(map(_is_number, rows)) or _differ(list(rows.values()))):
+            found.append(f"{column} ({', '.join(list(rows)[:4])})")
+    if found:
+        first = found[0].partition(" (")[0]
+        yield (
+            f"{fit.arm}: rows differ in {', '.join(found[:6])} and were fitted together: "
+            f"--group-by {first}, or --where"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _differ(values: Sequence[Mapping[ImposedLoad, Sequence[float]]]) -> bool:
+    """Whether latencies of one load differ between values of a label by more than rows of one arm do."""
+    for load in set.union(*map(set, values)):
+        means_s = [sum(of[load]) / len(of[load]) for of in values if load in of]
+        if max(means_s) > (1.0 + SHAPE_LIMIT) * min(means_s):
+            return True
+    return False
+
+
+def rows_left_out(fits: Sequence[ArmFit]) -> str:
+    """The reasons and files of all rows, if no arm has a usable one: `NotSteady: c1.json, c4.json`; empty if one has."""
+    if any(fit.measurements for fit in fits):
+        return ""
+    by_reason: dict[str, dict[str, int]] = {}
+    for one in (row for fit in fits for row in fit.excluded):
+        files = by_reason.setdefault(one.reason, {})
+        files[one.source] = files.get(one.source, 0) + 1
+    return "; ".join(
+        f"{reason}: {', '.join(_counted(file, rows) for file, rows in list(files.items())[:_MOST_NAMED])}"
+        + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
+        for reason, files in by_reason.items()
+    )
+
+
+def _counted(file: str, rows: int) -> str:
+    return file if rows == 1 else f"{rows} rows of {file}"
+
+
 def _places(fit: ArmFit, reason: str) -> str:
     """The rows that were left out for a reason; by their files, where the arm was measured in several."""
     of_file = Counter([*(one.source for one in fit.measurements), *(one.source for one in fit.excluded)])
@@ -84,6 +148,11 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         yield (
             f"{fit.arm}: the line through its rows bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
             "predictions follow the law of steps and the rows"
+        )
+    elif fit.believable and fit.schedule is None and (fit.max_relative_error or 0.0) > SHAPE_LIMIT:
+        yield (
+            f"{fit.arm}: a row lies {fit.max_relative_error:.0%} off the line of its {fit.points} rows: do they come from one engine, "
+            "one GPU and one kind of text?"
         )
     for reason in dict.fromkeys(row.reason for row in fit.excluded):
         yield f"{fit.arm}: {_places(fit, reason)} left out ({reason}): {_MEANING[reason]}"

@@ -27,7 +27,11 @@ def judged(profile: Profile) -> Profile:
     """The profile with what only the law of steps says: arms that decide nothing, parts of a latency, the paper's form."""
     if profile.steps is None:
         return profile
-    curves = {fit.arm: profile.curve(fit.arm) for fit in profile.arms if fit.measurements}
+    curves = {
+        fit.arm: profile.curve(fit.arm, _as_far_as_measured(fit.lengths, fit.lengths))
+        for fit in profile.arms
+        if fit.measurements
+    }
     arms = tuple(
         _beside_the_law(fit, curves[fit.arm], profile.confidence) if fit.arm in curves else fit
         for fit in profile.arms

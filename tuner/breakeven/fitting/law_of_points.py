@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from breakeven.errors import InputError
-from breakeven.fitting.arms import carried, fit_arm
+from breakeven.fitting.arms import carried, fit_observed
 from breakeven.fitting.engine_starts import fit_law_of_starts
 from breakeven.fitting.observations import Observation, observe
 from breakeven.fitting.one_law import ArmRows, latency_factors
@@ -19,6 +19,9 @@ from breakeven.reasons import Reason
 _UNLIKE = frozenset({Reason.RESIDUAL_TOO_LARGE.value, Reason.TOO_NOISY.value})
 """Arms whose rows obey no law: they would be taken for the noise of all."""
 
+_ANOTHER_ACCEPTANCE = 0.10
+"""Share by which a row's E differs from that of its arm where the difference may put the row off the line."""
+
 
 def law_of_points(
     points: Sequence[Point], fits: Sequence[ArmFit], pooled: Sequence[PooledFit], share: float
@@ -30,7 +33,11 @@ def law_of_points(
             continue
         left_out = {(row.source, row.row) for row in fit.excluded if row.reason == Reason.OUTLIER}
         used, _ = observe([one for one in points if one.arm == fit.arm], share)
-        kept = [row for row in used if (row.point.origin.source, row.point.origin.row) not in left_out]
+        kept = [
+            row
+            for row in used
+            if (row.point.origin.source, row.point.origin.row) not in left_out or _accepts_otherwise(row, fit)
+        ]
         if kept:
             rows.append(ArmRows(fit.arm, kept))
             measured.append(used)
@@ -39,6 +46,12 @@ def law_of_points(
     if law is not None:
         _refuse_misses(law, [row for one in rows for row in one.rows])
     return law
+
+
+def _accepts_otherwise(row: Observation, fit: ArmFit) -> bool:
+    """Whether a row is off its arm's line by an acceptance of its own, which the law reckons with and the line does not."""
+    own, mean = row.point.tokens_per_step, fit.tokens_per_step
+    return own is not None and mean is not None and abs(own / mean - 1.0) > _ANOTHER_ACCEPTANCE
 
 
 def _refuse_misses(law: StepLaw, rows: Sequence[Observation]) -> None:
@@ -68,11 +81,7 @@ def at_mean_acceptance(
     mean = fit.tokens_per_step
     if not fit.k or mean is None or not any(one.tokens_per_step for one in own):
         return fit
-    rows, _ = observe(own, share)
+    rows, rejected = observe(own, share)
     factors = latency_factors(steps, ArmRows(fit.arm, rows), mean)
-    # Rows of several files may have one number: the key is the object's identity.
-    moved = {
-        id(row.point): carried(row.point, factor) for row, factor in zip(rows, factors.tolist(), strict=True)
-    }
-    even = [moved.get(id(one), one) for one in own]
-    return fit_arm(fit.arm, even, share, confidence)
+    moved = [carried(row, factor) for row, factor in zip(rows, factors.tolist(), strict=True)]
+    return fit_observed(fit.arm, moved, rejected, share, confidence)

@@ -26,6 +26,11 @@ RAMP_SHARE = 0.5
 
 _REQUESTS_PER_CLIENT = 10.0
 
+_MORE_CLIENTS, _NO_MORE = 1.4, 1.10
+"""Clients of a row over those of another one, and answers per second over its, where more clients get no more answers."""
+_WAITED_SHARE = 0.5
+"""Share of a request until its first token beyond which the request waits rather than decodes."""
+
 Row = TypeVar("Row")
 
 
@@ -106,7 +111,32 @@ def observe(points: Sequence[Point], ramp_share: float) -> tuple[list[Observatio
             used.append(observation)
         else:
             excluded.append(LeftOut(point, reason))
-    return used, excluded
+    queued = [one for one in used if any(_waits_beyond(one, fewer) for fewer in used)]
+    excluded += [LeftOut(one.point, Reason.SATURATED_POINT) for one in queued]
+    return [one for one in used if one not in queued], excluded
+
+
+def _waits_beyond(row: Observation, fewer: Observation) -> bool:
+    """Whether clients of a closed loop only wait for a place in the batch, by a row of fewer clients.
+
+    The driver measures the queue. Of other tools' rows two figures together show it: more clients get no more answers, and
+    most of a request is the time to its first token. A rate alone also stands still where verifying drafts becomes dear.
+    """
+    point, other = row.point, fewer.point
+    if point.windowed or point.schedule or point.ttft_mean_s is None or not (point.closed and other.closed):
+        return False
+    if not (_alike(point, other) and row.others + 1.0 >= _MORE_CLIENTS * (fewer.others + 1.0)):
+        return False
+    return row.rps < _NO_MORE * fewer.rps and point.ttft_mean_s > _WAITED_SHARE * row.latency_s
+
+
+def _alike(point: Point, other: Point) -> bool:
+    """Whether two rows have the same lengths, or say none."""
+    pairs = (
+        (point.output_tokens, other.output_tokens, SAME_OUTPUT),
+        (point.prompt_tokens, other.prompt_tokens, SAME_PROMPT),
+    )
+    return all(not a or not b or abs(a - b) <= within * b for a, b, within in pairs)
 
 
 def ceiling_rps(point: Point, ramp_share: float) -> float | None:

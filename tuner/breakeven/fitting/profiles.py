@@ -9,7 +9,7 @@ from dataclasses import replace
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.fitting.arms import fit_arm
-from breakeven.fitting.fit_warnings import arm_warnings, warnings_of
+from breakeven.fitting.fit_warnings import arm_warnings, rows_left_out, warnings_of
 from breakeven.fitting.law_findings import held_over_starts, judged
 from breakeven.fitting.law_of_points import at_mean_acceptance, law_of_points
 from breakeven.fitting.observations import ramp_share_of
@@ -64,20 +64,27 @@ def fit_points(
     )
 
 
-def with_law(profile: Profile) -> Profile:
+def with_law(profile: Profile, where: str = "profile") -> Profile:
     """The profile with a law of steps: that of an older version is fitted again, to the rows it holds.
+
+    Args:
+        profile: of any version.
+        where: name of its file, for messages.
 
     Raises:
         InputError: the rows do not determine a law.
     """
     if profile.steps is not None:
         return profile
+    if left_out := rows_left_out(profile.arms):
+        raise InputError(where, f"no row of it is usable ({left_out})", "rows of a steady state")
     points = points_of(profile)
     share = ramp_share_of(points)
     steps = law_of_points(points, profile.arms, profile.pooled, share)
     if steps is None:
+        why = ", ".join(f"{fit.arm}: {fit.reason}" for fit in profile.arms)
         raise InputError(
-            "profile", "of an older version, without usable rows", "one fitted again to its points"
+            where, f"its rows determine no law of steps ({why})", "a profile of more or better rows"
         )
     found = judged(replace(profile, steps=steps, warnings=(*profile.warnings, _FITTED_AGAIN)))
     return held_over_starts(found, [fit.arm for fit in found.arms])
@@ -108,7 +115,10 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
 
 
 def points_of(profile: Profile) -> list[Point]:
-    """The rows that a profile holds, as points; what a row does not say is that of its arm."""
+    """The rows that a profile holds, as points; what a row does not say is that of its arm.
+
+    They count as rows of a window: they were judged when they were measured, and their latency may have been moved since.
+    """
     return [
         Point(
             method=fit.method,
@@ -120,7 +130,8 @@ def points_of(profile: Profile) -> list[Point]:
             origin=Origin(row.source, row.row),
             concurrency=row.concurrency,
             request_rate_rps=None if row.mode == "closed" else row.rps,
-            mean_inflight=row.inflight,
+            mean_inflight=row.others if row.mode == "constant" else row.inflight,
+            window_s=0.0,
             achieved_rps=row.rps,
             prompt_tokens=row.prompt_tokens or fit.lengths.prompt_tokens,
             output_tokens=row.output_tokens or fit.lengths.output_tokens,

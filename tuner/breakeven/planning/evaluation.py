@@ -315,9 +315,8 @@ class _Answers:
         )
 
     def tokens_per_second(self, one: ArmEvaluation) -> float | None:
-        """Output tokens of the replica (1/s); the length is the arm's, or that of any measured arm."""
-        fits = [fit for fit in self.profile.arms if fit.arm == one.arm] or self.profile.arms
-        tokens = one.conditions.output_tokens or fits[0].lengths.output_tokens
+        """Output tokens of the replica (1/s), with answers of the length at which arms are compared."""
+        tokens = one.conditions.output_tokens or self.profile.lengths.output_tokens
         if tokens is None or one.prediction.latency_s is None:
             return None
         load = self.question.load

@@ -72,7 +72,7 @@ def step_view(
     longest = max(measured)
     wanted = tuple(sorted({0, *(draft_lengths or range(1, longest + 1))}))
     assumed = conditions or Conditions()
-    lengths = assumed.lengths(pooled.lengths)
+    lengths = assumed.lengths(profile.lengths)
     of_any = next(iter(measured.values())).arm
     arms = [replace(of_any, k=k) if k else NO_SPECULATION for k in wanted]
     drafted = [pooled.drafts(k) if k else 0.0 for k in wanted]

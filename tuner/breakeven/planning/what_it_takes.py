@@ -50,7 +50,7 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
         profile: with the laws of both.
         arm: speculative.
         rps: load per replica.
-        conditions: acceptance and lengths of now; None in it: as measured.
+        conditions: acceptance and lengths of now; None in it as in `Conditions`.
 
     Raises:
         BreakevenError: the profile does not know this arm, or the conditions cannot be.
@@ -72,8 +72,8 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
         return None
     e = conditions.tokens_per_step or fit.tokens_per_step
     prompt, output = (
-        conditions.prompt_tokens or fit.lengths.prompt_tokens,
-        conditions.output_tokens or fit.lengths.output_tokens,
+        conditions.prompt_tokens or profile.lengths.prompt_tokens,
+        conditions.output_tokens or profile.lengths.output_tokens,
     )
     convertible = e is not None and not arm.scheduled and math.isfinite(e)
     return WhatItTakes(

@@ -13,8 +13,8 @@ from breakeven.points.point import Point
 from breakeven.reasons import Reason
 
 FEWEST_GENERATIONS = 4.0
-"""Requests per request in flight below which a measurement does not show saturation: the number of times that all requests
-in flight were replaced."""
+"""Requests per request in flight below which a run shows neither a steady state nor saturation: the number of times that all
+requests in flight were replaced."""
 
 _FEWEST_REQUESTS = 5
 """Fewer complete requests are too few for a mean."""
@@ -53,7 +53,7 @@ _TAIL_LAG_SHARE = 0.25
 
 
 def few_generations(requests: float, inflight: float) -> bool:
-    """Whether requests in flight were replaced too seldom for the run to show a ceiling."""
+    """Whether requests in flight were replaced too seldom for the run to show a steady state or a ceiling."""
     return requests < FEWEST_GENERATIONS * inflight
 
 
@@ -154,7 +154,19 @@ def reason_against(point: Point) -> Reason | None:
         return Reason.PREEMPTING
     if _falls_short(point):
         return Reason.SATURATED_POINT if shows_unanswered(point) else Reason.POINT_TOO_SHORT
+    if _one_wave(point):
+        return Reason.POINT_TOO_SHORT
     return Reason.NOT_STEADY if _contradicts_little(point) else None
+
+
+def _one_wave(point: Point) -> bool:
+    """Whether a whole run replaced its requests in flight too seldom: all prompts come together, and nobody asks again."""
+    if point.windowed or point.requests is None:
+        return False
+    inflight = point.concurrency if point.closed else point.measured_inflight
+    if inflight is None:
+        inflight = (point.request_rate_rps or 0.0) * point.mean_latency_s
+    return few_generations(point.requests, inflight)
 
 
 def _contradicts_little(point: Point) -> bool:

@@ -25,6 +25,9 @@ from breakeven.tiers import Schedule
 MISSING = frozenset({"", "-", "na", "n/a", "nan", "null"})
 """Spellings of "not measured", in lower case: what spreadsheets and data frames write for an empty cell."""
 
+_ANOTHER_UNIT = 100.0
+"""Rate times latency over the number in flight from which the latency is in another unit; a queue explains a factor of ten."""
+
 _PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 
 
@@ -207,19 +210,38 @@ def _check_order(row: Point, columns: list[str]) -> None:
 
 
 def _check_quantile_units(row: Point) -> None:
-    """Refuse a quantile of TTFT or TPOT in milliseconds: a mean is at least (1 - q) times its quantile q."""
-    for figure in ("ttft", "tpot"):
-        mean = getattr(row, f"{figure}_mean_s")
+    """Refuse a quantile in milliseconds: a mean is at least (1 - q) times its quantile q."""
+    forms = {"mean_latency_s": "p{}_latency_s", "ttft_mean_s": "ttft_p{}_s", "tpot_mean_s": "tpot_p{}_s"}
+    for of_mean, form in forms.items():
+        mean = getattr(row, of_mean)
         for percent in (50, 95, 99):
-            name = f"{figure}_p{percent}_s"
+            name = form.format(percent)
             value = getattr(row, name)
             # TPOT's mean weighs requests by their tokens, which moves it, though not by a factor of three.
             if mean is not None and value is not None and (1.0 - percent / 100.0) * value > 3.0 * mean:
                 raise InputError(
                     row.origin.of(name),
-                    f"{value:g} cannot belong to {figure}_mean_s = {mean:g}",
+                    f"{value:g} cannot belong to {of_mean} = {mean:g}",
                     "both in seconds, of the same requests",
                 )
+
+
+def _check_latency_unit(row: Point) -> None:
+    """Refuse a mean latency in milliseconds, or one that was divided by 1000 twice: rate times latency is the number in flight."""
+    rate = row.answered_rps if row.answered_rps is not None else row.request_rate_rps
+    inflight = row.mean_inflight if row.mean_inflight is not None else row.concurrency
+    if rate is None or inflight is None:
+        return
+    times = rate * row.mean_latency_s / inflight
+    # Idle clients are not in flight: only a counted number in flight shows a latency that is too short.
+    if times > _ANOTHER_UNIT or (row.mean_inflight is not None and times < 1.0 / _ANOTHER_UNIT):
+        unit = "milliseconds" if times > 1.0 else "seconds that were taken for milliseconds"
+        raise InputError(
+            row.origin.of("mean_latency_s"),
+            f"{row.mean_latency_s:g} s at {rate:g} requests per second is {times:.3g} times the {inflight:g} in flight; "
+            f"it looks like {unit}",
+            "seconds",
+        )
 
 
 def _check_together(row: Point) -> None:
@@ -227,6 +249,7 @@ def _check_together(row: Point) -> None:
     for form in ("p{}_latency_s", "ttft_p{}_s", "tpot_p{}_s"):
         _check_order(row, [form.format(percent) for percent in (50, 95, 99)])
     _check_quantile_units(row)
+    _check_latency_unit(row)
     mean = row.mean_latency_s
     if row.ttft_mean_s is not None and row.ttft_mean_s > 1.05 * mean:
         raise InputError(

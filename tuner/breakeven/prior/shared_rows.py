@@ -9,7 +9,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import NotIdentifiedError
 from breakeven.methods import drafter_of
 from breakeven.prior.public_table import RatioRow
-from breakeven.profile import Profile
+from breakeven.profile import Comparison, Profile
 from breakeven.profile.fits import ArmFit
 
 OTHER_METHOD = "other"
@@ -46,7 +46,7 @@ def shared_rows(profile: Profile, named: RatioRow) -> SharedRows:
             reason = "a schedule has no single draft length" if fit.scheduled else "no law that may be used"
             left_out.append(f"draft length {fit.k}: {reason}")
             continue
-        rows.append(_row(fit, none, named))
+        rows.append(_row(fit, profile.compare(fit.arm, rps=0.0), named))
     if not rows:
         raise NotIdentifiedError(
             "profile: no speculative arm with a law and a draft length; nothing to share"
@@ -58,14 +58,14 @@ def _has_law(fit: ArmFit) -> bool:
     return bool(fit.believable and fit.c1_s and fit.c2_s)
 
 
-def _row(fit: ArmFit, none: ArmFit, named: RatioRow) -> RatioRow:
+def _row(fit: ArmFit, compared: Comparison, named: RatioRow) -> RatioRow:
     steps = fit.tokens_per_step
     return replace(
         named,
         method=fit.method if drafter_of(fit.method) is not None else OTHER_METHOD,
         k=fit.k,
-        lone_ratio=_three_digits((fit.c1_s or 0.0) / (none.c1_s or 1.0)),
-        slope_ratio=_three_digits((fit.c2_s or 0.0) / (none.c2_s or 1.0)),
+        lone_ratio=_three_digits(compared.c1_ratio),
+        slope_ratio=_three_digits(compared.c2_ratio),
         tokens_per_step=None if steps is None else _three_digits(min(max(steps, 1.0), fit.k + 1.0)),
     )
 

@@ -176,6 +176,13 @@ class Curve:
         """`line` with its covariance."""
         return self.line.law
 
+    def line_bounds(self, t: float) -> tuple[Bounds, Bounds]:
+        """Bounds of C1 and C2 over starts of the engine."""
+        values = np.array([self.line.c1_s, self.line.c2_s])
+        sds = np.hypot(np.sqrt(np.diag(np.asarray(self.law.covariance))) / values, self.start_sd)
+        c1, c2 = (bounds_around(float(value), t * float(sd)) for value, sd in zip(values, sds, strict=True))
+        return c1, c2
+
     def saturation_bounds(self, t: float) -> Bounds:
         """Bounds of the saturation; a ceiling is as uncertain as any measured point."""
         rate = self.saturation_rps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Annotated, Any
 
@@ -20,8 +20,8 @@ from breakeven.intake import json_value, wrong_field
 from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curves
 from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
-from breakeven.profile.fits import ArmFit, PooledFit
-from breakeven.profile.operating_conditions import Conditions
+from breakeven.profile.fits import ArmFit, Lengths, PooledFit
+from breakeven.profile.operating_conditions import Conditions, compared_lengths, compared_text
 from breakeven.profile.predictions import (
     LoadPoint,
     Prediction,
@@ -31,6 +31,7 @@ from breakeven.profile.predictions import (
 )
 from breakeven.profile.step_curves import step_curve
 from breakeven.profile.step_fit import EngineStarts, StepCostFound, StepLaw
+from breakeven.profile.student_t import t_quantile
 
 SCHEMA = "breakeven.dev/profile/v1"
 
@@ -98,6 +99,32 @@ class Profile:
         """Scatter from one start of an engine to the next; None without a law of steps."""
         return self.steps.starts if self.steps is not None else None
 
+    @property
+    def lengths(self) -> Lengths:
+        """The lengths at which arms are compared unless others are asked for."""
+        return compared_lengths(self.arms)
+
+    @property
+    def compared_arms(self) -> tuple[ArmFit, ...]:
+        """The arms, to be shown beside each other: C1, C2 and saturation by the law of steps if lengths of arms differ."""
+        if self.steps is None or not compared_text(self.arms, Conditions()):
+            return self.arms
+        return tuple(self._at_compared_lengths(fit) if fit.measurements else fit for fit in self.arms)
+
+    def _at_compared_lengths(self, fit: ArmFit) -> ArmFit:
+        curve = self.curve(fit.arm)
+        t = t_quantile(self.confidence, curve.dof)
+        c1_ci_s, c2_ci_s = curve.line_bounds(t)
+        return replace(
+            fit,
+            c1_s=curve.line.c1_s,
+            c1_ci_s=c1_ci_s,
+            c2_s=curve.line.c2_s,
+            c2_ci_s=c2_ci_s,
+            saturation_rps=curve.saturation_rps,
+            saturation_ci_rps=curve.saturation_bounds(t),
+        )
+
     def arm(self, arm: Arm) -> ArmFit:
         """Return the fit of a measured arm.
 
@@ -139,7 +166,7 @@ class Profile:
             arm: measured or not; one that was not needs a method of which another draft length was measured.
             rps: rate of an open loop (Poisson); this or `concurrency`.
             concurrency: imposed concurrency of a closed loop.
-            conditions: acceptance, lengths and arrivals now; None: as measured.
+            conditions: acceptance, lengths and arrivals now; None: acceptance as measured, at `self.lengths`.
             quantile: 0.5, 0.95 or 0.99 in place of the means. TTFT and TPOT stay means where theirs was not measured,
                 and `means` of the answer names them.
             confidence: level of the bounds; None: the profile's.
@@ -196,7 +223,7 @@ class Profile:
             against: the other arm.
             rps: equal rate to compare at; this or `concurrency`.
             concurrency: equal concurrency to compare at.
-            conditions: lengths and arrivals of both arms, and acceptance of `arm` alone; None: as measured.
+            conditions: lengths and arrivals of both arms, and acceptance of `arm` alone; None as in `predict`.
             confidence: level of the bounds; None: the profile's.
 
         Raises:

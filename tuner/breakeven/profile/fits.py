@@ -15,7 +15,7 @@ from pydantic import Field
 
 from breakeven.arm import Arm, arm_drafting
 from breakeven.laws.acceptance_numbers import AcceptanceModel
-from breakeven.laws.arrays import Span
+from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.law import Law
 from breakeven.laws.speculation import mean_kv_tokens
 from breakeven.methods import LOOKUP_METHODS
@@ -57,6 +57,10 @@ class LawFit:
     def among(self, others: float) -> float:
         """The figure (s) among `others`."""
         return self.c1_s + others * self.c2_s
+
+    def along(self, others: FloatArray) -> FloatArray:
+        """The figure (s) among many numbers of others."""
+        return np.asarray(self.c1_s + others * self.c2_s)
 
     def raised(self, sd: float) -> LawFit:
         """The law if the whole of it is also off by a factor with this standard deviation (ln)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
@@ -12,16 +12,18 @@ from breakeven.profile.fits import ArmFit, Lengths
 
 FAR = 4.5
 """Lengths beyond this multiple of the measured ones are an extrapolation, whatever was measured of the steps."""
+SAME = 1.02
+"""Lengths that differ by a smaller factor are not named: two runs of one workload differ by as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Acceptance, lengths and arrivals to predict for; None: as measured.
+    """Acceptance, lengths and arrivals to predict for.
 
     Attributes:
-        tokens_per_step: E per request-step of the arm.
-        prompt_tokens: mean prompt tokens per request.
-        output_tokens: mean output tokens per request.
+        tokens_per_step: E per request-step of the arm; None: as measured.
+        prompt_tokens: mean prompt tokens per request; None: those of `compared_lengths`, whichever the arm itself was measured at.
+        output_tokens: mean output tokens per request; None as for prompts.
         tokens_per_step_error: relative standard error of `tokens_per_step`; 0: it is taken as exact.
         dispersion: variance over mean of the counts of arrivals in spans as long as a request; 1: Poisson. It changes figures
             at a rate only, because clients of a closed loop send when they are answered.
@@ -82,7 +84,7 @@ class Conditions:
         return replace(self, tokens_per_step=None, tokens_per_step_error=0.0)
 
     def lengths(self, measured: Lengths) -> Lengths:
-        """The lengths asked for; answers spread as measured, because their present spread is not known."""
+        """The lengths asked for, or these; answers spread as measured, because their present spread is not known."""
         output, square = measured.output_tokens, measured.output_tokens_sq
         if self.output_tokens is not None and output:
             square = None if square is None else square * (self.output_tokens / output) ** 2
@@ -100,14 +102,57 @@ ConditionsOf = Callable[[Arm], Conditions]
 
 
 def as_measured(_: Arm) -> Conditions:
-    """Acceptance and lengths of the measurement."""
+    """Acceptance of the measurement, and the lengths at which all arms are compared."""
     return Conditions()
 
 
-def strays(measured: Lengths, now: Lengths) -> bool:
-    """Whether lengths are so far from those measured that a prediction is an extrapolation."""
+def compared_lengths(arms: Sequence[ArmFit]) -> Lengths:
+    """The lengths at which arms are compared if none are asked for: those of no speculation, else of the first measured arm.
+
+    Arms that are compared must serve the same requests. Each at its own lengths, an arm would win by shorter answers.
+    """
+    return _first(arms).lengths.or_those_of([fit.lengths for fit in arms])
+
+
+def _first(arms: Sequence[ArmFit]) -> ArmFit:
+    measured = [fit for fit in arms if fit.measurements] or arms
+    return next((fit for fit in measured if fit.k == 0), measured[0])
+
+
+def compared_text(arms: Sequence[ArmFit], wanted: Conditions) -> str:
+    """The lengths of a comparison in words, with the arms that were measured at others; empty if no arm was.
+
+    `256/200 tokens, those of no speculation (eagle3/3 was measured at 256/240)`
+    """
+    now = wanted.lengths(compared_lengths(arms))
+    elsewhere: dict[str, list[str]] = {}
+    for fit in arms:
+        if fit.measurements and strays(fit.lengths, now, SAME):
+            elsewhere.setdefault(_tokens_text(fit.lengths), []).append(_name(fit.arm))
+    if not elsewhere:
+        return ""
+    asked = wanted.prompt_tokens is not None or wanted.output_tokens is not None
+    whose = "as asked" if asked else f"those of {_name(_first(arms).arm)}"
+    measured = "; ".join(
+        f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} measured at {tokens}"
+        for tokens, names in elsewhere.items()
+    )
+    return f"{_tokens_text(now)} tokens, {whose} ({measured})"
+
+
+def _name(arm: Arm) -> str:
+    return arm.name if arm.k else "no speculation"
+
+
+def _tokens_text(lengths: Lengths) -> str:
+    """Tokens of prompt and answer: `256/200`; `?` if the files do not say."""
+    return "/".join(f"{one:.4g}" if one else "?" for one in (lengths.prompt_tokens, lengths.output_tokens))
+
+
+def strays(measured: Lengths, now: Lengths, most: float = FAR) -> bool:
+    """Whether lengths are farther from those measured than by a factor; by default so far that a prediction is an extrapolation."""
     pairs = (
         (measured.prompt_tokens, now.prompt_tokens),
         (measured.output_tokens, now.output_tokens),
     )
-    return any(a and b and max(a / b, b / a) > FAR for a, b in pairs)
+    return any(a and b and max(a / b, b / a) > most for a, b in pairs)

@@ -5,6 +5,7 @@ TTFT and time per token keep the measured ratio of the arm's rows to the law, be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed
 from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, LawFit, Lengths, PooledFit
-from breakeven.profile.operating_conditions import Conditions, strays
+from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
 from breakeven.profile.step_fit import StepLaw, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.tiers import Schedule
@@ -34,6 +35,9 @@ _BATCH = 1024
 
 _LEAST_S = 1e-9
 
+_FIRST_TOKEN = 0.05
+"""Share of a request until its first token, give or take as much, where it was not measured: answers do not change it."""
+
 _ROOM = 1.001
 """Factor of saturation over a rate that was carried in a steady state: at saturation no state is steady."""
 
@@ -46,12 +50,14 @@ class _AskedArm(NamedTuple):
         measured: demand when the arm was measured; None if that is the same.
         others_range: measured range of others in flight.
         strayed: whether arm or lengths lie outside what was measured.
+        apart: lengths at which the arm was measured, if other arms were measured at others and no row of it shows what lengths change.
     """
 
     demand: Demand
     measured: Demand | None
     others_range: Span
     strayed: bool
+    apart: Conditions | None
 
 
 def step_curve(
@@ -86,12 +92,15 @@ def step_curve(
     of_e = wanted.tokens_per_step_error * (1.0 - answers.ttft_s / answers.latency_s)
     # Others in flight never make a request faster, although noise may make it look so.
     latency_s = np.maximum.accumulate(served.latency_s * raised)
-    carried = [row.inflight / row.latency_s for row in own.measurements] if own and not asked.measured else []
+    # Lengths of two runs are never quite the same: what the rows carried counts at those asked for, as the law converts it.
+    moved = 1.0
+    if asked.measured is not None:
+        moved = lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
+    carried = [moved * row.inflight / row.latency_s for row in own.measurements] if own else []
     most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
-    ceiling_rps = own.measured_saturation_rps if own is not None else None
-    if ceiling_rps is not None and asked.measured is not None:
-        ceiling_rps *= lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
+    measured_rps = own.measured_saturation_rps if own is not None else None
+    ceiling_rps = None if measured_rps is None else moved * measured_rps
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -112,7 +121,56 @@ def step_curve(
     beside = [own] if own is not None else _neighbours(arm, arms)
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.
     ttft_s = np.maximum.accumulate(served.ttft_s * raised)
-    return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
+    found = _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
+    if asked.apart is None or asked.measured is None:
+        return found
+    measured = step_curve(law, arm, arms, pooled, asked.apart)
+    return _between(found, measured, _steps(demand) / _steps(asked.measured))
+
+
+def _steps(demand: Demand) -> float:
+    """Steps of a request after its first token."""
+    return float((demand.output_tokens - 1.0) / demand.tiers[0].tokens_per_step)
+
+
+def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
+    """The curve halfway between two conversions of an arm to other lengths, with half of their distance as its own doubt.
+
+    If each arm was measured at lengths of its own, no row shows which part of a request grows with its answer. The law then
+    explains a difference of arms by their lengths. Where each step takes as long as it did, decoding grows by the steps.
+
+    Args:
+        curve: as the law of steps converts it.
+        measured: the arm's curve at its own lengths.
+        steps: of a request after its first token, over those when it was measured.
+    """
+    others = curve.knots[:, 0]
+    before_s, after_s = (0.0 if one.ttft is None else one.ttft.along(others) for one in (measured, curve))
+    decoding_s = np.maximum(measured.met_latencies(others) - before_s, _LEAST_S)
+    gap = np.log((after_s + steps * decoding_s) / curve.knots[:, 1])
+    half = np.exp(0.5 * gap)
+    own_sds = np.hypot(curve.own_sds, 0.5 * np.abs(gap))
+    if measured.ttft is None:
+        own_sds = np.hypot(own_sds, _FIRST_TOKEN * abs(math.log(steps)))
+    knots = np.stack([others, np.maximum.accumulate(curve.knots[:, 1] * half)], axis=-1)
+    closed = curve.closed_knots
+    if closed is not None:
+        closed = np.stack([others, np.maximum.accumulate(closed[:, 1] * half)], axis=-1)
+    tpot = curve.tpot
+    if tpot is not None and measured.tpot is not None:
+        c1_s, c2_s = np.sqrt([tpot.c1_s * measured.tpot.c1_s, tpot.c2_s * measured.tpot.c2_s]).tolist()
+        tpot = replace(tpot, c1_s=c1_s, c2_s=c2_s).raised(0.5 * float(np.max(np.abs(gap))))
+    return replace(
+        curve,
+        knots=knots,
+        closed_knots=closed,
+        tpot=tpot,
+        own_sds=own_sds,
+        saturation_rps=max(
+            curve.saturation_rps / float(half[-1]), _ROOM * float(np.max(others / knots[:, 1]))
+        ),
+        ceiling_rps=None if curve.ceiling_rps is None else curve.ceiling_rps / float(half[-1]),
+    )
 
 
 def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArray:
@@ -195,22 +253,23 @@ def _asked(
                 f"{arm}: {own.points} usable points do not determine a latency law ({own.reason})"
             )
         wanted.check_measured(own)
-        nearest = own
-    else:
-        # The law holds for all lengths that were measured; arms that are compared must serve the same requests.
-        nearest = next((fit for fit in arms if fit.k == 0), arms[0])
-    measured = nearest.lengths.or_those_of([fit.lengths for fit in arms])
-    now = wanted.lengths(measured)
+    compared = compared_lengths(arms)
+    measured = own.lengths.or_those_of([fit.lengths for fit in arms]) if own is not None else compared
+    now = wanted.lengths(compared)
     # The law uses rows at other lengths too: near those asked for, they say how far it was measured.
     rows = [row for fit in ([own] if own else arms) for row in (*fit.measurements, *fit.other_lengths)]
     loads = [one.others for one in rows if not strays(Lengths(one.prompt_tokens, one.output_tokens), now)]
     demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)
     moved = now != measured or (wanted.tokens_per_step is not None and arm.k > 0)
+    mixed = any(fit.measurements and strays(fit.lengths, compared, SAME) for fit in arms)
     return _AskedArm(
         demand,
         _demand(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
         (min(loads), max(loads)),
         strays(measured, now) or (own is None and arm.k > max(fit.k for fit in arms)),
+        Conditions(prompt_tokens=own.lengths.prompt_tokens, output_tokens=own.lengths.output_tokens)
+        if own is not None and not own.other_lengths and mixed and strays(own.lengths, now, SAME)
+        else None,
     )
 
 

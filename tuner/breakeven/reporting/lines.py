@@ -15,7 +15,7 @@ from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens
 from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedups_at_rps
 from breakeven.profile.comparisons import JudgedCurve, Speedups, compare_curves
 from breakeven.profile.fits import Measurement
-from breakeven.profile.operating_conditions import ConditionsOf, as_measured
+from breakeven.profile.operating_conditions import SAME, ConditionsOf, as_measured, strays
 from breakeven.profile.student_t import t_quantile
 
 Array = npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ class ArmCurve:
         rps: load per replica, 1/s, up to just below the arm's own saturation.
         latency_s, latency_lower_s, latency_upper_s: mean request latency and its bounds.
         speedup, speedup_lower, speedup_upper: over no speculation at equal rate.
-        measured_rps, measured_latency_s, measured_speedup: the measured points, none under other conditions; the speedup is taken against the
+        measured_rps, measured_latency_s, measured_speedup: the measured points, none under other conditions or lengths; the speedup is taken against the
             prediction without speculation at the same rate. Their rate is the open-loop one at which a request would
             meet as many others as it did (Little's law): a closed loop's own rate belongs to another kind of load.
         saturation_rps: of this arm; no measured point lies beyond it.
@@ -89,7 +89,7 @@ class BestArmMap:
 
 def drawable(profile: Profile) -> list[ArmFit]:
     """Arms with a law, no speculation first, then by family and draft length, each family's schedule last."""
-    fits = [fit for fit in profile.arms if fit.fit is not None and fit.saturation_rps is not None]
+    fits = [fit for fit in profile.compared_arms if fit.fit is not None and fit.saturation_rps is not None]
     return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.arm.scheduled, fit.k))
 
 
@@ -100,10 +100,15 @@ def arm_curves(profile: Profile, conditions: ConditionsOf = as_measured) -> list
     for fit in fits:
         with contextlib.suppress(NotIdentifiedError):
             curves[fit.arm] = profile.curve(fit.arm, conditions(fit.arm))
-    moved = any(conditions(fit.arm) != Conditions() for fit in fits)
+    asked = any(conditions(fit.arm) != Conditions() for fit in fits)
+    # A point measured at other lengths is no point of these curves.
+    points = {
+        fit.arm: [] if asked or strays(fit.lengths, profile.lengths, SAME) else fit.measurements
+        for fit in fits
+    }
     plain = curves.get(NO_SPECULATION)
     return [
-        _arm_curve(fit, curves[fit.arm], plain, profile.confidence, [] if moved else fit.measurements)
+        _arm_curve(fit, curves[fit.arm], plain, profile.confidence, points[fit.arm])
         for fit in fits
         if fit.arm in curves
     ]

@@ -13,7 +13,7 @@ from breakeven.laws.arrays import Span
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.wording import ranges_text
 from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
-from breakeven.profile.operating_conditions import ConditionsOf, as_measured
+from breakeven.profile.operating_conditions import ConditionsOf, as_measured, compared_text
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
 from breakeven.reporting.page import Draw, Picture, ReportPage, Table, render_page
@@ -157,6 +157,8 @@ def verdict(
     saturation_rps = plain.saturation_rps or 0.0
     rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
     where = f"at {rps:.2g} requests/s per replica" + ("" if load_range_rps else " (a fifth of saturation)")
+    if lengths := compared_text(profile.arms, conditions(NO_SPECULATION)):
+        where += f" and {lengths}"
     arms = [fit.arm for fit in fits]
     found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), conditions, doubtful=True))
     compared = [one.against_none for one in found.arms if one.against_none]
@@ -204,9 +206,9 @@ def _tables(profile: Profile) -> list[Table]:
                 _percent(fit.loo_error),
                 fit.reason,
             )
-            for fit in profile.arms
+            for fit in profile.compared_arms
         ],
-        note="Latency of a request = C1 + C2 * (others in flight).",
+        note=" ".join(["Latency of a request = C1 + C2 * (others in flight).", *_at_one_length(profile)]),
     )
     pooled = [
         Table(
@@ -225,6 +227,11 @@ def _tables(profile: Profile) -> list[Table]:
     ]
     left_out = [Table("Points left out", ("arm", "row", "reason", "file"), excluded)] if excluded else []
     return [arms, *pooled, *left_out]
+
+
+def _at_one_length(profile: Profile) -> list[str]:
+    lengths = compared_text(profile.arms, Conditions())
+    return [f"All arms at {lengths}."] if lengths else []
 
 
 def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:

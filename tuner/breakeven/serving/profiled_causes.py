@@ -139,8 +139,7 @@ def _drafter_in_pool(against: Against) -> Iterator[Finding]:
 
 
 def _prompts(against: Against) -> Iterator[Finding]:
-    fit, live = against.fit, against.conditions.prompt_tokens
-    calibrated = fit.lengths.prompt_tokens if fit is not None else None
+    live, calibrated = against.conditions.prompt_tokens, against.profile.lengths.prompt_tokens
     if live is None or not calibrated or 1.0 / _SHIFTED < live / calibrated < _SHIFTED:
         return
     before = against.elsewhere(
