@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
+from breakeven.phrases import figure
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.resources.answerstatus import ArmAnswers
@@ -43,7 +44,7 @@ class ArmFinding:
             return "beyond measured" if comparison.break_even_beyond_range else str(comparison.verdict)
         ends = comparison.break_even_ci_rps
         bounds = f" [{_end(ends[0])},{_end(ends[1])}]" if ends not in {None, (None, None)} else ""
-        return f"{comparison.break_even_rps:.3g}{bounds} rps"
+        return f"{figure(comparison.break_even_rps)}{bounds} rps"
 
     def readable(self) -> ProfileArm:
         """The arm as the SpeculationProfile shows it."""
@@ -117,7 +118,7 @@ def percent(share: float) -> str:
 
 
 def _end(bound: float | None) -> str:
-    return "-" if bound is None else f"{bound:.3g}"
+    return "-" if bound is None else f"{figure(bound)}"
 
 
 def _compared(comparison: Comparison) -> dict[str, object]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans
+from breakeven.phrases import figure
 from breakeven.serving.counted_window import Arrivals
 from breakeven_operator.reconcile.fleet_query import ASKED, SAMPLED
 from breakeven_operator.reconcile.roll_metrics import RollReading
@@ -56,7 +57,7 @@ def arrivals_of(
     found = dispersion_of_spans(streams)
     if found is None:
         return Arrivals(
-            problem=f"fewer than {FEWEST_SPANS} spans of {span_s:.3g} s follow each other without a gap"
+            problem=f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"
         )
     return Arrivals(found, span_s)
 

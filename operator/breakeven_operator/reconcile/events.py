@@ -7,7 +7,7 @@ from typing import Any
 
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
-from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
@@ -30,7 +30,7 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
         warning = (
             verdict.action == HOLD
             and isinstance(verdict.reason, ClusterReason)
-            and verdict.reason in _WARNINGS
+            and verdict.reason not in QUIET
         )
         said.append(Event(verdict.reason, verdict.message, warning, throttled=True))
     elif (flip := _flip(cycle, old)) is not None:
@@ -99,31 +99,6 @@ def _breach(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
         return None
     message = objectives_message(objectives, objectives.figures)
     return Event(objectives.reason, message, not objectives.holds, throttled=True)
-
-
-# Holding for these is nothing that a person need look at.
-_WARNINGS = frozenset(ClusterReason) - {
-    ClusterReason.DISABLED,
-    ClusterReason.PAUSED,
-    ClusterReason.PINNED,
-    ClusterReason.CALIBRATION_RUNNING,
-    ClusterReason.CALIBRATION_REQUESTED,
-    ClusterReason.TOO_FEW_REQUESTS,
-    ClusterReason.NO_PROFILE,
-    ClusterReason.CLASS_NOT_CALIBRATED,
-    ClusterReason.NO_POD_SERVES,
-    ClusterReason.READING_PAST,
-    ClusterReason.CALIBRATION_PAYS_NOTHING,
-    ClusterReason.ROLL_STARTED,
-    ClusterReason.ROLLING,
-    ClusterReason.FIRST_WAVE_HELD,
-    ClusterReason.FIRST_WAVE_RELEASED,
-    ClusterReason.ROLLING_BACK,
-    ClusterReason.RESUMED,
-    ClusterReason.AUTOSCALING,
-    ClusterReason.FOREIGN_ROLLOUT,
-    ClusterReason.ROLL_QUEUED,
-}
 
 
 _LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))

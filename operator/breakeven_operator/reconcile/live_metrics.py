@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from breakeven import phrases
 from breakeven.profile import Conditions
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import Growths
@@ -455,7 +456,7 @@ def _measured(
         )
     return Live(
         ClusterReason.METRICS_AVAILABLE,
-        f"{len(readings)} pods measured over {figures.window_s:.0f} s{_given_up(figures)}",
+        f"{phrases.counted(len(readings), 'pod')} measured over {figures.window_s:.0f} s{_given_up(figures)}",
         figures,
     )
 

@@ -50,7 +50,7 @@ def undo_disproved(
         memory,
         entry.name,
         ClusterReason.ROLL_DISPROVED,
-        f"{rollout.from_arm} -> {rollout.to_arm}: {said}",
+        f"{rollout.change}: {said}",
         context.now,
     )
     stop = rolls_stopped(memory, entry.name)
@@ -67,7 +67,7 @@ def undo_failing(
     kept = why_kept(context, rollout)
     if kept is None:
         return undo_and_bar(context, rollout, ClusterReason.ROLL_FAILS_REQUESTS, failing.said, entry)
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {failing.said}{kept}"
+    message = f"{rollout.change}: {failing.said}{kept}"
     return end(context, HistoryResult.DISPROVED, ClusterReason.ROLL_FAILS_REQUESTS, message)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from breakeven_operator.board import alert_course
-from breakeven_operator.board.alert_course import RULES, alert_states
+from breakeven_operator.plugin import alert_course
+from breakeven_operator.plugin.alert_course import RULES, alert_states
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.memorystatus import BarredArm
 from breakeven_operator.resources.meta import Condition

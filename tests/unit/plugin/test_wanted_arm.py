@@ -32,7 +32,7 @@ def test_the_patch_is_what_the_operator_would_write(recommending, settled):
 
 def test_the_difference_shows_both_values_until_they_mean_the_same(recommending, settled):
     assert difference(wanted(recommending)).splitlines() == [
-        "--- Deployment/chat-vllm runs none",
+        "--- Deployment/chat-vllm runs no speculation",
         "+++ Deployment/chat-vllm should run eagle/3",
         f"+{ANNOTATION}: '{VALUE}'",
     ]

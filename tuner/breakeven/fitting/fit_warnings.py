@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from breakeven.fitting.observations import RAMP_SHARE
+from breakeven.phrases import figure
 from breakeven.points.point import Point
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.reasons import Reason
@@ -82,7 +83,7 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
     if fit.bend is not None and fit.schedule is None:
         yield (
-            f"{fit.arm}: the line through its rows bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
+            f"{fit.arm}: the line through its rows bends at {figure(fit.bend.others)} others in flight (residual {fit.bend.residual:+.1%}): "
             "predictions follow the law of steps and the rows"
         )
     for reason in dict.fromkeys(row.reason for row in fit.excluded):
@@ -108,6 +109,6 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         )
     if fit.measured_saturation_rps is not None and fit.c2_s and fit.measured_saturation_rps < 0.98 / fit.c2_s:
         yield (
-            f"{fit.arm}: saturated at {fit.measured_saturation_rps:.3g} rps when measured; "
-            f"the law alone would promise {1.0 / fit.c2_s:.3g} rps"
+            f"{fit.arm}: saturated at {figure(fit.measured_saturation_rps)} rps when measured; "
+            f"the law alone would promise {figure(1.0 / fit.c2_s)} rps"
         )

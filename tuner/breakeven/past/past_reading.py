@@ -23,6 +23,7 @@ from breakeven.past.pod_facts import (
 )
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
 from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, named
+from breakeven.phrases import figure
 from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from breakeven.profile.comparisons import Comparison
@@ -132,7 +133,7 @@ class KnownPast:
         Args:
             most: words, at most; None: all of them.
         """
-        ran = ", ".join(f"{named(one)} {one.hours:.3g} h" for one in self.arms)
+        ran = ", ".join(f"{named(one)} {figure(one.hours)} h" for one in self.arms)
         words = list(dict.fromkeys(str(one.word) for one in self.doubts))[:most]
         unknown = f"; the past cannot say everything: {', '.join(words)}" if words else ""
         return f"steady hours of {ran}{unknown}"
