@@ -56,10 +56,10 @@ def test_the_expected_arms_are_those_of_the_measured_laws(profile_of, laws, low,
 @pytest.mark.parametrize(
     ("laws", "words"),
     [
-        (PAYS_BELOW, "{break_even}; eagle3/3 should run at low load, none at high load"),
-        (NEVER_PAYS, "pays at no load; none should run at every load"),
+        (PAYS_BELOW, "{break_even}; eagle3/3 should run at low load, no speculation at high load"),
+        (NEVER_PAYS, "pays at no load; no speculation should run at every load"),
         (ALWAYS_PAYS, "pays at every load; eagle3/3 should run at every load"),
-        (PAYS_ABOVE, "{break_even}; none should run at low load, eagle3/3 at high load"),
+        (PAYS_ABOVE, "{break_even}; no speculation should run at low load, eagle3/3 at high load"),
     ],
 )
 def test_the_sentence_has_the_figure_of_table_picture_and_status(profile_of, laws, words):
