@@ -132,7 +132,7 @@ def _arm_check(service: ServiceRecord, result: PhaseResult) -> Check:
     phase, rolls = result.phase, service.mode == "RollingUpdate"
     seen = _settled_arm(service, result, rolls=rolls)
     verb, where = "runs" if rolls else "is recommended", f"at {phase.rps:.1f} rps ({phase.name})"
-    if result.settled_s is None:
+    if result.settled_s is None or seen not in phase.acceptable:
         why = f" ({result.reason})" if result.reason else ""
         detail = f"{spoken(seen)} instead{why}, after {result.ended_s - result.started_s:.0f} s"
         return Check(f"{service.name}: {spoken(phase.best)} {verb} {where}", ok=False, detail=detail)
