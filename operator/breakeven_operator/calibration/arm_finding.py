@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
-from breakeven.phrases import figure
+from breakeven.phrases import figure, spoken
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.resources.answerstatus import ArmAnswers
@@ -93,7 +93,7 @@ def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
 
 
 def complaints(findings: Iterable[ArmFinding]) -> str:
-    """Reasons of the arms without a believable law: `none: ResidualTooLarge (worst 14.2 %)`."""
+    """Reasons of the arms without a believable law: `no speculation: ResidualTooLarge (worst 14.2 %)`."""
     words = {reason.value: reason.meaning for reason in Reason}
     said = []
     for finding in findings:
@@ -103,7 +103,7 @@ def complaints(findings: Iterable[ArmFinding]) -> str:
         worst = (
             "" if fit.max_relative_error is None else f", worst residual {percent(fit.max_relative_error)}"
         )
-        said.append(f"{fit.arm.name}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
+        said.append(f"{spoken(fit.arm)}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
     return "; ".join(said) or "no speculative arm was fitted"
 
 

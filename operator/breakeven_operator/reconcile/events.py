@@ -13,7 +13,7 @@ from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
 from breakeven_operator.reconcile.metrics_aspect import metrics_aspect
 from breakeven_operator.reconcile.objectives import objectives_message
-from breakeven_operator.reconcile.paying import pays_now
+from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
@@ -62,7 +62,7 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     if decision is None or comparison is None or now is None or before is None or now is before:
         return None
     words = {True: "Yes", False: "No"}
-    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(decision)}"
+    message = f"PAYS was {words[before]} and is {words[now]}: {with_measured(figures_text(decision), cycle.verdict)}"
     return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
 
 

@@ -60,7 +60,7 @@ def test_a_calibration_under_way_is_shown_with_its_points(fresh):
 
 def test_a_roll_under_way_stands_in_place_of_the_last_one(settled):
     settled.status["rollout"] = {"phase": "Rolling", "fromArm": "eagle/3", "toArm": "none"}
-    assert cells(settled)["LAST ROLL"] == "Rolling to none"
+    assert cells(settled)["LAST ROLL"] == "Rolling to no speculation"
 
 
 def test_a_service_without_a_status_is_a_row_all_the_same(fresh):
