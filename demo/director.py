@@ -215,7 +215,7 @@ class Director:
         )
 
     def _settled(self, player: Player, phase: Phase, started_s: float) -> bool:
-        """Whether the service is where the measured laws say it should be at this load, and has stopped moving."""
+        """Whether the service is where the measured laws say it should be at this load, and the verdict of its roll is in."""
         last = player.record.samples[-1]
         if player.rolls:
             return last.arm in phase.acceptable and not player.status.get("rollout")

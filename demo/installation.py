@@ -31,7 +31,8 @@ OUTPUT_TOKENS = 16
 _SHORT_SPEC: Mapping[str, Any] = {
     "updatePolicy": {
         "cooldownSeconds": 15,
-        "stabilizationWindowSeconds": 4,
+        # A window: the old arm is measured at the new load before a roll begins, or the verdict has only another phase's to compare.
+        "stabilizationWindowSeconds": 12,
         "horizonSeconds": 14400,
         # Minutes ago somebody tried another load: that is no day that comes again.
         "lookbackSeconds": 0,

@@ -9,6 +9,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.arrays import FloatArray
+from breakeven.phrases import figure
 from breakeven.profile import Profile
 from breakeven.reporting.line_labels import NAMES_PT
 from breakeven.reporting.lines import arm_curves
@@ -65,7 +66,7 @@ def _loads(speedup: Axes, latency: Axes, service: ServiceRecord, theme: Theme) -
     for rps, name in first.items():
         near_the_end = rps - left > _NAMED_TO_THE_LEFT * (right - left)
         speedup.annotate(
-            f"{name} {rps:.3g}",
+            f"{name} {figure(rps)}",
             (rps, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(-3 if near_the_end else 3, -3),
@@ -114,7 +115,7 @@ def _load_and_latency(
     for edge in break_evens:
         axes.axhline(edge, color=theme.ink, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.annotate(
-            f"break-even {edge:.3g}",
+            f"break-even {figure(edge)}",
             (0.0, edge),
             xytext=(4, 2),
             textcoords="offset points",

@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
+from breakeven.phrases import spoken
 from breakeven.serving.opt_in import VARIABLE
 from demo import installation
 from demo.performance import Casting, Scene, perform, what_to_try
@@ -148,9 +149,10 @@ def judge(
         settled_s = next((one.settled_s - one.started_s for one in service.phases if one.settled_s), None)
         checks.append(
             Check(
-                f"{_KINDS[name]}, {name}: {phase.best} runs at {phase.rps:.1f} rps per replica",
+                f"{_KINDS[name]}, {name}: {spoken(phase.best)} runs at {phase.rps:.1f} rps per replica",
                 settled_s is not None and service.samples[-1].arm in phase.acceptable,
-                f"{service.samples[-1].arm} " + (f"after {settled_s:.0f} s" if settled_s else "at the end"),
+                f"{spoken(service.samples[-1].arm)} "
+                + (f"after {settled_s:.0f} s" if settled_s else "at the end"),
             )
         )
         arms = [sample.arm for sample in service.samples if sample.arm not in {"", "?", "-"}]

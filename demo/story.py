@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.phrases import spoken
 from breakeven.profile import Profile
 from breakeven_operator.reconcile.formatting import pays_until
 
@@ -86,14 +87,14 @@ def tell(profile: Profile, min_gain: float) -> Story:
 
 
 def _sentence(profile: Profile, arms: Sequence[Arm], winners: Sequence[Arm], low: Arm, high: Arm) -> str:
-    """`eagle/3 pays until 11.1 rps (10.6 to 11.7); eagle/3 should run at low load, none at high load`."""
+    """`eagle/3 pays until 11.1 rps (10.6 to 11.7); eagle/3 should run at low load, no speculation at high load`."""
     # Where none wins throughout, the arm to speak of is the one that comes nearest to paying.
     speculative = [arm for arm in (*winners[::-1], low, high) if arm.k] or [_nearest(profile, arms)]
     pays = pays_until(profile.compare(speculative[0], NO_SPECULATION, rps=0.0))
     should = (
-        f"{low} should run at every load"
+        f"{spoken(low)} should run at every load"
         if low == high
-        else f"{low} should run at low load, {high} at high load"
+        else f"{spoken(low)} should run at low load, {spoken(high)} at high load"
     )
     return f"{speculative[0]} {pays}; {should}"
 

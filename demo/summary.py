@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from breakeven.phrases import change_text, counted, spoken
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.reconcile.formatting import PAST_MARK
@@ -21,7 +22,7 @@ PHASE_HEAD = (
     "arm",
     "latency, s",
     "requests",
-    "predicted, s",
+    "best by the profile, predicted s",
     "other arm, predicted s",
     "reason",
 )
@@ -79,7 +80,7 @@ def roll_rows(record: Record) -> list[tuple[str, ...]]:
     return [
         (
             service.name,
-            f"{roll.from_arm} -> {roll.to_arm}",
+            change_text(roll.from_arm, roll.to_arm),
             roll.result,
             _speedup_text(roll.promised),
             _speedup_text(roll.measured),
@@ -114,18 +115,7 @@ def judge(
     checks = []
     for service in record.services.values():
         story = stories[service.name]
-        for result in service.phases:
-            verb = "runs" if service.mode == "RollingUpdate" else "is recommended"
-            took = (
-                f"after {result.settled_s - result.started_s:.0f} s" if result.settled_s else "did not happen"
-            )
-            checks.append(
-                Check(
-                    f"{service.name}: {result.phase.best} {verb} at {result.phase.rps:.1f} rps ({result.phase.name})",
-                    result.settled_s is not None,
-                    took,
-                )
-            )
+        checks += [_arm_check(service, result) for result in service.phases]
         writes = changes.get(service.name, ())
         if service.mode == "Recommend":
             checks.append(
@@ -135,6 +125,29 @@ def judge(
         else:
             checks.append(_rolls_check(service, story, writes))
     return checks + safety_checks(record, failures)
+
+
+def _arm_check(service: ServiceRecord, result: PhaseResult) -> Check:
+    """The arm that was seen, where the laws ask for one; a failure says what was there instead."""
+    phase, rolls = result.phase, service.mode == "RollingUpdate"
+    seen = _settled_arm(service, result, rolls=rolls)
+    verb, where = "runs" if rolls else "is recommended", f"at {phase.rps:.1f} rps ({phase.name})"
+    if result.settled_s is None or seen not in phase.acceptable:
+        why = f" ({result.reason})" if result.reason else ""
+        detail = f"{spoken(seen)} instead{why}, after {result.ended_s - result.started_s:.0f} s"
+        return Check(f"{service.name}: {spoken(phase.best)} {verb} {where}", ok=False, detail=detail)
+    detail = f"after {result.settled_s - result.started_s:.0f} s"
+    if seen != phase.best.name:
+        detail += f"; {spoken(phase.best)} is faster by less than a roll is made for"
+    return Check(f"{service.name}: {spoken(seen)} {verb} {where}", ok=True, detail=detail)
+
+
+def _settled_arm(service: ServiceRecord, result: PhaseResult, *, rolls: bool) -> str:
+    """The arm of the sample by which the phase settled, else the last one of the phase."""
+    at_s = result.settled_s
+    found = [one for one in service.samples if at_s is not None and result.started_s <= one.at_s <= at_s]
+    last = found[-1] if found else result
+    return last.arm if rolls else last.recommended
 
 
 def answer_rows(profiles: Mapping[str, Profile]) -> list[tuple[str, str, str]]:
@@ -175,7 +188,7 @@ def safety_checks(record: Record, failures: Sequence[str]) -> list[Check]:
         Check(
             "no request failed or was cut off",
             not record.failures,
-            f"{record.requests} requests"
+            counted(record.requests, "request")
             + (f"; first failure: {record.failures[0]}" if record.failures else ""),
         ),
     ]
@@ -199,12 +212,14 @@ def _rolls_check(service: ServiceRecord, story: Story, writes: Sequence[str]) ->
     for phase in story.phases:
         if running not in phase.acceptable:
             wanted, running = wanted + 1, phase.best.name
-    said = f"{len(writes)} writes; {started_with or 'no arm'} ran at first"
+    said = f"{counted(len(writes), 'write')}; {spoken(started_with or 'no arm')} ran at first"
     if story.switches:
         return Check(
-            f"{service.name}: rolled at least {wanted} times, each with a reason", len(writes) >= wanted, said
+            f"{service.name}: rolled at least {counted(wanted, 'time')}, each with a reason",
+            len(writes) >= wanted,
+            said,
         )
-    what = f"rolled to {story.phases[0].best} once and never again" if wanted else "never rolled"
+    what = f"rolled to {spoken(story.phases[0].best)} once and never again" if wanted else "never rolled"
     return Check(f"{service.name}: {what}", len(writes) == wanted, said)
 
 

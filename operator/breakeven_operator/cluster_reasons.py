@@ -7,7 +7,7 @@ and about the choice of an arm are the library's (`breakeven.reasons.Reason`); t
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class ClusterReason(StrEnum):
@@ -656,3 +656,30 @@ class ClusterReason(StrEnum):
         "A defect in the operator keeps it from deciding; what stands is of an earlier cycle. Other services go on.",
         "The log has the traceback: report it. docs/runbooks/BreakevenInternalError.md says what to do meanwhile.",
     )
+
+
+QUIET: Final = frozenset(
+    {
+        ClusterReason.DISABLED,
+        ClusterReason.PAUSED,
+        ClusterReason.PINNED,
+        ClusterReason.CALIBRATION_RUNNING,
+        ClusterReason.CALIBRATION_REQUESTED,
+        ClusterReason.TOO_FEW_REQUESTS,
+        ClusterReason.NO_PROFILE,
+        ClusterReason.CLASS_NOT_CALIBRATED,
+        ClusterReason.NO_POD_SERVES,
+        ClusterReason.READING_PAST,
+        ClusterReason.CALIBRATION_PAYS_NOTHING,
+        ClusterReason.ROLL_STARTED,
+        ClusterReason.ROLLING,
+        ClusterReason.FIRST_WAVE_HELD,
+        ClusterReason.FIRST_WAVE_RELEASED,
+        ClusterReason.ROLLING_BACK,
+        ClusterReason.RESUMED,
+        ClusterReason.AUTOSCALING,
+        ClusterReason.FOREIGN_ROLLOUT,
+        ClusterReason.ROLL_QUEUED,
+    }
+)
+"""Reasons to hold, or for a condition to be False, that a person need not look at."""

@@ -108,8 +108,8 @@ def test_every_verb_that_shows_shows_what_the_operator_says(place, plugin, shell
     assert plugin("top", "--once").split("\n")[0].split() == table[0].split()
 
     text = " ".join(plugin("explain", "chat").split())
-    assert "updatePolicy.pinnedArm is eagle/3" in text
-    assert "the mode is Recommend, so eagle/3 is not rolled" in text
+    assert "updatePolicy.pinnedArm asks for eagle/3" in text
+    assert "the mode is Recommend, so the target is not rolled to eagle/3" in text
 
     patch = plugin("export", "chat")
     assert plugin("diff", "chat").splitlines()[-1].startswith(f"+{manifests.ANNOTATION}: ")

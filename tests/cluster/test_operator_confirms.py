@@ -68,7 +68,9 @@ def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
     found = place.until_service("that roll is undone", lambda status: len(results(status)) == 2)
     change = found["status"]["history"][0]
     assert (change["result"], change["reason"]) == ("Undone", "RollDisproved")
-    assert change["message"].startswith("eagle/3 runs again; eagle/3 -> none was undone (RollDisproved): ")
+    assert change["message"].startswith(
+        "eagle/3 runs again; eagle/3 -> no speculation was undone (RollDisproved): "
+    )
     assert float(change["measuredSpeedupUpper"]) < 1.0
     assert " against promised " in place.until_event("RollUndone")
     assert found["status"]["workings"]["memory"]["suspicion"]["reason"] == "RollDisproved"
@@ -78,7 +80,7 @@ def test_an_arm_that_loses_is_left_for_no_speculation_whatever_the_dwell_and_the
     policy(place, stabilizationWindowSeconds=3600, cooldownSeconds=3600)
     posed.rps = HIGH_RPS
     place.until_settled("none")
-    assert "none saves " in place.until_event("BeyondBreakEven")
+    assert "no speculation saves " in place.until_event("BeyondBreakEven")
     # Its history stays; `status.rollout` is gone as soon as the roll is judged.
     found = place.until_service("that roll is judged", lambda status: len(results(status)) == 2)
     change = found["status"]["history"][0]

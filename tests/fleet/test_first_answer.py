@@ -11,7 +11,7 @@ from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, no_answer
 from fakes.fleet_world import FleetWorld, profile_json
 
-SENTENCE = "its last 14 days (30 queries, 271 samples) hold steady hours of none 120 h, eagle3/3 30 h"
+SENTENCE = "its last 14 days (30 queries, 271 samples) hold 120 h of no speculation, 30 h of eagle3/3"
 
 
 def told(world: FleetWorld, answer: FirstAnswer | None) -> FleetWorld:

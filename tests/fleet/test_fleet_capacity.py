@@ -44,7 +44,7 @@ async def test_the_whole_fleet_s_load_over_the_running_arm_s_lower_bound_is_what
     assert found["recommendedReplicas"] == math.ceil(1.2 * 15.0 / float(none["lowerRps"])) == 2
     assert "scaledBy" not in found
     assert found["message"].startswith(
-        "no autoscaler has scaled the target; for 15 rps none needs 2 replicas"
+        "no autoscaler has scaled the target; for 15 rps no speculation needs 2 replicas"
     )
     assert shown(world) == 2
 

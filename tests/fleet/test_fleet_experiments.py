@@ -30,7 +30,7 @@ async def test_a_roll_that_the_measurement_disproves_is_undone():
     await world.until(lambda: world.phase is None)
     told = world.status["history"][0]["message"]
     assert told.startswith(
-        "none runs again; none -> eagle/3 was undone (RollDisproved): measured: requests are significantly slower"
+        "no speculation runs again; no speculation -> eagle/3 was undone (RollDisproved): measured: requests are significantly slower"
     )
     entry = world.status["history"][0]
     assert (entry["result"], entry["reason"], entry["witness"]) == ("Undone", "RollDisproved", "BeforeAfter")

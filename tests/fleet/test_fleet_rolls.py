@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 
@@ -61,7 +62,7 @@ async def test_an_arm_that_slows_requests_next_to_its_saturation_is_left_at_once
     world.prometheus.traffic.latency_s = 4.0
     await world.until(lambda: world.value == "null", cycles=4)
     assert world.reason == "BeyondBreakEven"
-    assert "none saves" in world.decision["message"]
+    assert "no speculation saves" in world.decision["message"]
 
 
 async def test_intent_is_in_the_status_before_the_target_is_written():
@@ -512,3 +513,48 @@ async def test_an_arm_is_not_written_into_a_deployment_that_has_changed_since_it
     await world.until(lambda: world.value == VALUE)
     assert len(changes) == 2
     assert len(world.rolls) == 1
+
+
+async def test_a_recommendation_that_nobody_follows_dwells_as_a_roll_does():
+    """The load jumps over the break-even and back every half minute: RECOMMENDED may follow no faster than a roll would."""
+    world = FleetWorld(
+        lambda spec: spec["updatePolicy"].update(mode="Recommend", stabilizationWindowSeconds=120)
+    )
+    world.calibrate()
+    world.load(3.0)
+    await world.until(lambda: world.decision.get("action") == "Recommend")
+    seen = []
+    for step in range(40):
+        world.load(3.0 if step % 4 < 2 else 15.0)
+        await world.cycle(15.0)
+        seen.append(
+            (world.clock.now(), world.decision["arm"], world.status["workings"]["display"]["recommended"])
+        )
+    entered = [later[0] for earlier, later in pairwise(seen) if later[1] == "eagle/3" != earlier[1]]
+    assert all((later - earlier).total_seconds() >= 120.0 for earlier, later in pairwise(entered))
+    assert all(arm == shown for _, arm, shown in seen)
+    assert len(entered) <= 3
+    world.load(3.0)
+    await world.until(lambda: world.decision["arm"] == "eagle/3", cycles=30)
+    assert world.decision["action"] == "Recommend"
+    assert world.rolls == []
+
+
+@pytest.mark.parametrize("away_s", [15.0, 60.0, 120.0])
+async def test_advice_to_leave_the_arm_in_place_ends_only_after_the_dwell(away_s):
+    world = await rolled(FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=120)))
+    await world.until(lambda: world.phase is None)
+    world.service["spec"]["updatePolicy"]["mode"] = "Recommend"
+    world.load(15.0)
+    await world.until(lambda: world.decision["arm"] == "none", cycles=10)
+    assert world.decision["action"] == "Recommend"
+    for _ in range(int(away_s / 15.0)):
+        await world.cycle(15.0)
+    world.load(3.0)
+    begun = world.clock.now()
+    await world.cycle(15.0)
+    assert (world.decision["arm"], world.reason) == ("none", "Dwelling")
+    assert "eagle/3 is recommended when that has been so for 2 min" in world.decision["message"]
+    await world.until(lambda: world.decision["arm"] == "eagle/3", cycles=30)
+    assert (world.clock.now() - begun).total_seconds() >= 120.0
+    assert world.decision["action"] == "Stay"

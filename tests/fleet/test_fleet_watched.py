@@ -109,9 +109,7 @@ async def test_the_past_is_shown_and_marked():
 
     async def with_answer(*, soon: bool = False) -> Snapshot:
         seen = await observe(soon=soon)
-        past = FirstAnswer(
-            Profile.from_json(profile_json()), "its last 14 days hold steady hours of none 120 h"
-        )
+        past = FirstAnswer(Profile.from_json(profile_json()), "its last 14 days hold 120 h of no speculation")
         return replace(seen, firsts={one.metadata.uid: past for one in seen.services})
 
     world.observer.observe = with_answer

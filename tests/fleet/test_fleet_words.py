@@ -17,7 +17,7 @@ from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
-CHANGE = r"none -> eagle/3"
+CHANGE = r"no speculation -> eagle/3"
 SPEEDUP = r"\d\.\d\dx \(90 %: \d\.\d\d to \d\.\d\d\) at 3 rps per replica"
 BREAK_EVEN = r"pays until 9(\.\d+)? rps \([\d.]+ (to [\d.]+|or more)\)"
 
@@ -241,5 +241,5 @@ def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):
     target = FleetWorld().target
     context = RolloutContext(UpdatePolicy(), target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
     step = begin(context, ArmChange(EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", **prediction), "uid")
-    assert step.message == f"eagle/3 -> none (BeyondBreakEven){said}"
+    assert step.message == f"eagle/3 -> no speculation (BeyondBreakEven){said}"
     step.rollout.to_json_object()

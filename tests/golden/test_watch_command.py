@@ -61,7 +61,9 @@ def test_the_present_load_lies_on_the_curves_of_what_ran():
     assert "█" in done.output
     assert "eagle3/3" in done.output
     assert "the past's law says" in done.output
-    assert "curves: steady hours of none 1.83 h, eagle3/3 1.83 h" in " ".join(done.output.split())
+    assert "curves: 110 min of no speculation, 110 min of eagle3/3 at steady loads" in " ".join(
+        done.output.split()
+    )
 
 
 def test_the_document_says_the_same():

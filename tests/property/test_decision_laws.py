@@ -1,6 +1,8 @@
 """Laws of the decision: it never flaps, more doubt never makes it act, limits hold what they say and nothing else."""
 
+import itertools
 import math
+import re
 from dataclasses import replace
 
 from hypothesis import assume, given
@@ -15,6 +17,7 @@ from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence
+from breakeven.reasons import Reason
 from draws import draws
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, law_model
 
@@ -116,6 +119,10 @@ def test_equal_questions_have_equal_answers_and_every_answer_is_a_sentence(model
     assert len(said) < 700
     assert not said.endswith(".")
     assert "nan" not in said
+    assert not re.search(r"\bnone\b|e\+\d|-0(?![.\d])|\b1 (?:pod|replica)s\b", said), said
+    if first.reason is Reason.SATURATED and first.figures is not None:
+        more = max((one.carries_rps for one in first.options), default=0.0) > first.figures.saturation_rps
+        assert ("add replicas" in said) is not more, said
     assert "inf" not in said.replace("inflight", "")
 
 
@@ -161,3 +168,39 @@ def test_what_would_be_entered_dwells_first_and_no_longer(model, policy, rps, wa
     assert (dwelt.until_s is None) == (dwelt.arm == at_once.arm)
     if dwelt.until_s is not None:
         assert math.isclose(dwelt.until_s, NOW - waited + 900.0)
+
+
+@draws(30)
+@given(
+    models(),
+    st.lists(st.tuples(floats(0.1, 40.0), floats(0.3, 3.0)), min_size=12, max_size=30),
+    st.sampled_from([20.0, 60.0]),
+    st.data(),
+)
+def test_advice_that_nobody_follows_changes_to_a_speculative_arm_no_sooner_than_a_roll_would(
+    model, course, dwell_s, data
+):
+    """Windows every five seconds, whose load and latency jump; the arm in place stays what it is."""
+    running = data.draw(st.sampled_from(sorted(model.laws)))
+    policy = Policy(dwell_s=dwell_s, cooldown_s=0.0, roll_seconds=0.0, lookback_s=0.0)
+    memory, entered_s = DecisionMemory(running), []
+    shown = running
+    for step, (rps, slower) in enumerate(course):
+        now_s, load = NOW + 5.0 * step, steady(model.laws[running], rps)
+        load = replace(
+            load, latency_s=load.latency_s * slower, inflight=load.inflight * slower, saturated=False
+        )
+        found = Decisions(model, list(model.laws), policy).at(load, memory, now_s)
+        if found.arm != shown and found.arm.k:
+            entered_s.append((now_s, step))
+        shown = found.arm
+        kept = found.memory if found.memory.running == running else replace(memory, candidate=None)
+        advised = shown if found.action is Action.SWITCH else None
+        since_s = kept.candidate_since_s if kept.candidate is not None else None
+        memory = replace(
+            found.memory, running=running, last_switch_s=None, advised=advised, candidate=kept.candidate,
+            candidate_since_s=since_s,
+        )  # fmt: skip
+    times = [now_s for now_s, _ in entered_s]
+    assert all(later - earlier >= dwell_s for earlier, later in itertools.pairwise(times))
+    assert not times or times[0] - NOW >= dwell_s

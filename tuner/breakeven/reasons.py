@@ -164,7 +164,10 @@ class Reason(StrEnum):
         "Extrapolated",
         "The load lies where the law is not to be trusted: the best arm is so by an extrapolation.",
     )
-    SATURATED = "Saturated", "Every arm is saturated at this load: add replicas; speculation cannot help."
+    SATURATED = (
+        "Saturated",
+        "The load is beyond what the arm carries, and no other arm is entered for it: add replicas, unless one of them carries more.",
+    )
     NO_BELIEVABLE_FIT = (
         "NoBelievableFit",
         "The running arm or the arm without speculation has no fit that may be used.",

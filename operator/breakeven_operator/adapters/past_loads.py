@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from breakeven.phrases import duration_text
 from breakeven.planning.outlook import PastRates
-from breakeven.planning.wording import duration_text
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.background import SETTLE_S, Background
 from breakeven_operator.adapters.prometheus_answers import parted

@@ -4,6 +4,5 @@ publication    the services as the last cycle left them        load_trail     lo
 board_rows     a service as one row                            fleet_worth    sums of what speculation is worth
 curve_drawing  curves, the load of the last hours, and now     what_if        an answer for another load or acceptance
 board_service  one service                                     board_pages    views to HTML
-board_access   who may see which namespaces                    alert_course   alerts whose conditions a status shows
-board_server   the socket
+board_access   who may see which namespaces                    board_server   the socket
 """

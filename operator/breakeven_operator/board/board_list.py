@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven_operator.board.board_rows import ServiceRow, row_of
+from breakeven_operator.board.board_rows import ServiceRow, needs_attention, row_of
 from breakeven_operator.board.fleet_worth import FleetWorth, sum_of
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.kinds import NamespacedName
@@ -26,7 +26,7 @@ class ListFilter:
     Attributes:
         namespace: exactly; empty: every one.
         text: a part of the name; empty: every one.
-        attention: only those whose status says a fault, or is not of now.
+        attention: only those that a person should look at.
         page: from 1.
     """
 
@@ -60,6 +60,7 @@ class ServiceList:
         asked: the filter.
         found: services that the filter takes. pages: that they fill.
         seen: services that the reader may see.
+        urgent: how many of them need attention; those come first.
         paying: how many of them by their word: Yes, No, ?.
         worth: of all that the reader may see.
         left_out: a sentence if not every namespace could be looked at; empty otherwise.
@@ -70,6 +71,7 @@ class ServiceList:
     found: int
     pages: int
     seen: int
+    urgent: int
     paying: Mapping[str, int]
     worth: FleetWorth
     left_out: str
@@ -93,21 +95,21 @@ def service_list(
     """
     services = [published.services[name] for name in names if name in published.services]
     taken = [name for name in names if asked.takes(name)]
-    rows: Mapping[NamespacedName, ServiceRow] = {}
-    if asked.attention:
-        rows = {name: row for name in taken if (row := row_of(published, name, now)).needs_attention}
-        taken = list(rows)
+    urgent = {name for name in names if needs_attention(published, name, now)}
+    taken = [one for one in taken if one in urgent or not asked.attention]
+    taken.sort(key=lambda one: one not in urgent)
     pages = max(-(-len(taken) // ROWS), 1)
     page = min(asked.page, pages)
     shown = taken[(page - 1) * ROWS : page * ROWS]
     displays = [service.status.display for service in services]
     words = Counter(((one.pays if one is not None else None) or "?").partition(" ")[0] for one in displays)
     return ServiceList(
-        rows=[rows.get(name) or row_of(published, name, now) for name in shown],
+        rows=[row_of(published, name, now) for name in shown],
         asked=ListFilter(asked.namespace, asked.text, asked.attention, page),
         found=len(taken),
         pages=pages,
         seen=len(names),
+        urgent=len(urgent),
         paying={word: words.get(word, 0) for word in ("Yes", "No", "?")},
         worth=sum_of(service.status for service in services),
         left_out=left_out,

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from breakeven.phrases import spoken
 from breakeven.reporting.theme import DARK, LIGHT, Theme
 from breakeven_operator.board import curve_drawing
 from breakeven_operator.board.board_list import ServiceList
@@ -103,7 +104,12 @@ def _environment() -> jinja2.Environment:
         # A reader must see the name itself: no character in it turns the direction of the text around it.
         finalize=_shown,
     )
-    environment.filters |= {"figure": figure, "bounded": bounded_text, "duration": time_text}
+    environment.filters |= {
+        "figure": figure,
+        "bounded": bounded_text,
+        "duration": time_text,
+        "spoken": spoken,
+    }
     return environment
 
 

@@ -9,9 +9,11 @@ from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
+from breakeven.phrases import NOT_KNOWN, are_known, through
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.plugin.alert_course import alert_states
 from breakeven_operator.plugin.explanation import waits, worries
 from breakeven_operator.plugin.service_table import calibration, doubts, last_roll
 from breakeven_operator.plugin.service_view import ServiceView, short_age
@@ -46,8 +48,8 @@ class LoadBar:
     def words(self) -> str:
         """The same as text."""
         known = self.break_even_rps
-        ends = ",".join("..." if end is None else f"{end:.3g}" for end in (known.lower, known.upper))
-        return f"load {figure(self.load_rps, 'rps')}; break-even {figure(known.value, 'rps')} [{ends}]"
+        ends = through(known.value or 0.0, known.lower, known.upper)
+        return f"load {figure(self.load_rps, 'rps')}; break-even {figure(known.value, 'rps')} ({ends})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class ServiceRow:
         bar: load against break-even; None if one of them is not known.
         waits: everything that holds a change back.
         age: of the decision.
-        doubts: sentences about a status that is not of now; worries: conditions that say a fault.
+        doubts: sentences about a status that is not of now; worries: conditions that say a fault, and alerts of the chart.
         first: whether the figures are those of the service's past, in which no arm was measured.
     """
 
@@ -139,9 +141,22 @@ def row_of(published: Publication, name: NamespacedName, now: datetime) -> Servi
         waits=tuple(waits(view, now)),
         age=short_age(view.decided, now),
         doubts=tuple(doubts(view, now)),
-        worries=tuple(worries(view)),
+        worries=_worries(service, view, now),
         first=word != pays,
     )
+
+
+def needs_attention(published: Publication, name: NamespacedName, now: datetime) -> bool:
+    """Whether a person should look at a service; cheaper than its whole row."""
+    service = published.services.get(name)
+    if service is None:
+        return True
+    view = view_of(service)
+    return bool([*doubts(view, now), *_worries(service, view, now)])
+
+
+def _worries(service: SpeculativeService, view: ServiceView, now: datetime) -> Sequence[str]:
+    return tuple(worries(view, [one.said(now) for one in alert_states(service, now)]))
 
 
 def load_bar(service: SpeculativeService) -> LoadBar | None:
@@ -162,7 +177,9 @@ def model_error(service: SpeculativeService) -> str:
     if model is None or model.latency_ratio is None or not math.isfinite(model.latency_ratio):
         return "-"
     ends = (model.latency_ratio_lower, model.latency_ratio_upper)
-    low, high = ("..." if end is None else _deviation(end) for end in ends)
+    if not are_known(model.latency_ratio, *ends):
+        return NOT_KNOWN
+    low, high = ("-" if end is None else _deviation(end) for end in ends)
     return f"{_deviation(model.latency_ratio)} % [{low},{high}]"
 
 

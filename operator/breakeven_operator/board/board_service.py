@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from breakeven.phrases import spoken
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve
-from breakeven_operator.board.alert_course import AlertState, alert_states
 from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
 from breakeven_operator.board.curve_drawing import (
     CurvePicture,
@@ -22,6 +22,7 @@ from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.plugin.alert_course import alert_states
 from breakeven_operator.plugin.explanation import changes, why, words, worths
 from breakeven_operator.plugin.needed_change import needed
 from breakeven_operator.plugin.service_table import measuring, speedups
@@ -203,7 +204,7 @@ def course(service: SpeculativeService, now: datetime) -> Sequence[CourseEntry]:
             "roll",
             " ".join(
                 [
-                    f"{one.from_arm or '?'} to {one.to_arm or '?'}: {one.result}",
+                    f"{spoken(one.from_arm)} to {spoken(one.to_arm)}: {one.result}",
                     *speedups(one.to_json_object()),
                     f"({one.message})" if one.message else "",
                 ]
@@ -212,10 +213,12 @@ def course(service: SpeculativeService, now: datetime) -> Sequence[CourseEntry]:
         for one in status.history
     ]
     if (roll := status.rollout) is not None and roll.started_time is not None:
-        text = f"{roll.from_arm or '?'} to {roll.to_arm or '?'} began; it is {roll.phase}"
+        text = f"{spoken(roll.from_arm)} to {spoken(roll.to_arm)} began; it is {roll.phase}"
         found.append(CourseEntry(roll.started_time, "roll", text))
     if status.current is not None and status.current.since is not None:
-        found.append(CourseEntry(status.current.since, "arm", f"{status.current.arm or '?'} runs since then"))
+        found.append(
+            CourseEntry(status.current.since, "arm", f"{spoken(status.current.arm)} runs since then")
+        )
     state = status.calibration
     if state is not None and state.profile_time is not None:
         found.append(
@@ -231,14 +234,8 @@ def course(service: SpeculativeService, now: datetime) -> Sequence[CourseEntry]:
         for one in status.conditions
         if one.status != "True" and one.type != "Progressing"
     ]
-    found += [CourseEntry(one.since, "alert", _alert(one, now)) for one in alert_states(service, now)]
+    found += [CourseEntry(one.since, "alert", one.said(now)) for one in alert_states(service, now)]
     return sorted(found, key=lambda one: one.time, reverse=True)
-
-
-def _alert(one: AlertState, now: datetime) -> str:
-    if one.fires <= now:
-        return f"{one.name} holds since then: the chart's rule fires"
-    return f"{one.name} holds since then: the chart's rule fires at {one.fires:%H:%M:%S} UTC unless it ends"
 
 
 def _progress(service: SpeculativeService) -> RunProgress | None:

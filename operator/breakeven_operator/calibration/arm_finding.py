@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
+from breakeven.phrases import figure, spoken
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.resources.answerstatus import ArmAnswers
@@ -44,7 +45,7 @@ class ArmFinding:
             return "beyond measured" if comparison.break_even_beyond_range else str(comparison.verdict)
         ends = comparison.break_even_ci_rps
         bounds = f" [{_end(ends[0])},{_end(ends[1])}]" if ends not in {None, (None, None)} else ""
-        return f"{comparison.break_even_rps:.3g}{bounds} rps"
+        return f"{figure(comparison.break_even_rps)}{bounds} rps"
 
     def readable(self) -> ProfileArm:
         """The arm as the SpeculationProfile shows it."""
@@ -94,7 +95,7 @@ def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
 
 
 def complaints(findings: Iterable[ArmFinding]) -> str:
-    """Reasons of the arms without a believable law: `none: ResidualTooLarge (worst 14.2 %)`."""
+    """Reasons of the arms without a believable law: `no speculation: ResidualTooLarge (worst 14.2 %)`."""
     words = {reason.value: reason.meaning for reason in Reason}
     said = []
     for finding in findings:
@@ -104,7 +105,7 @@ def complaints(findings: Iterable[ArmFinding]) -> str:
         worst = (
             "" if fit.max_relative_error is None else f", worst residual {percent(fit.max_relative_error)}"
         )
-        said.append(f"{fit.arm.name}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
+        said.append(f"{spoken(fit.arm)}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
     return "; ".join(said) or "no speculative arm was fitted"
 
 
@@ -119,7 +120,7 @@ def percent(share: float) -> str:
 
 
 def _end(bound: float | None) -> str:
-    return "-" if bound is None else f"{bound:.3g}"
+    return "-" if bound is None else f"{figure(bound)}"
 
 
 def _compared(comparison: Comparison) -> dict[str, object]:

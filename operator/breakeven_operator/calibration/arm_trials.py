@@ -6,6 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.phrases import spoken
 from breakeven_operator.actions import Action, DoneFit, EmitEvent, Fit
 from breakeven_operator.calibration.arm_choices import (
     FitFirst,
@@ -127,8 +128,8 @@ class Trials:
             worst = next((arm for arm in failed if arm.arm == "none"), failed[0] if failed else arms[0])
             reason = word_of(worst, ClusterReason.CALIBRATION_FAILED)
             return progress.fail(reason, f"{worst.arm}: {worst.message or reason.meaning}")
-        names = ", ".join(f"{arm.arm} ({arm.reason})" for arm in missing)
-        message = f"fitting {', '.join(fittable)}" + (f"; without {names}" if names else "")
+        names = ", ".join(f"{spoken(arm.arm)} ({arm.reason})" for arm in missing)
+        message = f"fitting {', '.join(map(spoken, fittable))}" + (f"; without {names}" if names else "")
         known = self.transition.run.status.phase is RunPhase.FITTING
         return (
             *progress.write_fitting(message),

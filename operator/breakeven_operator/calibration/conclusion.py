@@ -9,6 +9,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from breakeven.errors import BreakevenError
+from breakeven.phrases import counted
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
@@ -110,7 +111,9 @@ def _succeeded(
     skipped = {arm.arm for arm in run.status.arm_statuses if arm.phase is ArmPhase.SKIPPED}
     failed = [arm for arm in missing if arm.arm not in skipped]
     arms, points = len(good), sum(finding.fit.points for finding in good)
-    message = f"{arms} arms, {points} points, worst residual {percent(worst_residual(good))}"
+    message = (
+        f"{counted(arms, 'arm')}, {counted(points, 'point')}, worst residual {percent(worst_residual(good))}"
+    )
     if doubts:
         message += f"; not to be used: {complaints(doubts)}"
     if missing:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from breakeven.load_driver.design import LOADS_AGAIN, Line, line_through
+from breakeven.phrases import figure
 from breakeven_operator.calibration.measurements import sweep_of
 from breakeven_operator.resources.base import SECOND_STARTS
 from breakeven_operator.resources.calibrationrun import (
@@ -98,7 +99,7 @@ def rough_break_even(status: CalibrationRunStatus, plan: CalibrationPlan) -> str
         and (slope := dense.c1_s * line.c2_s - line.c1_s * dense.c2_s) > 0
     ]
     reachable = [rate for rate in rates if dense is not None and rate < dense.saturation_rps]
-    return f"~{max(reachable):.2g} rps" if reachable else None
+    return f"~{figure(max(reachable), 2)} rps" if reachable else None
 
 
 def human_time(seconds: float) -> str:

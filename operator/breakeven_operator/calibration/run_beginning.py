@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from breakeven.phrases import counted, spoken
 from breakeven_operator.actions import Action, EmitEvent, WriteStatus
 from breakeven_operator.calibration.display import human_time
 from breakeven_operator.calibration.importing import MANAGER, Imported, read_imports
@@ -49,7 +50,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         imported = read_imports(transition.view, plan, imports) if imports else None
     except NotCopyableError as refusal:
         return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
-    names = ", ".join(arm.arm for arm in plan.arms)
+    names = ", ".join(spoken(arm.arm) for arm in plan.arms)
     if imported is None:
         statuses = tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms)
         most = "at most " if plan.load_choice is LoadChoice.AUTO else ""
@@ -59,7 +60,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         )
     else:
         plan = plan.replace(**imported.lengths())
-        statuses, message = imported.arms, f"arms {names}; {len(imported.points)} points are imported"
+        statuses, message = imported.arms, f"arms {names}; {counted(len(imported.points), 'point')} imported"
     return (
         *_durable(transition, imported),
         *transition.write(

@@ -5,6 +5,7 @@ kubectl_process                the `kubectl` of the user as a child process: JSO
 service_table, explanation     texts of what a status says
 needed_change                  acceptance, load and lengths at which a losing arm would pay
 wanted_arm                     the recommended arm as a patch of the target
+alert_course                   rules of the chart that hold by a status; the board asks here too
 service_changes                patches of a SpeculativeService
 service_view                   one SpeculativeService as its JSON, frozen
 

@@ -10,8 +10,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from breakeven.phrases import counted, figure, fixed, saved_text, spoken, through
 from breakeven.reasons import PAYS, Reason
-from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.plugin.service_table import doubts, last_roll, measuring, operator_gone
 from breakeven_operator.plugin.service_view import (
     Json,
@@ -25,13 +26,18 @@ from breakeven_operator.plugin.service_view import (
 from breakeven_operator.printable import one_line
 
 _WIDTH = 100
-# Conditions that are no worry while they are False: nothing rolls, speculation does not pay.
+# Conditions that are no worry while they are False: nothing rolls, speculation does not pay. The alert of an arm that loses is one.
 _QUIET_IF_FALSE = frozenset({"Progressing", "Profitable"})
 _NOTHING = "Nothing to do."
+_WARN = {str(one) for one in ClusterReason} - QUIET
 
 
 def explanation(
-    service: ServiceView, leases: Sequence[LeaseView], now: datetime, needed: Sequence[str] = ()
+    service: ServiceView,
+    leases: Sequence[LeaseView],
+    now: datetime,
+    needed: Sequence[str] = (),
+    alerts: Sequence[str] = (),
 ) -> str:
     """The whole text, by headed paragraphs; doubts about its age come last.
 
@@ -40,6 +46,7 @@ def explanation(
         leases: of operators.
         now: when it is read.
         needed: sentences about what it would take for a losing arm to pay.
+        alerts: sentences about rules of the chart that hold.
     """
     parts = [
         ("", [*_present(service, now)]),
@@ -47,7 +54,7 @@ def explanation(
         ("What would change it", [*changes(service), *needed]),
         ("What it waits for", [*waits(service, now)]),
         ("What it is worth", [*worths(service)]),
-        ("Needs attention", [*worries(service)]),
+        ("Needs attention", [*worries(service, alerts)]),
         ("Words", [*words(service)]),
     ]
     lines = [
@@ -73,15 +80,16 @@ def _wrapped(text: str, indented: bool) -> str:
 
 
 def _present(service: ServiceView, now: datetime) -> Iterator[str]:
-    running = service.running or "an arm that is not known"
+    running = spoken(service.running or "an arm that is not known")
     pods = ", ".join(
-        f"{one.get('pods')} of {one.get('arm')}" for one in service.part("current").get("podsByArm") or ()
+        f"{one.get('pods')} of {spoken(one.get('arm'))}"
+        for one in service.part("current").get("podsByArm") or ()
     )
     yield f"{service.name}: {service.target} runs {running}" + (f" (pods: {pods})." if pods else ".")
     decision = service.decision
     if decision:
-        arm = decision.get("arm")
-        wanted = f"{arm} should run" if arm else "no arm is recommended"
+        arm = service.recommended
+        wanted = f"{spoken(arm)} should run" if arm else "no arm is recommended"
         yield (
             f"Decision, {short_age(service.decided, now)} ago: {decision.get('action', '?')}, {decision.get('reason', '?')}; "
             f"{wanted}. Mode: {service.mode}."
@@ -99,23 +107,25 @@ def why(service: ServiceView) -> Iterator[str]:
         yield said
     first_s = number_of(service.decision, "firstTokenSeconds")
     if first_s is not None:
-        yield f"Both halves of the pair: a request waits {first_s:.3g} s for its first token, as measured; the arm changes the rest."
+        yield f"Both halves of the pair: a request waits {figure(first_s)} s for its first token, as measured; the arm changes the rest."
     for one in service.decision.get("classes") or ():
         yield _on_class(one, service.decision.get("comparedArm"))
 
 
 def _on_class(one: Json, arm: object) -> str:
     """The arm in question on one of several GPU classes."""
-    title = f"On {one.get('gpu')} ({one.get('pods')} pods, {one.get('profile') or 'no profile'})"
+    title = (
+        f"On {one.get('gpu')} ({counted(one.get('pods') or 0, 'pod')}, {one.get('profile') or 'no profile'})"
+    )
     load, gain = number_of(one, "loadRps"), number_of(one, "speedup")
     if load is None:
         return f"{title}: no figures."
-    text = f"{title}: {load:.3g} rps per replica"
+    text = f"{title}: {figure(load)} rps per replica"
     if arm and gain is not None:
-        text += f", where {arm} is {gain:.2f}x{_bounds(one, 'speedup', '')}"
+        text += f", where {arm} is {fixed(gain, 2)}x{_bounds(one, 'speedup')}"
     edge = number_of(one, "breakEvenRps")
     if arm and edge is not None:
-        text += f" with its break-even at {edge:.3g} rps{_bounds(one, 'breakEven', 'Rps')}"
+        text += f" with its break-even at {figure(edge)} rps{_bounds(one, 'breakEven', 'Rps')}"
     return f"{text}."
 
 
@@ -125,7 +135,7 @@ def changes(service: ServiceView) -> Iterator[str]:
     pinned = service.policy.get("pinnedArm")
     if pinned:
         yield (
-            f"updatePolicy.pinnedArm is {pinned}, whatever the figures say: "
+            f"updatePolicy.pinnedArm asks for {spoken(pinned)}, whatever the figures say: "
             f"`kubectl breakeven pin {service.name} --none` lets them decide."
         )
     arm, verdict = decision.get("comparedArm"), decision.get("verdict")
@@ -133,8 +143,8 @@ def changes(service: ServiceView) -> Iterator[str]:
     if arm and edge is not None and load is not None and verdict in {"Below", "Above"}:
         side = "below" if verdict == "Below" else "above"
         yield (
-            f"The load: {arm} pays {side} {edge:.3g} rps per replica{_bounds(decision, 'breakEven', 'Rps')}; "
-            f"it is {load:.3g} rps now."
+            f"The load: {arm} pays {side} {figure(edge)} rps per replica{_bounds(decision, 'breakEven', 'Rps')}; "
+            f"it is {figure(load)} rps now."
         )
     elif arm and (phrase := PAYS.get(str(verdict).lower())):
         yield f"Not the load: {arm} {phrase}."
@@ -142,7 +152,7 @@ def changes(service: ServiceView) -> Iterator[str]:
     if considered and saving is not None and not pinned:
         least = service.policy.get("minGainPercent", 3)
         yield (
-            f"The loads to come: over them {considered} {_saved(saving)}; a change has to save at least {least} % beyond "
+            f"The loads to come: over them {spoken(considered)} {saved_text(saving / 100.0)}; a change has to save at least {least} % beyond "
             "its own cost (updatePolicy.minGainPercent)."
         )
 
@@ -154,22 +164,9 @@ def worths(service: ServiceView) -> Iterator[str]:
             yield said[0].upper() + said[1:]
 
 
-def _saved(percent: float) -> str:
-    if percent >= 0:
-        return f"saves {percent:.3g} % of request time"
-    return (
-        "takes many times the request time"
-        if percent < -1000
-        else f"takes {-percent:.3g} % more of request time"
-    )
-
-
-def _bounds(part: Json, stem: str, unit: str) -> str:
-    low, high = number_of(part, f"{stem}Lower{unit}"), number_of(part, f"{stem}Upper{unit}")
-    if low is None and high is None:
-        return ""
-    ends = ("..." if end is None else f"{end:.3g}" for end in (low, high))
-    return f" [{','.join(ends)}]"
+def _bounds(part: Json, stem: str, unit: str = "") -> str:
+    value, low, high = (number_of(part, f"{stem}{end}{unit}") for end in ("", "Lower", "Upper"))
+    return f" ({through(value, low, high)})" if value is not None and not low is high is None else ""
 
 
 def waits(service: ServiceView, now: datetime) -> Iterator[str]:
@@ -179,7 +176,7 @@ def waits(service: ServiceView, now: datetime) -> Iterator[str]:
     if service.mode == "Disabled":
         yield "A person: the mode is Disabled, so nothing is decided."
     decision = service.decision
-    arm = decision.get("arm")
+    arm = service.recommended
     if service.mode == "Recommend" and arm and service.running and arm != service.running:
         way = "mode RollingUpdate lets the operator make it"
         if decision.get("classes"):
@@ -187,7 +184,7 @@ def waits(service: ServiceView, now: datetime) -> Iterator[str]:
         elif service.spec.get("pair"):
             way = "both halves of the pair need it"
         yield (
-            f"A person: the mode is Recommend, so {arm} is not rolled. `kubectl breakeven export {service.name}` prints the change; "
+            f"A person: the mode is Recommend, so the target is not rolled to {spoken(arm)}. `kubectl breakeven export {service.name}` prints the change; "
             f"{way}."
         )
     held = time_of(decision.get("heldUntil"))
@@ -207,7 +204,8 @@ def waits(service: ServiceView, now: datetime) -> Iterator[str]:
             if deadline and roll.get("phase") in {"Intended", "Rolling"}
             else ""
         )
-        yield f"A roll: {roll.get('fromArm')} to {roll.get('toArm')} is {roll.get('phase', 'Rolling')}{until}."
+        arms = f"{spoken(roll.get('fromArm'))} to {spoken(roll.get('toArm'))}"
+        yield f"A roll: {arms} is {roll.get('phase', 'Rolling')}{until}."
     if measuring(service):
         state = service.part("calibration")
         planned = state.get("pointsPlanned")
@@ -223,14 +221,25 @@ def _worrying(service: ServiceView) -> list[Json]:
     return [
         one
         for one in service.conditions
-        if one.get("status") == "False" and one.get("type") not in _QUIET_IF_FALSE
+        if one.get("status") == "False"
+        and one.get("type") not in _QUIET_IF_FALSE
+        and one.get("reason") not in QUIET
     ]
 
 
-def worries(service: ServiceView) -> Iterator[str]:
-    """Conditions that say a fault."""
+def worries(service: ServiceView, alerts: Sequence[str] = ()) -> Iterator[str]:
+    """Whatever a person should look at: conditions that say a fault, a change that is held up, and alerts.
+
+    Args:
+        service: as the operator left it.
+        alerts: sentences about rules of the chart that hold by its status.
+    """
     for one in _worrying(service):
         yield f"{one.get('type')} is False, {one.get('reason')}: {sentence(one.get('message'))}"
+    held = service.decision.get("action") == "Hold" and service.reason in _WARN
+    if held and service.reason not in {one.get("reason") for one in _worrying(service)}:
+        yield f"The decision is held, {service.reason}: {sentence(service.decision.get('message'))}"
+    yield from alerts
 
 
 def words(service: ServiceView) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from breakeven.errors import BreakevenError
+from breakeven.phrases import figure
 from breakeven_operator.plugin.service_view import ServiceView, number_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def needed(service: ServiceView, profile: Profile) -> Iterator[str]:
     if found.tokens_per_step is not None:
         yield _of_acceptance(arm.name, found.tokens_per_step, found.most_tokens_per_step)
     if number_of(service.decision, "breakEvenRps") is None and found.rps.wanted is not None:
-        yield f"The load: {arm.name} would pay at {found.rps.wanted:.3g} rps per replica; it is {rps:.3g} rps now."
+        yield f"The load: {arm.name} would pay at {figure(found.rps.wanted)} rps per replica; it is {figure(rps)} rps now."
     lengths = (("answers", found.output_tokens), ("prompts", found.prompt_tokens))
     turns = [(word, turn) for word, turn in lengths if turn is not None]
     for word, turn in turns:
@@ -65,10 +66,10 @@ def _seen(service: ServiceView, arm: str) -> float | None:
 def _of_acceptance(arm: str, turn: Turn, most: float) -> str:
     if turn.wanted is None:
         return (
-            f"Not acceptance: at this load {arm} would not pay even at {most:.3g} tokens per step, the most that its draft "
-            f"length allows; it is {turn.now:.3g} now."
+            f"Not acceptance: at this load {arm} would not pay even at {figure(most)} tokens per step, the most that its draft "
+            f"length allows; it is {figure(turn.now)} now."
         )
     return (
-        f"Acceptance: {arm} would pay from {turn.wanted:.3g} tokens per step on at this load; it is {turn.now:.3g} now, and "
-        f"{most:.3g} at most."
+        f"Acceptance: {arm} would pay from {figure(turn.wanted)} tokens per step on at this load; it is {figure(turn.now)} now, and "
+        f"{figure(most)} at most."
     )

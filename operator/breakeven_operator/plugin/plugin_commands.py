@@ -170,11 +170,12 @@ def top(*, all_namespaces: bool, every_s: float, once: bool, **options: Any) -> 
 @_of_cluster
 def explain(service: str, **options: Any) -> None:
     """Say why this arm runs, what would change it, and what it waits for."""
+    from breakeven_operator.plugin.alert_course import alerts_of
     from breakeven_operator.plugin.explanation import explanation
 
-    asked = _kubectl(options)
+    asked, now = _kubectl(options), _now()
     found = asked.service(service)
-    click.echo(explanation(found, asked.leases(), _now(), _needed(asked, found)))
+    click.echo(explanation(found, asked.leases(), now, _needed(asked, found), alerts_of(found, now)))
 
 
 def _needed(asked: Kubectl, service: ServiceView) -> Sequence[str]:

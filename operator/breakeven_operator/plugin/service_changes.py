@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from breakeven.phrases import spoken
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import SERVICES
 from breakeven_operator.labels import RECALIBRATE_ANNOTATION, RESUME_ANNOTATION
@@ -41,7 +42,7 @@ def resuming(now: datetime, *, retry: bool) -> ServiceChange:
 
 def pinning(arm: str | None) -> ServiceChange:
     """One arm runs whatever the figures say; None: figures decide."""
-    said = f"pinned to {arm}" if arm is not None else "not pinned, figures decide"
+    said = f"pinned to {spoken(arm)}" if arm is not None else "not pinned, figures decide"
     return ServiceChange({"spec": {"updatePolicy": {"pinnedArm": arm}}}, said)
 
 
@@ -71,9 +72,9 @@ def after(change: ServiceChange, service: ServiceView, now: datetime) -> Iterato
     spec = change.fields.get("spec") or {}
     pinned = (spec.get("updatePolicy") or {}).get("pinnedArm")
     if pinned and service.mode != "RollingUpdate":
-        yield f"{name}: the mode is {service.mode}, so the target is not rolled to {pinned}"
+        yield f"{name}: the mode is {service.mode}, so the target is not rolled to {spoken(pinned)}"
     if pinned and service.paused:
-        yield f"{name}: spec.paused is true, so the target is not rolled to {pinned}"
+        yield f"{name}: spec.paused is true, so the target is not rolled to {spoken(pinned)}"
     if spec.get("paused") is False and "metadata" not in change.fields and (word := _held(service, now)):
         yield (
             f"{name}: rolls still wait ({word}); `kubectl breakeven resume {name} --retry` gives {RESUME_ANNOTATION} "

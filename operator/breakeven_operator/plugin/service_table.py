@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from breakeven.phrases import fixed, spoken
 from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, number_of, short_age, time_of
 from breakeven_operator.printable import one_line
 
@@ -46,7 +47,7 @@ def last_roll(service: ServiceView) -> str:
     """The roll under way, else the last one: result, measured and promised speedup."""
     under_way = service.part("rollout")
     if under_way:
-        return f"{under_way.get('phase', 'Rolling')} to {under_way.get('toArm', '?')}"
+        return f"{under_way.get('phase', 'Rolling')} to {spoken(under_way.get('toArm'))}"
     ended = service.last_roll
     if ended is None:
         return "-"
@@ -57,9 +58,9 @@ def speedups(roll: Json) -> Iterator[str]:
     """The measured speedup of a roll and the promised one."""
     measured, promised = number_of(roll, "measuredSpeedup"), number_of(roll, "predictedSpeedup")
     if measured is not None:
-        yield f"{measured:.2f}x"
+        yield f"{fixed(measured, 2)}x"
     if promised is not None:
-        yield f"(promised {promised:.2f}x)"
+        yield f"(promised {fixed(promised, 2)}x)"
 
 
 def measuring(service: ServiceView) -> bool:
@@ -134,7 +135,7 @@ def document(services: Sequence[ServiceView], leases: Sequence[LeaseView], now: 
                 "name": one.name,
                 "target": one.target,
                 "arm": one.running,
-                "recommended": one.decision.get("arm"),
+                "recommended": one.recommended,
                 "reason": one.reason,
                 "decided": one.decision.get("time"),
                 "pays": one.display.get("pays"),

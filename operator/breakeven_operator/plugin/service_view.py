@@ -114,6 +114,11 @@ class ServiceView:
         return self.decision.get("reason") or shown or None
 
     @property
+    def recommended(self) -> str | None:
+        """The arm that should run; None while nothing is recommended, whatever arm the decision keeps."""
+        return None if self.display.get("recommended") == "-" else self.decision.get("arm")
+
+    @property
     def decided(self) -> datetime | None:
         """When the last decision was made that was written down."""
         return time_of(self.decision.get("time"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from breakeven.arm import ADAPTIVE, NO_SPECULATION
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
+from breakeven.phrases import spoken
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.tiers import Schedule
 from breakeven_operator.plugin.service_view import Json, ServiceView
@@ -19,6 +20,8 @@ from breakeven_operator.resources.candidates import Candidates, MeasuredCandidat
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.known import kind_of
 from breakeven_operator.workloads.running_arm import same_value
+from breakeven_operator.workloads.served_engine import ServedEngine
+from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class WantedArm:
         running: name of the arm that runs, None if it is not known.
         running_value: of the annotation now; None: it is absent.
         patch: of the target; None if the annotation does not stand in its own manifest.
+        missing: the lines that its manifest needs, or loses, before an annotation chooses its arm; None: it has opted in.
     """
 
     target: str
@@ -40,16 +44,26 @@ class WantedArm:
     running: str | None
     running_value: str | None
     patch: Mapping[str, Any] | None
+    missing: Sequence[str] | None
 
     @property
     def same(self) -> bool:
-        """Whether the target asks for the recommended arm."""
-        return same_value(self.running_value, self.value) and self.running in {None, self.arm}
+        """Whether the target asks for the recommended arm, by its annotation or by its own flags."""
+        by_flags = self.running_value is None and self.running == self.arm
+        return by_flags or (same_value(self.running_value, self.value) and self.running in {None, self.arm})
+
+    @property
+    def before_the_annotation(self) -> Sequence[str]:
+        """Why a patch would change nothing, and the lines that change that."""
+        return (
+            f"{self.target}: {spoken(self.arm)} is recommended, and no annotation chooses the arm of this target yet",
+            *(self.missing or ()),
+        )
 
 
 def needs_profile(service: ServiceView) -> str | None:
     """Name of the SpeculationProfile that says how the recommended arm was measured; None for no speculation."""
-    speculates = service.decision.get("arm") not in {None, "", NO_SPECULATION.name}
+    speculates = service.recommended not in {None, "", NO_SPECULATION.name}
     return service.part("calibration").get("profile") if speculates else None
 
 
@@ -65,7 +79,7 @@ def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> Want
         InputError: nothing is recommended, or the arm is no candidate of the spec.
     """
     where = f"SpeculativeService {service.namespace}/{service.name}"
-    name = service.decision.get("arm")
+    name = service.recommended
     if not name:
         raise InputError(
             where, f"recommends no arm yet ({service.reason or 'no decision'})", "status.decision.arm"
@@ -103,7 +117,23 @@ def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> Want
         service.running,
         kind.value_of(target) if own else service.part("workings", "memory").get("writtenValue"),
         {**head, **kind.change(target, value)} if own else None,
+        _missing(service, kind, target) if own else None,
     )
+
+
+def _missing(service: ServiceView, kind: WorkloadKind, target: Json) -> Sequence[str] | None:
+    """The lines of `breakeven lint`, or else the operator's sentence; None if the annotation chooses the arm."""
+    try:
+        template = kind.template(target)
+        engine = ServedEngine.of(template, service.part("target").get("containerName"))
+    except (KeyError, TypeError, InputError):
+        engine = None
+    if engine is not None and not engine.opt_in.ok:
+        return (*filter(None, [engine.opt_in.refusal]), *engine.opt_in.lines)
+    if service.part("target").get("optedIn") is not False:
+        return None
+    ready = next((one for one in service.conditions if one.get("type") == "Ready"), {})
+    return (one_line(str(ready.get("message") or "")),)
 
 
 def _schedules(arms: Iterable[Json]) -> Iterator[tuple[str, Schedule]]:
@@ -116,7 +146,9 @@ def exported(wanted: WantedArm) -> str:
     """The patch as YAML under a comment; of a kind that only its own controller changes, the annotation alone."""
     import yaml
 
-    head = f"# {wanted.target}: {wanted.arm} is recommended"
+    if wanted.missing is not None:
+        return "".join(f"# {line}\n" for line in wanted.before_the_annotation)
+    head = f"# {wanted.target}: {spoken(wanted.arm)} is recommended"
     if wanted.patch is not None:
         return f"{head}\n{yaml.safe_dump(dict(wanted.patch), sort_keys=False, width=10000)}"
     return (
@@ -128,11 +160,13 @@ def exported(wanted: WantedArm) -> str:
 def difference(wanted: WantedArm) -> str:
     """Running against recommended, as lines that a diff would show."""
     if wanted.same:
-        return f"{wanted.target} runs what is recommended: {wanted.arm}"
+        return f"{wanted.target} runs what is recommended: {spoken(wanted.arm)}"
+    if wanted.missing is not None:
+        return "\n".join(wanted.before_the_annotation)
     before = f"-{ANNOTATION}: {_quoted(wanted.running_value)}" if wanted.running_value is not None else ""
     lines = [
-        f"--- {wanted.target} runs {wanted.running or 'an arm that is not known'}",
-        f"+++ {wanted.target} should run {wanted.arm}",
+        f"--- {wanted.target} runs {spoken(wanted.running or 'an arm that is not known')}",
+        f"+++ {wanted.target} should run {spoken(wanted.arm)}",
         before,
         f"+{ANNOTATION}: {_quoted(wanted.value)}",
     ]

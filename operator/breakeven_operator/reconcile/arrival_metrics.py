@@ -14,6 +14,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans
+from breakeven.phrases import figure
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, ASKED, SAMPLED
 from breakeven_operator.reconcile.roll_metrics import RollReading
@@ -69,7 +70,7 @@ def arrivals_of(
     dispersion = dispersion_of_spans(streams)
     if dispersion is None:
         return Arrivals(
-            problem=f"fewer than {FEWEST_SPANS} spans of {span_s:.3g} s follow each other without a gap"
+            problem=f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"
         )
     return Arrivals(dispersion, span_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from breakeven.phrases import change_text, spoken
 from breakeven.planning.wording import figures_text
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import (
@@ -133,7 +134,7 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
     if step.rollout is not None and step.busy:
         return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
     if step.rollout is not None and step.rollout.phase is RolloutPhase.CONFIRMING:
-        change = f"{step.rollout.from_arm} -> {step.rollout.to_arm}"
+        change = step.rollout.change
         return Aspect(
             PROGRESSING,
             False,
@@ -148,7 +149,7 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
             PROGRESSING,
             False,
             str(ClusterReason.RECOMMEND_ONLY),
-            f"{verdict.arm} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
+            f"{spoken(verdict.arm)} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
             "RollingUpdate, or change the target yourself",
         )
     if (
@@ -163,7 +164,7 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
 
 def _last_roll(last: HistoryEntry) -> str:
     """When, what and why, and how it ended; an age would change the message every cycle."""
-    change = f"{last.from_arm} -> {last.to_arm}"
+    change = change_text(last.from_arm, last.to_arm)
     why = f" ({last.reason})" if last.reason else ""
     how = (last.message or "").removeprefix(f"{change}: ").removeprefix(f"{change} ")
     result = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(last.result)).lower()

@@ -14,9 +14,12 @@ from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
 from breakeven.profile import Profile
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
+from breakeven_operator.reconcile.verdict import RECOMMEND
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.updatepolicy import Mode
 
 
 def leave_or_keep(case: Case, former: ProfileEntry) -> tuple[Decision, MemoryStatus]:
@@ -42,7 +45,7 @@ def choose(
     Raises:
         BreakevenError: the profile does not know this load, these lengths or this arm.
     """
-    figures, running = case.live.figures, case.measured_arm
+    figures, running, advised = case.live.figures, case.measured_arm, _advised(case)
     assert figures is not None and running is not None  # noqa: PT018, S101 - see above
     replicas = max(case.workload.desired, 1)
     load = load_of(
@@ -53,12 +56,20 @@ def choose(
     arms = case.spec.candidates.arms() if candidates is None else candidates
     decision = Decisions(profile, arms, policy_of(case.spec, case.roll_cost)).at(
         load,
-        _remembered(case, running, replicas),
+        _remembered(case, running, advised, replicas),
         case.now.timestamp(),
         case.live.past.rates if case.scaled else case.live.past.rates.on(replicas),
         case.need.fewest if case.need is not None and case.scaled else None,
     )
-    return decision, _kept(case, decision.memory, running, replicas)
+    return decision, _kept(case, decision.memory, running, advised, replicas)
+
+
+def _advised(case: Case) -> Arm | None:
+    """The arm that the last cycle recommended by figures, and that a person has not entered yet."""
+    last = case.service.status.decision
+    if case.spec.update_policy.mode is not Mode.RECOMMEND or last is None or last.action != RECOMMEND:
+        return None
+    return case.spec.candidates.named(last.arm or "") if last.reason != ClusterReason.PINNED else None
 
 
 def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
@@ -66,7 +77,7 @@ def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
     return remembered.replace(candidate_arm=None, candidate_since_time=None)
 
 
-def _remembered(case: Case, running: Arm, replicas: int) -> DecisionMemory:
+def _remembered(case: Case, running: Arm, advised: Arm | None, replicas: int) -> DecisionMemory:
     """The library's memory from the status: loads of the fleet come per replica."""
     memory = case.memory
     arms = {arm.name: arm for arm in (*case.spec.candidates.arms(), running, NO_SPECULATION)}
@@ -78,6 +89,7 @@ def _remembered(case: Case, running: Arm, replicas: int) -> DecisionMemory:
         last_switch_s=_epoch(memory.last_switch_time),
         candidate=candidate,
         candidate_since_s=_epoch(memory.candidate_since_time) if candidate is not None else None,
+        advised=advised,
         seen=seen_of(memory, arms),
         saved=memory.saved_request_seconds / (replicas if memory.largest_replicas else 1),
         evidence={arms[one.arm]: one.evidence for one in evidence if one.arm in arms},
@@ -101,20 +113,18 @@ def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> Larges
     return LargestRate(remembered.largest_rps / per, time.timestamp())
 
 
-def _kept(case: Case, memory: DecisionMemory, running: Arm, replicas: int) -> MemoryStatus:
+def _kept(
+    case: Case, memory: DecisionMemory, running: Arm, advised: Arm | None, replicas: int
+) -> MemoryStatus:
     """The status' memory from the library's."""
     # Loads belong to the fleet: on other replicas tomorrow they are other loads of each.
     # A Switch clears the candidate; whether it is carried out is decided elsewhere, and until it is, the
     # wish stands: time and running arm in the status follow the target, not the wish.
-    switched = memory.running != running
-    kept = (
-        {}
-        if switched
-        else {
-            "candidate_arm": memory.candidate.name if memory.candidate is not None else None,
-            "candidate_since_time": _time(memory.candidate_since_s),
-        }
-    )
+    kept = {}
+    if memory.running in {running, NO_SPECULATION}:
+        kept = _wish(memory.candidate, memory.candidate_since_s)
+    elif memory.running == advised and case.memory.candidate_arm != advised.name:
+        kept = _wish(advised, memory.decided_s)
     return case.memory.replace(
         **kept,
         running_arm=running.name,
@@ -136,6 +146,13 @@ def _kept(case: Case, memory: DecisionMemory, running: Arm, replicas: int) -> Me
         ),
         evidence=tuple(_stored(arm, found) for arm, found in memory.evidence.items()),
     )
+
+
+def _wish(arm: Arm | None, since_s: float | None) -> dict[str, object]:
+    return {
+        "candidate_arm": arm.name if arm is not None else None,
+        "candidate_since_time": _time(since_s),
+    }
 
 
 def _stored_largest(status: MemoryStatus, largest: LargestRate, replicas: int) -> dict[str, object]:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from breakeven.arm import Arm
 from breakeven.deciding import Decision
+from breakeven.phrases import counted, duration_text, figure, fixed, through
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
@@ -153,15 +154,15 @@ def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predi
     observed_s = typical(one.observed_seconds for one in windows) or 0.0
     predicted_s = typical(one.observed_seconds / one.latency_ratio for one in windows) or 0.0
     return (
-        f"requests take {observed_s:.3g} s where {predicted} {predicted_s:.3g} s: {ratio.value:.2f} times as long "
-        f"({ratio.lower:.2f} to {ratio.upper:.2f}, against its own bounds {lower:.2f} to {upper:.2f}), {behind(windows)}"
+        f"requests take {figure(observed_s)} s where {predicted} {figure(predicted_s)} s: {fixed(ratio.value or 0.0, 2)} times as long "
+        f"({through(ratio.value or 0.0, ratio.lower, ratio.upper, 2)}, against its own bounds {lower:.2f} to {upper:.2f}), {behind(windows)}"
     )
 
 
 def behind(windows: tuple[AccountWindow, ...]) -> str:
     """Requests and windows that a figure of the account rests on, as the end of a sentence."""
     requests = sum(one.requests for one in windows)
-    return f"by {requests} requests in {len(windows)} windows within {span_s(windows) / 60:.0f} minutes"
+    return f"by {counted(requests, 'request')} in {counted(len(windows), 'window')} within {duration_text(span_s(windows))}"
 
 
 def _words(found: Drift) -> Iterator[str]:

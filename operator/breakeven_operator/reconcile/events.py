@@ -7,13 +7,13 @@ from typing import Any
 
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
-from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
 from breakeven_operator.reconcile.metrics_aspect import metrics_aspect
 from breakeven_operator.reconcile.objectives import objectives_message
-from breakeven_operator.reconcile.paying import pays_now
+from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.steps import Event
 from breakeven_operator.reconcile.verdict import HOLD
 from breakeven_operator.resources import SpeculativeServiceStatus
@@ -30,7 +30,7 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
         warning = (
             verdict.action == HOLD
             and isinstance(verdict.reason, ClusterReason)
-            and verdict.reason in _WARNINGS
+            and verdict.reason not in QUIET
         )
         said.append(Event(verdict.reason, verdict.message, warning, throttled=True, about=_about(cycle)))
     elif (flip := _flip(cycle, old)) is not None:
@@ -68,7 +68,7 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     if decision is None or comparison is None or now is None or before is None or now is before:
         return None
     words = {True: "Yes", False: "No"}
-    message = f"PAYS was {words[before]} and is {words[now]}: {figures_text(decision)}"
+    message = f"PAYS was {words[before]} and is {words[now]}: {with_measured(figures_text(decision), cycle.verdict)}"
     return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
 
 
@@ -105,31 +105,6 @@ def _breach(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
         return None
     message = objectives_message(objectives, objectives.figures)
     return Event(objectives.reason, message, not objectives.holds, throttled=True)
-
-
-# Holding for these is nothing that a person need look at.
-_WARNINGS = frozenset(ClusterReason) - {
-    ClusterReason.DISABLED,
-    ClusterReason.PAUSED,
-    ClusterReason.PINNED,
-    ClusterReason.CALIBRATION_RUNNING,
-    ClusterReason.CALIBRATION_REQUESTED,
-    ClusterReason.TOO_FEW_REQUESTS,
-    ClusterReason.NO_PROFILE,
-    ClusterReason.CLASS_NOT_CALIBRATED,
-    ClusterReason.NO_POD_SERVES,
-    ClusterReason.READING_PAST,
-    ClusterReason.CALIBRATION_PAYS_NOTHING,
-    ClusterReason.ROLL_STARTED,
-    ClusterReason.ROLLING,
-    ClusterReason.FIRST_WAVE_HELD,
-    ClusterReason.FIRST_WAVE_RELEASED,
-    ClusterReason.ROLLING_BACK,
-    ClusterReason.RESUMED,
-    ClusterReason.AUTOSCALING,
-    ClusterReason.FOREIGN_ROLLOUT,
-    ClusterReason.ROLL_QUEUED,
-}
 
 
 _LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from breakeven.laws.speedup import PaysWhere
 from breakeven.past.past_reading import KnownPast
+from breakeven.phrases import figure
 from breakeven.prior.calibration_worth import CalibrationCost, CalibrationWorth, WorthWord
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile import Profile
@@ -48,7 +49,7 @@ def first_answer(past: KnownPast, worth: CalibrationWorth, queries: int, samples
     told = f"; {WorthWord.FROM_PRIOR}: {worth.word}: {worth.sentence}" if worth.arms else ""
     return FirstAnswer(
         past.profile,
-        f"its last {days:.3g} days ({queries} queries, {samples} samples) hold {past.in_words(_NAMED_DOUBTS)}{told}",
+        f"its last {figure(days)} days ({queries} queries, {samples} samples) hold {past.in_words(_NAMED_DOUBTS)}{told}",
         worth.word is WorthWord.CALIBRATION_PAYS_NOTHING and _loses(past),
     )
 

@@ -83,7 +83,7 @@ def hold(context: RolloutContext, rollout: Rollout, *, begins: bool) -> RolloutS
     workload = context.workload
     wave = workload.desired - workload.own_partition
     message = (
-        f"{rollout.from_arm} -> {rollout.to_arm}: its first wave ({wave} of {workload.desired} pods) runs it and is measured against the "
+        f"{rollout.change}: its first wave ({wave} of {workload.desired} pods) runs it and is measured against the "
         f"others, which partition {workload.own_partition} holds until {rollout.deadline_time:%Y-%m-%d %H:%M:%S} UTC at most"
         + workload.lost_words
     )
@@ -102,7 +102,7 @@ def release(context: RolloutContext, rollout: Rollout, why: str, deadline: datet
         why: as the end of a sentence.
         deadline: when the rest of it is undone unless it has finished.
     """
-    reason, change = ClusterReason.FIRST_WAVE_RELEASED, f"{rollout.from_arm} -> {rollout.to_arm}"
+    reason, change = ClusterReason.FIRST_WAVE_RELEASED, rollout.change
     if not context.may_write:
         message = f"{change}: {why}; its first wave stays held while paused or in mode Recommend"
         return RolloutStep(
@@ -128,7 +128,7 @@ def released_by_hand(context: RolloutContext, rollout: Rollout, deadline: dateti
     now = f"partition {partition} now" if partition else "no partition any more"
     reason = ClusterReason.FIRST_WAVE_RELEASED
     message = (
-        f"{rollout.from_arm} -> {rollout.to_arm}: another hand has changed the partition of {context.workload.title}, which has {now}; "
+        f"{rollout.change}: another hand has changed the partition of {context.workload.title}, which has {now}; "
         "the operator leaves it alone"
     )
     return RolloutStep(

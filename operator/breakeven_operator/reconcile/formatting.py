@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from breakeven import phrases
+from breakeven.estimate import Estimate
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison
 from breakeven.profile.fits import Bounds
@@ -20,24 +22,31 @@ def figure(value: float | None, unit: str = "") -> str:
     """`8.9 rps`; `-` if there is none."""
     if value is None or not math.isfinite(value):
         return "-"
-    digits = f"{value:.3g}"
-    if "e" in digits:
-        digits = f"{value:.0f}"
-    return f"{digits} {unit}".strip()
+    return f"{phrases.figure(value)} {unit}".strip()
 
 
 def ratio(value: float | None, bounds: Bounds | None) -> str:
-    """`1.82 [1.74,1.90]`; an open end shows as `-`."""
+    """`1.82 [1.74,1.90]`; an open end shows as `-`, and bounds that say nothing as `not known yet`."""
     if value is None or not math.isfinite(value):
         return "-"
     if bounds is None:
-        return f"{value:.2f}"
-    ends = ["-" if end is None or not math.isfinite(end) else f"{end:.2f}" for end in bounds]
-    return f"{value:.2f} [{ends[0]},{ends[1]}]"
+        return phrases.fixed(value, 2)
+    low, high = (None if end is None or not math.isfinite(end) else end for end in bounds)
+    if not phrases.are_known(value, low, high):
+        return phrases.NOT_KNOWN
+    ends = ("-" if end is None else phrases.fixed(end, 2) for end in (low, high))
+    return f"{phrases.fixed(value, 2)} [{','.join(ends)}]"
 
 
-def speedup(comparison: Comparison | None) -> str:
-    """The column SPEEDUP: with bounds, or that there is no ratio because one of the two is saturated."""
+def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
+    """The column SPEEDUP: the figure that PAYS goes by, or that there is no ratio because one of the two is saturated.
+
+    Args:
+        comparison: by the profile.
+        measured: by live latency, where that overrules the profile.
+    """
+    if measured is not None:
+        return f"{ratio(measured.value, measured.bounds)} measured"
     if comparison is None:
         return "-"
     if comparison.speedup == 0 and comparison.speedup_ci is None:

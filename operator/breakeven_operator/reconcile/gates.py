@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from breakeven.arm import Arm
+from breakeven.phrases import spoken
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import refuse_answers, refuse_barred
@@ -156,5 +157,5 @@ def held(due: DueRoll) -> Verdict | None:
     refusal = next((found for one in asked if (found := one.refuses(due)) is not None), None)
     if refusal is None:
         return None
-    message = f"{verdict.arm} should run ({verdict.reason}), but {refusal.message}"
+    message = f"{spoken(verdict.arm)} should run ({verdict.reason}), but {refusal.message}"
     return replace(verdict, action=HOLD, reason=refusal.reason, message=message)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from breakeven import phrases
 from breakeven.planning.attainment import Histogram, added_up
 from breakeven.serving.engine_series import ENGINE, POD, PREFIX, EngineSeries, joined
 from breakeven.serving.promql import Matcher, any_of
@@ -207,7 +208,7 @@ def _wrong(counts: Mapping[float, float]) -> tuple[ClusterReason, str] | None:
         if count < before - slack:
             return (
                 ClusterReason.METRICS_IMPOSSIBLE,
-                f"{before:.3g} requests took at most {before_s:g} s, and {count:.3g} at most {edge_s:g} s",
+                f"{phrases.figure(before)} requests took at most {before_s:g} s, and {phrases.figure(count)} at most {edge_s:g} s",
             )
         before_s, before = edge_s, max(before, count)
     return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from breakeven import phrases
 from breakeven.profile import Conditions
 from breakeven.serving.counted_window import Window
 from breakeven.serving.plausibility import EngineLimits
@@ -318,11 +319,11 @@ def _measured(sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Loo
     if few and worst is not None:
         return Live(worst.fault.reason, f"{worst.fault.message}{_outnumbered(counts)}", figures)
     names = listed([f"{one.name} ({one.fault.reason})" for one in unsound])
-    measured = f"{counts[0]} of {counts[1]}" if unsound else f"{counts[0]}"
+    measured = f"{counts[0]} of {counts[1]} pods" if unsound else phrases.counted(counts[0], "pod")
     others = f", not {names}" if unsound else ""
     return Live(
         ClusterReason.METRICS_AVAILABLE,
-        f"{measured} pods measured over {figures.window_s:.0f} s{others}{_given_up(figures)}",
+        f"{measured} measured over {figures.window_s:.0f} s{others}{_given_up(figures)}",
         figures,
     )
 

@@ -50,7 +50,7 @@ def undo_disproved(
         memory,
         entry.name,
         ClusterReason.ROLL_DISPROVED,
-        f"{rollout.from_arm} -> {rollout.to_arm}: {said}",
+        f"{rollout.change}: {said}",
         context.now,
     )
     stop = rolls_stopped(memory, entry.name)
@@ -72,7 +72,7 @@ def undo_failing(
         # Later requests without the arm show whether it was to blame.
         before = failing.old.kept(rollout.to_arm or "")
         return replace(step, memory=step.memory.replace(requests_before=before))
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {failing.said}{kept}"
+    message = f"{rollout.change}: {failing.said}{kept}"
     return end(context, HistoryResult.DISPROVED, ClusterReason.ROLL_FAILS_REQUESTS, message)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven.estimate import Estimate
+from breakeven.phrases import figure, latency_text
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.profile import Bounds
 from breakeven.reasons import Reason
@@ -216,7 +217,7 @@ def _sentence(one: ObjectiveStatus) -> str:
     if one.finding is ObjectiveFinding.UNMEASURED:
         return f"{name} p95 shall be at most {limit} and is not measured"
     said = f"{name} p95 is {_time(one.p95_seconds)}{_between(one.p95_lower_seconds, one.p95_upper_seconds)}"
-    kept = f"{one.attainment_percent:.3g} %" if one.attainment_percent is not None else "?"
+    kept = f"{figure(one.attainment_percent)} %" if one.attainment_percent is not None else "?"
     said += f" and shall be at most {limit}: {kept} of {one.requests} requests kept it, {one.target_percent} % should"
     if one.predicted_p95_seconds is None:
         return said
@@ -235,7 +236,7 @@ def _between(lower_s: float | None, upper_s: float | None) -> str:
 def _time(seconds: float | None) -> str:
     if seconds is None:
         return "beyond the histogram"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+    return latency_text(seconds)
 
 
 def _over(value: float | None, limit: float) -> float | None:

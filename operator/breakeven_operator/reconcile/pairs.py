@@ -13,6 +13,7 @@ from typing import Any
 
 from breakeven.arm import Arm
 from breakeven.methods import LOOKUP_METHODS
+from breakeven.phrases import figure
 from breakeven.profile.composition import ProfilePart, composed
 from breakeven.serving.hindrances import hands_caches_on
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -171,5 +172,5 @@ def whole_requests(decode: Live, prefill: Live) -> WholeRequests:
         ttft_s=here.ttft_s + before_s,
         inflight=here.inflight + here.rps * before_s if here.inflight is not None else None,
     )
-    message = f"{decode.message}; {before_s:.3g} s of each request in the prefill half"
+    message = f"{decode.message}; {figure(before_s)} s of each request in the prefill half"
     return WholeRequests(replace(decode, figures=figures, message=message), here.ttft_s + before_s)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from breakeven.phrases import duration_text
 from breakeven.planning.outlook import PastRates
-from breakeven.planning.wording import duration_text
 from breakeven.serving.plausibility import MOST_RPS
 from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import FIGURE, WORKLOAD

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from breakeven.estimate import Estimate
+from breakeven.phrases import are_known, figure, fixed, ratio_text, spoken
 from breakeven.profile import Comparison
 from breakeven_operator.reconcile.verdict import Verdict
 
@@ -20,35 +21,41 @@ def pays(comparison: Comparison | None) -> bool | None:
     if comparison.speedup_ci is None:
         # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
         return {0.0: False, math.inf: True}.get(comparison.speedup)
-    one = Estimate.of(comparison.speedup, comparison.speedup_ci)
-    return True if one.above(1.0) else False if one.below(1.0) else None
+    return _above_one(Estimate.of(comparison.speedup, comparison.speedup_ci))
+
+
+def _above_one(known: Estimate) -> bool | None:
+    """Whether a ratio is significantly above or below 1; None if its bounds hold 1."""
+    return True if known.above(1.0) else False if known.below(1.0) else None
 
 
 def pays_now(verdict: Verdict) -> bool | None:
-    """Whether speculation pays at this load: by the profile, or by measured latency if the two differ significantly."""
-    by_profile, known = pays(verdict.against_none), verdict.speedup
-    if known is None or not _contradicted(verdict):
-        return by_profile
-    return True if known.above(1.0) else False if known.below(1.0) else by_profile
+    """Whether speculation pays at this load, by the figure that the column SPEEDUP shows."""
+    known = overruling(verdict)
+    return pays(verdict.against_none) if known is None else _above_one(known)
 
 
-def _contradicted(verdict: Verdict) -> bool:
-    """Whether what is known of the arm in place lies outside of the bounds that the profile alone has for its speedup."""
+def overruling(verdict: Verdict) -> Estimate | None:
+    """The speedup of the arm in place by live latency, if it overrules the profile's; None: the profile's figure stands.
+
+    It does where it lies outside the profile's bounds, or on the other side of 1: decisions go by it there.
+    """
     comparison, known = verdict.against_none, verdict.speedup
-    if comparison is None or comparison.speedup_ci is None or known is None:
-        return False
+    if comparison is None or comparison.speedup is None or comparison.speedup_ci is None or known is None:
+        return None
     if verdict.windows < _FEWEST_WINDOWS:
-        return False
+        return None
     lower, upper = comparison.speedup_ci
-    return (upper is not None and known.above(upper)) or (lower is not None and known.below(lower))
+    outside = (upper is not None and known.above(upper)) or (lower is not None and known.below(lower))
+    turned = known.value is not None and (known.value > 1.0) is not (comparison.speedup > 1.0)
+    overrules = (outside or turned) and are_known(known.value or 0.0, known.lower, known.upper)
+    return known if overrules else None
 
 
 def with_measured(message: str, verdict: Verdict) -> str:
     """The sentence, with the measured latency if the profile's figure does not hold."""
-    known = verdict.speedup
-    if known is None or not _contradicted(verdict):
-        return message
-    return f"{message}; by measured latency it is {known.value:.2f}x ({known.lower:.2f} to {known.upper:.2f})"
+    known = overruling(verdict)
+    return message if known is None else f"{message}; by measured latency it is {ratio_text(known)}"
 
 
 def with_overload(verdict: Verdict) -> str:
@@ -57,6 +64,6 @@ def with_overload(verdict: Verdict) -> str:
     if running is None or running.utilisation <= 1:
         return message
     return (
-        f"{message}; the load is {100 * running.utilisation:.0f} % of what {running.arm} can carry "
-        f"({running.saturation_rps:.3g} rps per replica): requests queue"
+        f"{message}; the load is {fixed(100 * running.utilisation)} % of what {spoken(running.arm)} can carry "
+        f"({figure(running.saturation_rps)} rps per replica): requests queue"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.phrases import spoken
 from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import Evaluations
 from breakeven.profile import Profile
@@ -177,7 +178,7 @@ def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations 
         if used > limit:
             return Refusal(
                 ClusterReason.INSUFFICIENT_CAPACITY,
-                f"{left} replicas left during the roll would run at {used:.0%} of {arm}'s saturation (allowed: {limit:.0%}); "
+                f"{left} replicas left during the roll would run at {used:.0%} of the saturation of {spoken(arm)} (allowed: {limit:.0%}); "
                 + advice,
             )
     return None

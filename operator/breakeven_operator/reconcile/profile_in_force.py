@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from breakeven.phrases import counted, figure
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
 from breakeven_operator.resources import SpeculativeService
@@ -63,7 +64,7 @@ def find_in_force(
         return InForce(
             None,
             ClusterReason.PROFILE_EXPIRED,
-            f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {limit_s / 86400:.3g})",
+            f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {figure(limit_s / 86400)})",
             Trigger.PROFILE_EXPIRED,
         )
     # An arm with another drafter was not measured, whatever the old one was measured to do under its name.
@@ -130,7 +131,7 @@ def _summary(entry: ProfileEntry) -> str:
     points = sum(fit.points for fit in fits)
     failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
     return (
-        f"{entry.name}: {len(fits)} arms, {points} points, worst residual {100 * worst:.1f} %, measured on "
+        f"{entry.name}: {counted(len(fits), 'arm')}, {counted(points, 'point')}, worst residual {100 * worst:.1f} %, measured on "
         f"{entry.gpu_product}{f', without {failed}' if failed else ''}"
     )
 

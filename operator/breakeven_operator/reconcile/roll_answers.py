@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
+from breakeven.phrases import percent
 from breakeven.serving.promql import Matcher, selector
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown_blocks
 
@@ -43,9 +44,9 @@ class AnswerCounts(NamedTuple):
     @property
     def said(self) -> str:
         """The figures in words."""
-        shares = (100.0 * count / self.finished for count in (self.cut, self.aborted, self.brief))
-        cut, aborted, brief = (f"{share:.2g} %" for share in shares)
-        return f"{self.tokens / self.finished:.0f} tokens, {cut} cut off, {aborted} aborted, {brief} of one token at most"
+        shares = (count / self.finished for count in (self.cut, self.aborted, self.brief))
+        cut, aborted, brief = map(percent, shares)
+        return f"{self.tokens / self.finished:.0f} tokens, {cut} ended at max_tokens, {aborted} aborted, {brief} of one token at most"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
+from breakeven.phrases import counted, figure, ratio_text, spoken
 from breakeven.planning.arm_blocks import LatencyAt
 from breakeven.planning.roll_experiment import (
     MeasuredSpeedup,
@@ -73,16 +74,10 @@ class RollFinding(NamedTuple):
 
     def said(self, bounds: SpeedupBounds) -> str:
         """Both in words."""
-        one, promise = self.measured, self.promise
-        ends = (
-            f" ({promise.lower:.2f} to {promise.upper:.2f})"
-            if promise.lower is not None and promise.upper is not None
-            else ""
-        )
+        one = self.measured
         return (
-            f"measured {one.speedup:.2f}x ({bounds.lower:.2f} to {bounds.upper:.2f}) against promised "
-            f"{promise.value:.2f}x{ends} at {one.rps:.3g} rps per replica, from {one.requests:.0f} requests "
-            f"{_HOW[one.witness]}"
+            f"measured {ratio_text(Estimate(one.speedup, *bounds))} against promised {ratio_text(self.promise)} at "
+            f"{figure(one.rps)} rps per replica, from {counted(round(one.requests), 'request')} {_HOW[one.witness]}"
         )
 
     def kept_in(self, rollout: Rollout, bounds: SpeedupBounds) -> Rollout:
@@ -138,9 +133,9 @@ def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
         (new, result.new_blocks, result.new_saturated),
     ):
         if not blocks:
-            return f"hardly any requests were served on {arm}"
+            return f"hardly any requests were served on {spoken(arm)}"
         if saturated == blocks:
-            return f"{arm} was saturated at this load, or nearly, where no latency is its own"
+            return f"{spoken(arm)} was saturated at this load, or nearly, where no latency is its own"
     return "no block of time was steady"
 
 

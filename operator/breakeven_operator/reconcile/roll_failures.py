@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
+from breakeven.phrases import percent
 from breakeven.planning.roll_experiment import Witness, always_valid_radius
 from breakeven.serving.engine_series import ENGINE, POD, EngineSeries
 from breakeven.serving.promql import Matcher, selector
@@ -372,4 +373,4 @@ def _unbegun(arm: ArmRequests) -> float:
 
 
 def _percent(share: float) -> str:
-    return f"{100.0 * max(share, 0.0):.2g} %"
+    return percent(max(share, 0.0))

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
+from breakeven.phrases import change_text, counted, figure, fixed, ratio_text, spoken
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
@@ -60,23 +61,23 @@ class ArmChange:
     latency_s: float | None = None
 
     def __str__(self) -> str:
-        """`none -> eagle/3 (GainAboveThreshold): predicted 1.50x (1.40 to 1.60) at 3 rps per replica`."""
-        return f"{self.from_arm} -> {self.to_arm} ({self.reason}){self._predicted()}"
+        """`no speculation -> eagle/3 (GainAboveThreshold): predicted 1.50x (1.40 to 1.60) at 3 rps per replica`."""
+        return f"{change_text(self.from_arm, self.to_arm)} ({self.reason}){self._predicted()}"
 
     def _predicted(self) -> str:
         value, lower, upper = self.speedup.value, self.speedup.lower, self.speedup.upper
         if value is None:
             return ""
         if math.isinf(value):
-            text = f": {self.from_arm} is saturated by its law"
+            text = f": {spoken(self.from_arm)} is saturated by its law"
         elif lower is not None and upper is not None and math.isfinite(upper):
-            text = f": predicted {value:.2f}x ({lower:.2f} to {upper:.2f})"
+            text = f": predicted {ratio_text(self.speedup)}"
         elif lower is not None:
             # Next to the old arm's saturation the estimate is any large number; only its lower end says something.
-            text = f": predicted {lower:.2f}x or more"
+            text = f": predicted {fixed(lower, 2)}x or more"
         else:
-            text = f": predicted {value:.2f}x (without bounds)"
-        return text if self.load_rps is None else f"{text} at {self.load_rps:.3g} rps per replica"
+            text = f": predicted {fixed(value, 2)}x (without bounds)"
+        return text if self.load_rps is None else f"{text} at {figure(self.load_rps)} rps per replica"
 
 
 def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
@@ -181,7 +182,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
     failures = memory.failures + 1
     pause_s = context.policy.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
     value = _before(context, rollout)
-    message = f"{rollout.from_arm} -> {rollout.to_arm} undone: {why}; next change in {pause_s:.0f} s at the earliest"
+    message = f"{rollout.change} undone: {why}; next change in {pause_s:.0f} s at the earliest"
     if not context.may_write:
         return RolloutStep(
             rollout,
@@ -267,7 +268,7 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             partition=rollout.wave_partition or 0,
         ),
         reason=ClusterReason.ROLL_STARTED,
-        message=f"{rollout.from_arm} -> {rollout.to_arm} is to be written",
+        message=f"{rollout.change} is to be written",
         busy=True,
         otherwise=RolloutStep(None, withdrawn),
     )
@@ -289,7 +290,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     late = _past(rollout.deadline_time, now)
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
     if workload.settled or (late and workload.rolled_out):
-        message = f"{rollout.from_arm} -> {rollout.to_arm}: {_all_run(workload)}{workload.lost_words}"
+        message = f"{rollout.change}: {_all_run(workload)}{workload.lost_words}"
         return RolloutStep(
             rollout=rollout.replace(
                 phase=RolloutPhase.CONFIRMING,
@@ -313,7 +314,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         why += workload.lost_words + workload.blocked_words()
         return _undo_failed(context, rollout, ClusterReason.ROLL_DEADLINE_EXCEEDED, why)
     said = "".join(f"; {one}" for one in (workload.waits, trouble and trouble.message) if one)
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {workload.progress}{said}{workload.lost_words}"
+    message = f"{rollout.change}: {workload.progress}{said}{workload.lost_words}"
     message += workload.blocked_words()
     return RolloutStep(
         rollout,
@@ -390,7 +391,7 @@ def _waiting_for_its_user(context: RolloutContext, rollout: Rollout) -> Rollout:
 
 def _aborted(context: RolloutContext, rollout: Rollout, how: str) -> RolloutStep:
     """The target's controller has given the change up: it stays as it is, because going on or back is its user's choice."""
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {context.workload.title} {how}; nothing is undone or tried again"
+    message = f"{rollout.change}: {context.workload.title} {how}; nothing is undone or tried again"
     return RolloutStep(
         rollout=None,
         memory=context.memory.replace(last_switch_time=context.now),
@@ -424,14 +425,14 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             context.memory,
             write=write,
             reason=ClusterReason.ROLLING_BACK,
-            message=f"going back to {rollout.from_arm}",
+            message=f"going back to {spoken(rollout.from_arm)}",
             busy=True,
         )
     late = _past(rollout.deadline_time, context.now)
     if workload.settled or (late and workload.rolled_out):
         now = "runs again" if workload.desired else "is asked for again, and no pod runs"
         message = (
-            f"{rollout.from_arm} {now}; {rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason})"
+            f"{spoken(rollout.from_arm)} {now}; {rollout.change} was undone ({rollout.reason})"
             + _meaning(rollout.reason)
             + workload.lost_words
         )
@@ -442,11 +443,11 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     if late:
         # The annotation is back: the workload goes on with that without us, and later decisions must not wait for it.
         message = (
-            f"{rollout.from_arm} -> {rollout.to_arm} was undone ({rollout.reason}): the annotation asks for {rollout.from_arm} "
+            f"{rollout.change} was undone ({rollout.reason}): the annotation asks for {spoken(rollout.from_arm)} "
             f"again, and at the deadline {state}"
         )
         return _undone(context, Event(ClusterReason.UNDO_UNFINISHED, message, warning=True))
-    reason, message = ClusterReason.ROLLING_BACK, f"going back to {rollout.from_arm}: {state}"
+    reason, message = ClusterReason.ROLLING_BACK, f"going back to {spoken(rollout.from_arm)}: {state}"
     if blocked:
         reason = ClusterReason.UNDO_BLOCKED
     return RolloutStep(rollout, context.memory, reason=reason, message=message, busy=True)
@@ -466,7 +467,7 @@ def _all_run(workload: Workload) -> str:
     """The pods that run a new arm, all of them, as a clause."""
     if not workload.desired:
         return f"no pod runs, because {workload.title} is scaled to zero; the next one will run it"
-    return "1 pod runs it" if workload.desired == 1 else f"{workload.desired} pods run it"
+    return f"{counted(workload.desired, 'pod')} {'runs' if workload.desired == 1 else 'run'} it"
 
 
 def _meaning(reason: str | None) -> str:

@@ -8,7 +8,7 @@ from breakeven.profile import Comparison
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.formatting import FORMER_MARK, PAST_MARK, break_even, figure, ratio, speedup
-from breakeven_operator.reconcile.paying import pays_now
+from breakeven_operator.reconcile.paying import overruling, pays_now
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.servicestatus import ServiceDisplay
 from breakeven_operator.resources.targetstatus import ArmSource, Current
@@ -59,8 +59,8 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     return ServiceDisplay(
         target=f"{target.kind}/{target.name}"[:128],
         arm=_running_arm(cycle, current),
-        pays={True: "Yes", False: "No", None: "?"}[pays_now(cycle.verdict)] + marked,
-        speedup=speedup(comparison),
+        pays={True: "Yes", False: "No", None: "?"}[pays_now(verdict)] + marked,
+        speedup=speedup(comparison, overruling(verdict)),
         break_even=break_even(comparison or _calibrated(cycle)),
         load=figure(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name

@@ -69,7 +69,7 @@ def _last_word(
     if isinstance(found, str):
         if windows < GIVE_UP_WINDOWS:
             return None
-        message = f"{rollout.from_arm} -> {rollout.to_arm} was not measured: {found}{remark}"
+        message = f"{rollout.change} was not measured: {found}{remark}"
         step = end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
         return with_requests(step, rollout, failing)
     word = outcome(found.measured, found.promise, windows)
@@ -83,7 +83,7 @@ def _last_word(
         if windows < JUDGED_WINDOWS:
             return None
         remark = f"{kept}{remark}"
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {found.said(word.bounds)}{remark}"
+    message = f"{rollout.change}: {found.said(word.bounds)}{remark}"
     answers = find_answers(evidence.failures, evidence.rolled(rollout))
     measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
     step = end(measured, word.result, word.reason, f"{message}{f'; {answers.said}' if answers else ''}")

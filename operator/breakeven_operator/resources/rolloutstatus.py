@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from breakeven.phrases import change_text
 from breakeven.planning.roll_experiment import Witness
 from breakeven_operator.resources.base import (
     ArmName,
@@ -120,6 +121,11 @@ class Rollout(PromiseAndMeasurement):
         ge=0,
     )
     latency_before_seconds: Number | None = row("Measured mean latency before it.")
+
+    @property
+    def change(self) -> str:
+        """`no speculation -> eagle/3`."""
+        return change_text(self.from_arm, self.to_arm)
 
 
 class HistoryEntry(PromiseAndMeasurement):

@@ -79,9 +79,9 @@ def _info(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     target = service.spec.target_ref
     found = service.status.target
     gpu_product = found.gpu_product if found and found.gpu_product else ""
-    yield from one_value(
-        1.0, str(service.spec.update_policy.mode), f"{target.kind}/{target.name}", gpu_product
-    )
+    opted_in = "" if found is None or found.opted_in is None else str(found.opted_in).lower()
+    mode = str(service.spec.update_policy.mode)
+    yield from one_value(1.0, mode, f"{target.kind}/{target.name}", gpu_product, opted_in)
 
 
 def _roll_speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
@@ -114,9 +114,9 @@ DOUBTS = {
 SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_service_info",
-        "1 for every service; its mode, target and GPU class are labels.",
+        "1 for every service; its mode, target and GPU class are labels, and opted_in is false if no annotation chooses the target's arm.",
         _info,
-        ("mode", "target", "gpu_product"),
+        ("mode", "target", "gpu_product", "opted_in"),
     ),
     ServiceGauge("breakeven_ready", "1 if the spec is valid and the operator able to act.", _ready),
     ServiceGauge(

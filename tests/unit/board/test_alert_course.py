@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
-from breakeven_operator.board import alert_course
-from breakeven_operator.board.alert_course import RULES, alert_states
+from breakeven_operator.board.board_list import ListFilter, service_list
+from breakeven_operator.board.board_rows import row_of, view_of
+from breakeven_operator.cluster_reasons import QUIET
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.plugin import alert_course
+from breakeven_operator.plugin.alert_course import RULES, alert_states, alerts_of
+from breakeven_operator.plugin.explanation import explanation
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.memorystatus import BarredArm
 from breakeven_operator.resources.meta import Condition
@@ -158,6 +164,39 @@ HOLDS = {
 )
 def test_each_alert_holds_of_the_status_that_its_rule_is_about(chat, now, name, change):
     assert names(change(chat), now) == {name}
+
+
+@pytest.mark.parametrize("change", [change for changes in HOLDS.values() for change in changes])
+def test_whatever_an_alert_holds_for_needs_attention_and_comes_first(settled, chat, now, change):
+    quiet = NamespacedName("llm", "aaa")
+    published = replace(settled, services={quiet: chat, CHAT: change(chat)})
+    shown = service_list(published, [quiet, CHAT], ListFilter(), now)
+    assert [row.name for row in shown.rows] == [CHAT, quiet]
+    assert [row.needs_attention for row in shown.rows] == [True, False]
+    assert shown.urgent == 1
+    only = service_list(published, [quiet, CHAT], ListFilter(attention=True), now)
+    assert [row.name for row in only.rows] == [CHAT]
+    (said,) = [one.said(now) for one in alert_states(change(chat), now)]
+    assert said in alerts_of(view_of(change(chat)), now)
+    assert said in explanation(view_of(change(chat)), (), now, alerts=[said]).replace("\n    ", " ")
+
+
+@pytest.mark.parametrize("word", sorted(QUIET))
+@pytest.mark.parametrize("condition", ["Calibrated", "MetricsAvailable"])
+def test_what_is_normal_needs_no_attention(chat, settled, now, word, condition):
+    """A first calibration among it: the condition is False, the decision is held, and nobody has to do anything."""
+    waiting = deciding(with_condition(chat, condition, str(word)), action="Hold", reason=str(word))
+    assert not row_of(replace(settled, services={CHAT: waiting}), CHAT, now).needs_attention
+
+
+@pytest.mark.parametrize(
+    "word", ["InsufficientCapacity", "OutageNotAllowed", "ReplicasUnready", "ArmCrashes"]
+)
+def test_a_change_that_is_held_up_needs_attention(chat, settled, now, word):
+    held = deciding(chat, action="Hold", reason=word)
+    row = row_of(replace(settled, services={CHAT: held}), CHAT, now)
+    assert row.needs_attention
+    assert row.worries[0].startswith(f"The decision is held, {word}: ")
 
 
 def test_figures_that_are_old_carry_the_alert_about_metrics_alone(chat, now):

@@ -211,7 +211,7 @@ def test_the_course_is_newest_first_and_has_rolls_calibrations_and_faults(settle
     assert {"roll", "calibration", "arm", "condition", "alert"} <= {one.what for one in entries}
     assert "ModelAgrees is False since then: ModelDisagrees" in {one.text for one in entries[:2]}
     (alert,) = [one.text for one in entries if one.what == "alert"]
-    assert re.fullmatch(r"BreakevenModelDisagrees .* fires at \d\d:\d\d:\d\d UTC unless it ends", alert)
+    assert re.fullmatch(r"BreakevenModelDisagrees .* fires at \d\d:\d\d:\d\d UTC unless it ends\.", alert)
     (fired,) = [
         one.text
         for one in course(
@@ -220,8 +220,8 @@ def test_the_course_is_newest_first_and_has_rolls_calibrations_and_faults(settle
         )
         if "ModelDisagrees holds" in one.text
     ]
-    assert fired == "BreakevenModelDisagrees holds since then: the chart's rule fires"
-    assert any(one.text.startswith("none to eagle/3: Confirmed") for one in entries)
+    assert re.fullmatch(r"BreakevenModelDisagrees holds since [0-9:]{8} UTC: the chart's rule fires\.", fired)
+    assert any(one.text.startswith("no speculation to eagle/3: Confirmed") for one in entries)
 
 
 def test_what_if_answers_below_its_form_and_refuses_in_one_line(settled):
@@ -236,7 +236,7 @@ def test_what_if_answers_below_its_form_and_refuses_in_one_line(settled):
 def test_money_is_said_only_with_a_price(settled):
     assert "per GPU-hour" not in service_text(settled)
     assert "at 2.5 per GPU-hour" in list_text(of_priced(settled), gpu_price_per_hour=2.5)
-    assert "at 2.5 per GPU-hour" in service_text(of_priced(settled))
+    assert "at 2.5 per GPU-hour" not in service_text(of_priced(settled)), "no GPU is spared"
 
 
 def test_a_service_that_loses_says_what_it_would_take(settled):

@@ -97,7 +97,7 @@ def test_open_ends_of_a_break_even_reach_the_ends_of_the_bar(settled):
     bar = load_bar(decided(settled, break_even_lower_rps=None, break_even_upper_rps=None))
     assert bar.share(bar.break_even_rps.lower, 0.0) == 0.0
     assert bar.share(bar.break_even_rps.upper) == 100.0
-    assert bar.words.endswith("[...,...]")
+    assert bar.words.endswith("(not known yet)")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,11 @@ def test_open_ends_of_a_break_even_reach_the_ends_of_the_bar(settled):
         ),
         (
             ModelStatus(latency_ratio=0.999, latency_ratio_lower=None, latency_ratio_upper=None),
-            "0 % [...,...]",
+            "0 % [-,-]",
+        ),
+        (
+            ModelStatus(latency_ratio=3.46, latency_ratio_lower=0.0, latency_ratio_upper=57284.9),
+            "not known yet",
         ),
         (ModelStatus(latency_ratio=None), "-"),
         (None, "-"),

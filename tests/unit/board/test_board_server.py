@@ -142,7 +142,7 @@ async def test_by_the_network_a_reader_sees_his_namespaces_alone(settled):
         assert status == 200
         assert "/services/llm/chat" in text
         assert "concealed" not in text
-        assert "<strong>1</strong> services" in text
+        assert "<strong>1</strong> service" in text
         unseen = await visitor.get("services/secret/concealed", headers=ann)
         absent = await visitor.get("services/secret/nothing", headers=ann)
         assert unseen[0] == absent[0] == 404

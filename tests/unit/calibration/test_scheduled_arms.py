@@ -190,7 +190,7 @@ def test_an_engine_that_refuses_the_table_ends_that_arm_alone(scheduled):
     assert (arm(scheduled)["phase"], arm(scheduled)["reason"]) == ("Failed", "EngineConfigRefused")
     assert scheduled.status["phase"] == "Fitting"
     assert (
-        "fitting none, eagle/2, eagle/7; without eagle/schedule (EngineConfigRefused)"
+        "fitting no speculation, eagle/2, eagle/7; without eagle/schedule (EngineConfigRefused)"
         in scheduled.status["message"]
     )
 

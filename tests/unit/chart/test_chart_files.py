@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,16 @@ def test_the_example_asks_for_arms_of_the_example():
     run = CalibrationRun.read(load("calibrationrun.yaml"), "example")
     assert run.spec.service_ref.name == service.metadata.name
     assert set(run.spec.arms) <= {arm.name for arm in service.spec.candidates.arms()}
+
+
+def test_the_command_of_the_notes_ends_when_it_is_pasted():
+    """The end of a here-document stands at the beginning of its line, or the shell waits for ever."""
+    notes = (CHART / "templates" / "NOTES.txt").read_text()
+    begin = notes.index("kubectl apply")
+    end = notes.index("kubectl get specsvc", begin)
+    pasted = f"kubectl() {{ cat; }}\n{notes[begin:end]}"
+    done = subprocess.run(["bash"], input=pasted, capture_output=True, text=True, timeout=10, check=True)
+    assert done.stderr == ""
+    SpeculativeService.read(
+        yaml.safe_load(done.stdout) | {"metadata": {"name": "chat", "namespace": "llm", "uid": "u"}}, "notes"
+    )

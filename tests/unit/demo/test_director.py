@@ -126,6 +126,6 @@ def test_the_history_of_a_status_is_what_each_roll_promised_and_brought():
         0.0, {"chat": ServiceRecord("chat", "A100", "RollingUpdate", rolls=[confirmed, unmeasured])}
     )
     assert roll_rows(record) == [
-        ("chat", "none -> eagle/3", "Confirmed", "1.72x", "1.83x (1.40 to 2.39)", "908"),
-        ("chat", "eagle/3 -> none", "Unmeasured", "-", "-", "-"),
+        ("chat", "no speculation -> eagle/3", "Confirmed", "1.72x", "1.83x (1.40 to 2.39)", "908"),
+        ("chat", "eagle/3 -> no speculation", "Unmeasured", "-", "-", "-"),
     ]

@@ -9,6 +9,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.phrases import spoken
 from breakeven.readers.reading import read_file
 from breakeven.reporting.lines import arm_curves
 from breakeven_operator.reconcile.formatting import figure, pays_until
@@ -56,10 +57,10 @@ def test_the_expected_arms_are_those_of_the_measured_laws(profile_of, laws, low,
 @pytest.mark.parametrize(
     ("laws", "words"),
     [
-        (PAYS_BELOW, "{break_even}; eagle3/3 should run at low load, none at high load"),
-        (NEVER_PAYS, "pays at no load; none should run at every load"),
+        (PAYS_BELOW, "{break_even}; eagle3/3 should run at low load, no speculation at high load"),
+        (NEVER_PAYS, "pays at no load; no speculation should run at every load"),
         (ALWAYS_PAYS, "pays at every load; eagle3/3 should run at every load"),
-        (PAYS_ABOVE, "{break_even}; none should run at low load, eagle3/3 at high load"),
+        (PAYS_ABOVE, "{break_even}; no speculation should run at low load, eagle3/3 at high load"),
     ],
 )
 def test_the_sentence_has_the_figure_of_table_picture_and_status(profile_of, laws, words):
@@ -85,18 +86,20 @@ def test_no_load_of_the_story_rests_on_extrapolation(profile_of, laws):
         assert phase.other.name not in phase.acceptable
 
 
-def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True, first=None):
+def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True, first=None, recommended=None):
     service = ServiceRecord("code", "H100", mode)
-    for phase, arm, alert in zip(story.phases, arms, alerts, strict=True):
-        service.phases.append(
-            PhaseResult(
-                phase, 0.0, 30.0, 9.0 if settled else None, 0.5, 99, arm, phase.best.name, "Any", alert
-            )
-        )
     first = first or arms[0]
     service.samples += [
         Sample(at_s, 1.0, 0.5, arm, arm, "Yes", "", "Any", False, "") for at_s, arm in ((0, "?"), (1, first))
     ]
+    for start, phase, arm, alert in zip((2.0, 40.0, 80.0), story.phases, arms, alerts, strict=True):
+        seen = recommended or phase.best.name
+        service.samples += [Sample(start + 8.0, 1.0, 0.5, arm, seen, "Yes", "", "Any", False, "")]
+        service.phases.append(
+            PhaseResult(
+                phase, start, start + 30.0, start + 9.0 if settled else None, 0.5, 99, arm, seen, "Any", alert
+            )
+        )
     return Record(0.0, {"code": service}, requests=300, failures=list(failures))
 
 
@@ -125,6 +128,33 @@ def test_whatever_did_not_happen_fails_its_own_check(profile_of, change, writes,
     failed = [check.what for check in checks if not check.ok]
     assert failed
     assert all(words in what for what in failed)
+
+
+def test_a_check_prints_the_arm_that_was_seen(profile_of):
+    """An arm that is as good as the best one is what was recommended, and is what is said to be."""
+    told = tell(profile_of(PAYS_BELOW), min_gain=0.05)
+    close = tuple(replace(one, acceptable=one.acceptable | {"eagle3/schedule"}) for one in told.phases)
+    story = replace(told, phases=close)
+    record = _record(story, ["eagle3/3"] * 3, [False, True, False], recommended="eagle3/schedule")
+    low = judge(record, {"code": story}, {})[0]
+    assert (low.what, low.ok) == (
+        f"code: eagle3/schedule is recommended at {close[0].rps:.1f} rps (low)",
+        True,
+    )
+    assert low.detail == "after 9 s; eagle3/3 is faster by less than a roll is made for"
+
+
+@pytest.mark.parametrize("recommended", ["none", "eagle3/9", "-", "?"])
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_failed_check_says_what_was_there_instead(profile_of, recommended, settled):
+    story = tell(profile_of(PAYS_BELOW), min_gain=0.05)
+    record = _record(story, ["eagle3/3"] * 3, [False, True, False], recommended=recommended, settled=settled)
+    low = judge(record, {"code": story}, {})[0]
+    assert (low.what, low.ok) == (
+        f"code: eagle3/3 is recommended at {story.phases[0].rps:.1f} rps (low)",
+        False,
+    )
+    assert low.detail == f"{spoken(recommended)} instead (Any), after 30 s"
 
 
 def test_the_table_says_what_the_other_arm_would_have_given(profile_of):

@@ -181,7 +181,8 @@ def test_a_fleet_that_scales_runs_the_arm_that_needs_fewer_replicas_not_the_fast
     assert found.arm == NO_SPECULATION
     assert [need.arm for need in found.needs] == [NO_SPECULATION, EAGLE]
     assert (
-        found.sentence == "for 40 rps none needs 8 replicas (8 to 9); eagle3/3 needs 12 replicas (12 to 13)"
+        found.sentence
+        == "for 40 rps no speculation needs 8 replicas (8 to 9); eagle3/3 needs 12 replicas (12 to 13)"
     )
 
 
@@ -190,7 +191,7 @@ def test_an_arm_whose_need_is_not_surely_less_does_not_replace_the_running_one()
     found = fewest_replicas(doubtful, [FleetLoad(40.0)], EAGLE)
     assert found is not None
     assert found.arm == EAGLE
-    assert found.sentence.endswith("none surely needs fewer")
+    assert found.sentence.endswith("no other arm surely needs fewer")
     open_below = [carried(9.0, None, None, NO_SPECULATION), carried(5.0, 4.5, 5.5)]
     assert fewest_replicas(open_below, [FleetLoad(40.0)], EAGLE).arm == EAGLE
 

@@ -51,7 +51,7 @@ def test_an_arm_that_saves_is_entered_and_the_sentence_says_how_much_until_where
     assert found.reason is Reason.GAIN_ABOVE_THRESHOLD
     said = sentence(found)
     assert "live" not in said, "nothing was seen live"
-    assert said.startswith("none -> eagle/7: eagle/7 is 1.9")
+    assert said.startswith("no speculation -> eagle/7: eagle/7 is 1.9")
     assert "pays until 17.7 rps" in said
     assert "eagle/7 saves 49 % of request time over the next 4 h (90 %: " in said
     assert "after a roll that costs 61 s of serving; next best eagle/2: 30 %" in said
@@ -132,7 +132,7 @@ def test_an_objective_that_is_missed_by_measurement_waits_for_no_limit(measured_
     assert found.action is (Action.SWITCH if measured_s > 0.010 else Action.HOLD)
     if measured_s > 0.010:
         assert found.reason is Reason.SLO_VIOLATED
-        assert "none misses the objective (TPOT" in sentence(found)
+        assert "no speculation misses the objective (TPOT" in sentence(found)
 
 
 @pytest.mark.parametrize("strain", [None, (0.5, 0.99), (1.2, 1.5), (1.2, None)])
@@ -148,7 +148,9 @@ def test_a_measured_quantile_beyond_its_limit_waits_for_no_limit_although_the_la
         assert (found.action, found.reason) == (Action.HOLD, Reason.COOLING_DOWN)
     else:
         assert (found.action, found.reason) == (Action.SWITCH, Reason.SLO_VIOLATED)
-        assert "none misses the objective (measured: at least 1.2 times the limit)" in sentence(found)
+        assert "no speculation misses the objective (measured: at least 1.2 times the limit)" in sentence(
+            found
+        )
 
 
 def test_a_measured_breach_is_evidence_against_every_arm_whose_tail_would_be_as_long():
@@ -200,7 +202,7 @@ def test_requests_that_queue_at_every_pod_wait_for_no_limit():
     load = Load(24.0, 300, 1000, inflight=400.0, latency_s=17.0, saturated=True)
     found = Decisions(chat(), [EAGLE], replace(QUICK, dwell_s=900.0)).at(load, memory, NOW)
     assert (found.action, found.reason) == (Action.SWITCH, Reason.ENTERED_SATURATION)
-    assert "eagle/7 is saturated at 24 rps per replica, none carries 3" in sentence(found)
+    assert "eagle/7 is saturated at 24 rps per replica, no speculation carries 3" in sentence(found)
 
 
 CARRIES_MORE = {NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.6, 0.035, 3.0)}
@@ -305,7 +307,7 @@ def test_without_requests_or_a_fit_it_holds():
     unfit = chat(none=ArmLaw(1.1, 0.0293, believable=False))
     found = ask(unfit, 3.0)
     assert (found.action, found.reason) == (Action.HOLD, Reason.NO_BELIEVABLE_FIT)
-    assert "there is no fit that may be used for none" in sentence(found)
+    assert "there is no fit that may be used for no speculation" in sentence(found)
 
 
 def test_an_idle_service_rolls_when_that_is_worth_it_and_no_request_pays_for_it():

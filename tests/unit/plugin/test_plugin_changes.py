@@ -98,6 +98,8 @@ def test_a_pin_that_rolls_nothing_says_so(recommending, settled):
         recommending, pinning("eagle/3")
     )
     settled.service["spec"]["paused"] = True
-    assert "spec.paused is true, so the target is not rolled to none" in said(settled, pinning("none"))
+    assert "spec.paused is true, so the target is not rolled to no speculation" in said(
+        settled, pinning("none")
+    )
     assert "no calibration starts before `kubectl breakeven resume chat`" in said(settled, recalibrating(NOW))
     assert said(settled, pinning(None)) == ""

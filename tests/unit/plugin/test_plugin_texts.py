@@ -60,7 +60,7 @@ def test_a_calibration_under_way_is_shown_with_its_points(fresh):
 
 def test_a_roll_under_way_stands_in_place_of_the_last_one(settled):
     settled.status["rollout"] = {"phase": "Rolling", "fromArm": "eagle/3", "toArm": "none"}
-    assert cells(settled)["LAST ROLL"] == "Rolling to none"
+    assert cells(settled)["LAST ROLL"] == "Rolling to no speculation"
 
 
 def test_a_service_without_a_status_is_a_row_all_the_same(fresh):
@@ -131,18 +131,18 @@ def test_explain_has_the_decisions_own_sentence_and_the_words_of_the_table(settl
     text = explained(settled)
     assert settled.decision["message"] in text
     assert f"BelowBreakEven: {Reason.BELOW_BREAK_EVEN.meaning}" in text
-    assert "eagle/3 pays below 9.08 rps per replica [8.41,...]; it is 3 rps now." in text
-    assert "over them none takes 78.3 % more of request time" in text
+    assert "eagle/3 pays below 9.08 rps per replica (8.41 or more); it is 3 rps now." in text
+    assert "over them no speculation takes 78 % more of request time" in text
     assert "What it waits for" not in text
 
 
 def test_explain_says_what_a_recommendation_waits_for(recommending):
     text = explained(recommending)
     assert (
-        "the mode is Recommend, so eagle/3 is not rolled. `kubectl breakeven export chat` prints the change"
+        "the mode is Recommend, so the target is not rolled to eagle/3. `kubectl breakeven export chat` prints the change"
         in text
     )
-    assert "over them eagle/3 saves 43.8 % of request time" in text
+    assert "over them eagle/3 saves 44 % of request time" in text
 
 
 def test_explain_names_each_thing_that_holds_a_change_back(settled):
@@ -157,13 +157,13 @@ def test_explain_names_each_thing_that_holds_a_change_back(settled):
     }  # fmt: skip
     text = explained(settled)
     for said in (
-        "updatePolicy.pinnedArm is none",
+        "updatePolicy.pinnedArm asks for no speculation",
         "`kubectl breakeven pin chat --none`",
         "spec.paused is true. `kubectl breakeven resume chat` ends it.",
         "a change is held back until",
         "(in 5m)",
         "`kubectl breakeven resume chat --retry` ends the wait",
-        "A roll: eagle/3 to none is Rolling, undone at",
+        "A roll: eagle/3 to no speculation is Rolling, undone at",
         f"Paused: {ClusterReason.PAUSED.meaning} What to do: {ClusterReason.PAUSED.remedy}",
         f"RollStarted: {ClusterReason.ROLL_STARTED.meaning}",
     ):
@@ -247,5 +247,5 @@ def test_explain_says_the_arm_on_each_gpu_class_and_what_a_pair_has_measured(set
         f"On A100 (2 pods, chat-a): 3 rps per replica, where {arm} is 1.79x with its break-even at 9.1 rps."
         in text
     )
-    assert "On H100 (1 pods, no profile): no figures." in text
+    assert "On H100 (1 pod, no profile): no figures." in text
     assert "a request waits 0.6 s for its first token, as measured" in text

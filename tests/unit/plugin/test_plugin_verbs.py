@@ -114,7 +114,11 @@ def test_explain_export_and_diff(verbs):
     [
         (["pause", "chat"], {"spec": {"paused": True}}, "paused"),
         (["resume", "chat"], {"spec": {"paused": False}}, "resumed"),
-        (["pin", "chat", "none"], {"spec": {"updatePolicy": {"pinnedArm": "none"}}}, "pinned to none"),
+        (
+            ["pin", "chat", "none"],
+            {"spec": {"updatePolicy": {"pinnedArm": "none"}}},
+            "pinned to no speculation",
+        ),
         (
             ["pin", "chat", "--none"],
             {"spec": {"updatePolicy": {"pinnedArm": None}}},
@@ -338,9 +342,11 @@ def test_explain_reads_the_profile_only_of_a_service_that_loses(verbs):
 
 
 def test_the_report_says_what_the_service_gains(verbs, tmp_path):
-    page = tmp_path / "chat.html"
+    page, service = tmp_path / "chat.html", json.loads((verbs.folder / "service").read_text())
+    service["status"]["savings"] = {"message": "2 GPUs [1,3] not needed with eagle/3"}
+    (verbs.folder / "service").write_text(json.dumps(service))
     assert CliRunner().invoke(root, ["report", "chat", "--to", str(page)]).exit_code == 0
-    assert "GPUs [0,0] not needed if it ran with eagle/3" in page.read_text()
+    assert "2 GPUs [1,3] not needed with eagle/3" in page.read_text()
     assert (
         CliRunner().invoke(root, ["report", "chat", "--to", str(page), "--note", "<own> words"]).exit_code
         == 0

@@ -32,7 +32,7 @@ def test_the_patch_is_what_the_operator_would_write(recommending, settled):
 
 def test_the_difference_shows_both_values_until_they_mean_the_same(recommending, settled):
     assert difference(wanted(recommending)).splitlines() == [
-        "--- Deployment/chat-vllm runs none",
+        "--- Deployment/chat-vllm runs no speculation",
         "+++ Deployment/chat-vllm should run eagle/3",
         f"+{ANNOTATION}: '{VALUE}'",
     ]
@@ -42,6 +42,59 @@ def test_the_difference_shows_both_values_until_they_mean_the_same(recommending,
         f"-{ANNOTATION}: '{VALUE}'",
         f"+{ANNOTATION}: 'null'",
     ]
+
+
+def test_equal_arms_are_equal_whether_flags_or_the_annotation_ask_for_them(recommending):
+    recommending.status["current"]["arm"] = "eagle/3"
+    assert difference(wanted(recommending)) == "Deployment/chat-vllm runs what is recommended: eagle/3"
+
+
+def test_while_nothing_is_recommended_no_patch_is_printed(recommending):
+    """The first calibration keeps the arm that runs, which is no recommendation of it."""
+    recommending.status["workings"]["display"]["recommended"] = "-"
+    recommending.status["decision"]["reason"] = "CalibrationRunning"
+    for arm in ("none", "eagle/3", "eagle/schedule"):
+        recommending.status["decision"]["arm"] = arm
+        assert needs_profile(ServiceView.of(recommending.service)) is None
+        with pytest.raises(InputError, match=r"recommends no arm yet \(CalibrationRunning\)"):
+            wanted(recommending)
+
+
+BARE = {"name": "vllm", "image": "vllm/vllm-openai:v0.11.0", "args": ["--model=org/model"]}
+
+
+@pytest.mark.parametrize("arm", ["none", "eagle/3"])
+@pytest.mark.parametrize(
+    ("container", "lines"),
+    [
+        (BARE, ["add under containers[vllm].env:", "add under containers[vllm].args:"]),
+        (
+            BARE | {"args": [*BARE["args"], "--speculative-config={}"]},
+            ["remove under containers[vllm].args:", "add under containers[vllm].env:"],
+        ),
+        (BARE | {"command": ["vllm", "serve", "org/model"], "args": []}, ["add under containers[vllm].env:"]),
+    ],
+)
+def test_of_a_target_that_has_not_opted_in_the_lines_of_the_opt_in_are_printed_in_place_of_a_patch(
+    recommending, arm, container, lines
+):
+    recommending.status["decision"]["arm"] = arm
+    recommending.status["current"]["arm"] = "lookup/2"
+    target = {"metadata": {"name": "chat-vllm"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    found = wanted(recommending, target)
+    for text in (exported(found), difference(found)):
+        assert "no annotation chooses the arm of this target yet" in text
+        assert all(line in text for line in [*lines, "- name: BREAKEVEN_SPECULATIVE_CONFIG"])
+        assert "--speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)" in text
+        assert "none" not in text
+    assert yaml.safe_load(exported(found)) is None, "kubectl apply has nothing to apply"
+
+
+def test_without_a_manifest_that_can_be_read_the_operators_own_sentence_is_printed(recommending):
+    recommending.status["target"]["optedIn"] = False
+    (ready,) = [one for one in recommending.status["conditions"] if one["type"] == "Ready"]
+    ready["message"] = "in its manifest, add these lines"
+    assert "in its manifest, add these lines" in exported(wanted(recommending, {"metadata": {}, "spec": {}}))
 
 
 def test_an_arm_of_the_command_line_differs_although_no_annotation_does(recommending):

@@ -149,7 +149,7 @@ def test_the_sentence_has_both_figures_and_what_stands_behind_them():
     found = findings_of(memory(*[1.5] * 6), "chat-p1", RULES, NOW)
     assert found.disagreement is not None
     assert "requests take 3 s where chat-p1 predicts for eagle/3 2 s: 1.50 times" in found.disagreement
-    assert "5400 requests in 6 windows within 30 minutes" in found.disagreement
+    assert "5400 requests in 6 windows within 30 min" in found.disagreement
 
 
 def test_an_account_of_another_profile_or_of_yesterday_says_nothing():

@@ -47,7 +47,7 @@ def shift(**changes: float) -> AnswerShift:
 def test_like_answers_are_said_and_none_differs():
     found = shift()
     assert found.differing == ()
-    assert "201 tokens, 10 % cut off, 1 % aborted, 0.33 % of one token at most" in found.said
+    assert "201 tokens, 10 % ended at max_tokens, 1 % aborted, 0.33 % of one token at most" in found.said
     assert found.old.finished == pytest.approx(found.new.finished, rel=0.2), "blocks of the same time alone"
 
 

@@ -218,7 +218,7 @@ def test_figures_read_like_figures():
     [
         (1.5, (1.4, 1.6), True, "1.50 [1.40,1.60]"),
         (0.9, (0.8, 0.95), False, "0.90 [0.80,0.95]"),
-        (0.0, (0.0, 1.1), None, "0.00 [0.00,1.10]"),
+        (0.0, (0.0, 1.1), None, "not known yet"),
         (0.0, None, False, "saturated"),
         (math.inf, None, True, "-"),
         (None, None, None, "-"),
@@ -226,14 +226,14 @@ def test_figures_read_like_figures():
 )
 def test_a_saturated_arm_does_not_pay_and_shows_no_ratio(value, bounds, pays, shown):
     comparison = SimpleNamespace(speedup=value, speedup_ci=bounds)
-    assert (pays_of(comparison), speedup(comparison)) == (pays, shown)
+    assert (pays_of(comparison), speedup(comparison, None)) == (pays, shown)
 
 
 def test_a_break_even_beyond_the_measured_loads_is_said_to_be():
     beyond = SimpleNamespace(break_even_rps=None, break_even_beyond_range=True, verdict="below")
     assert break_even(beyond) == "beyond measured"
     assert break_even(SimpleNamespace(**{**vars(beyond), "break_even_rps": 8.912})) == "8.91 rps"
-    assert break_even(None) == speedup(None) == "-"
+    assert break_even(None) == speedup(None, None) == "-"
 
 
 @pytest.mark.parametrize(

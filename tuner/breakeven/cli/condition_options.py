@@ -11,6 +11,7 @@ import click
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
+from breakeven.phrases import figure
 
 if TYPE_CHECKING:
     from breakeven.profile import Conditions, Profile
@@ -80,8 +81,8 @@ def dispersion_of(
     if found is None:
         raise InputError(
             str(arrivals),
-            f"{len(trace)} requests in {trace.duration_s:.3g} s",
-            f"more than {FEWEST_SPANS} times {span_s:.3g} s",
+            f"{len(trace)} requests in {figure(trace.duration_s)} s",
+            f"more than {FEWEST_SPANS} times {figure(span_s)} s",
         )
     return found
 

@@ -139,7 +139,7 @@ def _print(past: KnownPast, worth: ToldWorth, output: Path | None) -> None:
     dropped = ", ".join(f"{word} {count}" for word, count in past.cut.dropped.most_common())
     days = (past.grid.last_s - past.grid.first_s) / 86400
     print_text(
-        f"{past.pods} pods, {windows} of {past.grid.times - 1} windows of {past.grid.step_s} s in {days:.3g} days count"
+        f"{past.pods} pods, {windows} of {past.grid.times - 1} windows of {past.grid.step_s} s in {figure(days)} days count"
         + (f"; dropped: {dropped}" if dropped else "")
     )
     for word, _ in past.cut.dropped.most_common(_SHOWN):

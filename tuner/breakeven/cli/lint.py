@@ -186,16 +186,15 @@ def _linted(found: Examination) -> LintedDeployment:
 
 def _print(finding: LintedDeployment) -> None:
     click.echo(f"{finding.kind}/{finding.deployment}, container {finding.container}")
+    from breakeven.serving.opt_in import edit_lines
+
     opt_in, drain = finding.opt_in, finding.drain
     if opt_in.ok:
         click.echo("  opt-in    complete")
     elif opt_in.refusal:
         click.echo(f"  opt-in    refused: {opt_in.refusal}")
-    for verb, changes in (("remove", opt_in.remove), ("add", opt_in.add)):
-        for change in changes:
-            click.echo(f"  opt-in    {verb} under {change.path}:")
-            for line in change.lines:
-                click.echo(f"              {line}")
+    for line in edit_lines(opt_in.remove, opt_in.add):
+        click.echo(f"{'          ' if line.startswith(' ') else '  opt-in    '}{line}")
     click.echo("  draining  complete" if drain.ok else "  draining  a roll would lose requests:")
     for problem in drain.problems:
         click.echo(f"              {problem}")

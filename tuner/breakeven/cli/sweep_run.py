@@ -12,6 +12,7 @@ import click
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result
 from breakeven.cli.points_file import PointsFile
 from breakeven.cli.sweep_options import guessed_lone_s
+from breakeven.phrases import figure
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -167,7 +168,7 @@ def _minutes(seconds: float) -> str:
 
 def _line(point: Point) -> str:
     """One point as a line under the header; reasons against the point stand behind a `!`."""
-    load = f"{point.load.clients} closed" if point.closed else f"{point.load.value:.3g} rps"
+    load = f"{point.load.clients} closed" if point.closed else f"{figure(point.load.value)} rps"
     tpot_ms = f"{point.tpot_mean_s * 1e3:.2f}" if point.tpot_mean_s is not None else ""
     step = f"{point.tokens_per_step:.2f}" if point.tokens_per_step is not None else "-"
     inflight, ttft_s = (

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from breakeven.fitting.diagnostics import SHAPE_LIMIT
 from breakeven.fitting.observations import RAMP_SHARE
+from breakeven.phrases import figure
 from breakeven.points.point import ENGINE, WHERE, ImposedLoad, Point
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.reasons import Reason
@@ -146,7 +147,7 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
     if fit.bend is not None and fit.schedule is None:
         yield (
-            f"{fit.arm}: the line through its rows bends at {fit.bend.others:.3g} others in flight (residual {fit.bend.residual:+.1%}): "
+            f"{fit.arm}: the line through its rows bends at {figure(fit.bend.others)} others in flight (residual {fit.bend.residual:+.1%}): "
             "predictions follow the law of steps and the rows"
         )
     elif fit.believable and fit.schedule is None and (fit.max_relative_error or 0.0) > SHAPE_LIMIT:
@@ -177,6 +178,6 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         )
     if fit.measured_saturation_rps is not None and fit.c2_s and fit.measured_saturation_rps < 0.98 / fit.c2_s:
         yield (
-            f"{fit.arm}: saturated at {fit.measured_saturation_rps:.3g} rps when measured; "
-            f"the law alone would promise {1.0 / fit.c2_s:.3g} rps"
+            f"{fit.arm}: saturated at {figure(fit.measured_saturation_rps)} rps when measured; "
+            f"the law alone would promise {figure(1.0 / fit.c2_s)} rps"
         )

@@ -10,6 +10,7 @@ from breakeven.fitting.arms import carried, fit_observed
 from breakeven.fitting.engine_starts import fit_law_of_starts
 from breakeven.fitting.observations import Observation, observe
 from breakeven.fitting.one_law import ArmRows, latency_factors
+from breakeven.phrases import figure
 from breakeven.points.point import Point
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.profile.step_fit import StepLaw
@@ -64,7 +65,7 @@ def _refuse_misses(law: StepLaw, rows: Sequence[Observation]) -> None:
     if abs(miss) > LARGEST_MISS:
         raise InputError(
             row.point.origin.of("mean_latency_s"),
-            f"{row.latency_s:g} is {math.exp(abs(miss)):.2g} times {'above' if miss > 0 else 'below'} the law of all rows",
+            f"{row.latency_s:g} is {figure(math.exp(abs(miss)), 2)} times {'above' if miss > 0 else 'below'} the law of all rows",
             "rows of one engine, times in seconds, lengths in tokens per request",
         )
 

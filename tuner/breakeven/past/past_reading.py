@@ -23,6 +23,7 @@ from breakeven.past.pod_facts import (
 )
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
 from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, named
+from breakeven.phrases import duration_text, spoken
 from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from breakeven.profile.comparisons import Comparison
@@ -132,10 +133,10 @@ class KnownPast:
         Args:
             most: words, at most; None: all of them.
         """
-        ran = ", ".join(f"{named(one)} {one.hours:.3g} h" for one in self.arms)
+        ran = ", ".join(f"{duration_text(3600 * one.hours)} of {spoken(named(one))}" for one in self.arms)
         words = list(dict.fromkeys(str(one.word) for one in self.doubts))[:most]
         unknown = f"; the past cannot say everything: {', '.join(words)}" if words else ""
-        return f"steady hours of {ran}{unknown}"
+        return f"{ran} at steady loads{unknown}"
 
     def against_none(self, arm: Arm, confidence: float) -> Comparison | None:
         """An arm against no speculation at the arm's mean load; None if one of both is not known well enough."""

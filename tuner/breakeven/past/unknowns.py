@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from breakeven.fitting.observations import SAME_OUTPUT, SAME_PROMPT
 from breakeven.laws.arrays import FloatArray
 from breakeven.past.clustering import ArmPast
+from breakeven.phrases import figure, spoken
 from breakeven.profile import Profile
 from breakeven.profile.fits import ArmFit
 
@@ -102,7 +103,7 @@ def doubts_about(arms: Sequence[ArmPast], profile: Profile | None) -> Iterator[P
         if one.scatter is not None and one.scatter.days_differ:
             yield _doubt(
                 PastWord.DAYS_DIFFER,
-                f"{named(one)}: {one.scatter.days:.1%} between days, {one.scatter.hours:.1%} between hours",
+                f"{spoken(named(one))}: {one.scatter.days:.1%} between days, {one.scatter.hours:.1%} between hours",
             )
         yield from _about_drafts(one)
     yield from _between(arms)
@@ -132,7 +133,8 @@ def _about_range(one: ArmPast, profile: Profile | None) -> Iterator[PastDoubt]:
         else PastWord.LOAD_RANGE_TOO_SMALL
     )
     yield _doubt(
-        word, f"{named(one)}: {low:.3g} to {high:.3g} requests in flight at a pod, {len(one.points)} rows"
+        word,
+        f"{spoken(named(one))}: {figure(low)} to {figure(high)} requests in flight at a pod, {len(one.points)} rows",
     )
 
 
@@ -186,7 +188,7 @@ def _about_mix(one: ArmPast) -> Iterator[PastDoubt]:
         for word, explained in found.items():
             if word not in said and explained.share >= _TIED and explained.range > mix.same:
                 said.add(word)
-                yield _doubt(word, f"{named(one)}: {low:.3g} to {high:.3g} {mix.name}")
+                yield _doubt(word, f"{spoken(named(one))}: {figure(low)} to {figure(high)} {mix.name}")
 
 
 class _Explained(NamedTuple):
@@ -222,10 +224,12 @@ def _about_drafts(one: ArmPast) -> Iterator[PastDoubt]:
     if not one.kind.k:
         return
     if one.kind.method is None:
-        yield _doubt(PastWord.METHOD_UNKNOWN, f"{named(one)}: name it with --method")
+        yield _doubt(PastWord.METHOD_UNKNOWN, f"{spoken(named(one))}: name it with --method")
     drafted = one.seen.drafted_per_step
     if drafted is not None and drafted < one.kind.k - 0.5 and one.kind.schedule is None:
-        yield _doubt(PastWord.DRAFT_LENGTH_VARIES, f"{named(one)}: {drafted:.3g} drafted tokens per step")
+        yield _doubt(
+            PastWord.DRAFT_LENGTH_VARIES, f"{spoken(named(one))}: {figure(drafted)} drafted tokens per step"
+        )
 
 
 def _between(arms: Sequence[ArmPast]) -> Iterator[PastDoubt]:
@@ -237,13 +241,13 @@ def _between(arms: Sequence[ArmPast]) -> Iterator[PastDoubt]:
         for name, same in (("prompt_tokens", SAME_PROMPT), ("output_tokens", SAME_OUTPUT)):
             own, other = getattr(one.seen, name), getattr(plain.seen, name)
             if own and other and abs(math.log(own / other)) > same:
-                shown = f"{named(one)} {own:.3g}, none {other:.3g} {name.replace('_', ' ')}"
+                shown = f"{spoken(named(one))} {figure(own)}, no speculation {figure(other)} {name.replace('_', ' ')}"
                 yield _doubt(PastWord.ARMS_MET_OTHER_LENGTHS, shown)
                 break
         ranges = [_rates(each) for each in (one, plain)]
         if ranges[0][0] > ranges[1][1] or ranges[1][0] > ranges[0][1]:
             shown = ", ".join(
-                f"{named(each)} {low:.3g} to {high:.3g} rps"
+                f"{spoken(named(each))} {figure(low)} to {figure(high)} rps"
                 for each, (low, high) in zip((one, plain), ranges, strict=True)
             )
             yield _doubt(PastWord.ARMS_MET_OTHER_LOADS, shown)

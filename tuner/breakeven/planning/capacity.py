@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.latency import InflightDistribution
+from breakeven.phrases import between, figure, spoken
 from breakeven.planning.objective import Slo
 from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.student_t import t_quantile
@@ -377,8 +378,8 @@ class ReplicasNeeded:
 
     def __str__(self) -> str:
         """`eagle/3 needs 4 replicas (4 to 5)`."""
-        most = f" to {self.most:.3g}" if self.most is not None else " or more"
-        return f"{self.arm} needs {self.replicas:.3g} replicas ({self.fewest:.3g}{most})"
+        need = f"{figure(self.replicas)} replica{'' if self.replicas == 1 else 's'}"
+        return f"{spoken(self.arm)} needs {need} ({between(self.fewest, self.most)})"
 
 
 class FleetLoad(NamedTuple):
@@ -471,7 +472,7 @@ def fewest_replicas(
     sure = [need for need in needs if need.most is not None and need.most < mine.fewest]
     best = min(sure, key=lambda need: need.replicas, default=mine)
     rest = "; ".join(str(need) for need in needs if need is not best)
-    why = "" if best is not mine or len(needs) == 1 else "; none surely needs fewer"
+    why = "" if best is not mine or len(needs) == 1 else "; no other arm surely needs fewer"
     return FewestReplicas(
-        best.arm, tuple(needs), f"for {rps:.3g} rps {best}" + (f"; {rest}" if rest else "") + why
+        best.arm, tuple(needs), f"for {figure(rps)} rps {best}" + (f"; {rest}" if rest else "") + why
     )

@@ -2,7 +2,7 @@
 
 The rule is `expected_saving`. Around it are the limits on how often an arm may change, and nothing else. A speculative
 arm is entered when that has been worth it for the dwell time and the last switch is older than the cool-down. No
-speculation is entered at once. So is an arm that keeps an objective which the running one misses. While requests queue up,
+speculation is entered at once. Advice that nobody has followed yet dwells as if it had been. So is an arm that keeps an objective which the running one misses. While requests queue up,
 so is an arm that makes up for its roll within an hour. If requests had to wait within the last day, no arm is entered within a
 day of a roll: a queue makes one arm after another look better than the one in place, and each roll takes replicas away.
 """
@@ -73,7 +73,7 @@ class Decision:
         options: effect of changing to each other arm.
         until_s: end of the cool-down or dwell that holds a switch back.
         memory: for the next decision. After a Switch it holds the new arm; a caller that only recommends keeps
-            `running` and `last_switch_s` as they were.
+            `running` and `last_switch_s` as they were, and sets `advised`.
         load: the load at the decision.
         policy: the policy that was applied.
         ahead: loads that were expected; None if nothing was calculated.
@@ -271,15 +271,14 @@ class _Asked:
     def answer(self, after: DecisionMemory) -> Decision:
         """The decision: the rule's answer within the limits."""
         now_s = self.now.now_s
-        running, wanted = self.now.memory.running, self._wanted()
-        if wanted in {running, NO_SPECULATION}:
-            kept = replace(after, candidate=None, candidate_since_s=None)
-            if wanted == running and self.now.load.idle:
-                return self.now.held(Reason.NO_LOAD, kept)
-            if wanted == running:
-                return self._said(Action.STAY, running, self._why_stay(), kept)
-            return self._switch(NO_SPECULATION, kept)
-        since_s = self.now.memory.candidate_since_s
+        running, wanted, advised = self.now.memory.running, self._wanted(), self.now.memory.advised
+        if wanted == running and self.now.load.idle:
+            return self.now.held(Reason.NO_LOAD, replace(after, candidate=None, candidate_since_s=None))
+        if wanted in {advised or running, NO_SPECULATION}:
+            return self._now(wanted, replace(after, candidate=None, candidate_since_s=None))
+        # Of the arm that is advised no time counts for another one.
+        awaited = self.now.memory.candidate != (advised or NO_SPECULATION)
+        since_s = self.now.memory.candidate_since_s if awaited else None
         # A clock that was set back must not hold for ever.
         since_s = now_s if since_s is None else min(since_s, now_s)
         last_s = self.now.memory.last_switch_s
@@ -287,15 +286,26 @@ class _Asked:
         rested_s = rolled_s + self._rest_s(after)
         cooled_s = max(rolled_s + self.now.policy.cooldown_s, rested_s)
         dwelt_s = since_s + self.now.policy.dwell_s
+        due_s = dwelt_s if wanted == running else max(cooled_s, dwelt_s)
         waiting = replace(after, candidate=wanted, candidate_since_s=since_s)
-        if self._presses(wanted, rested=now_s >= rested_s) or now_s >= max(cooled_s, dwelt_s):
-            return self._switch(wanted, after)
+        if self._presses(wanted, rested=now_s >= rested_s) or now_s >= due_s:
+            return self._now(wanted, after)
+        if advised not in {None, running}:
+            # As if the advice had been followed: the arm in place is entered again no sooner than any other one.
+            return self._said(Action.SWITCH, advised, Reason.DWELLING, waiting, due_s)
         if now_s < cooled_s and any(
             one.arm == NO_SPECULATION and one.surely_net > 0.0 for one in self.found.options
         ):
             return self._switch(NO_SPECULATION, waiting)
         reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
-        return self._said(Action.HOLD, wanted, reason, waiting, max(cooled_s, dwelt_s))
+        return self._said(Action.HOLD, wanted, reason, waiting, due_s)
+
+    def _now(self, wanted: Arm, after: DecisionMemory) -> Decision:
+        """The decision that nothing holds back."""
+        if wanted != self.now.memory.running:
+            return self._switch(wanted, after)
+        kept = replace(after, candidate=None, candidate_since_s=None)
+        return self._said(Action.STAY, wanted, self._why_stay(), kept)
 
     def _wanted(self) -> Arm:
         """The arm that needs fewest replicas, if they follow the load; else the one that saves most."""

@@ -21,6 +21,7 @@ class DecisionMemory:
 
     Attributes:
         running: the arm that runs.
+        advised: the arm that somebody else was last advised to run in its place, and does not run yet; None: no advice stands.
         last_switch_s: when it was switched to (s, any clock that `now_s` uses too); None: never.
         candidate: the speculative arm that would have been entered last time, if a limit had not held it back.
         candidate_since_s: since when entering one has been worth it without a pause (s).
@@ -37,6 +38,7 @@ class DecisionMemory:
     last_switch_s: float | None = None
     candidate: Arm | None = None
     candidate_since_s: float | None = None
+    advised: Arm | None = None
 
     seen: tuple[LiveAcceptance, ...] = ()
     saved: float = 0.0

@@ -18,6 +18,7 @@ from functools import cached_property
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.arrays import Span
+from breakeven.phrases import spoken
 from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.objective import Slo
 from breakeven.planning.objective_strain import ObjectiveStrain, objective_strain
@@ -208,7 +209,9 @@ def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> E
     for arm in named:
         try:
             if not question.doubtful and arm not in judged:
-                raise NotIdentifiedError(f"{arm}: its fit may not be used ({profile.arm(arm).reason})")
+                raise NotIdentifiedError(
+                    f"{spoken(arm)}: its fit may not be used ({profile.arm(arm).reason})"
+                )
             found.append(answers.evaluated(arm))
         except BreakevenError as problem:
             left_out[arm] = str(problem)

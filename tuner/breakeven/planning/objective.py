@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from breakeven.phrases import latency_text
 from breakeven.profile import Prediction
 
 
@@ -57,7 +58,7 @@ class Slo:
         if at.latency_s is None:
             return ("saturated",) if self.is_set else ()
         return tuple(
-            f"{one.name}{self._kind(one, at)} {_milliseconds(one.value)} > {_milliseconds(one.limit)}"
+            f"{one.name}{self._kind(one, at)} {latency_text(one.value)} > {latency_text(one.limit)}"
             for one in self._limits(at)
             if one.value is not None and one.value > one.limit
         )
@@ -103,7 +104,3 @@ class Slo:
     def _statistic(self) -> str:
         """`p95` for 0.95, `mean` without a quantile."""
         return "mean" if self.quantile is None else f"p{100.0 * self.quantile:g}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

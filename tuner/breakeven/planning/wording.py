@@ -8,10 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import Span
 from breakeven.laws.latency import BURSTY
-from breakeven.planning.decision import Decision
+from breakeven.phrases import (
+    MANY_TIMES,
+    NOT_KNOWN,
+    are_known,
+    between,
+    duration_text,
+    figure,
+    fixed,
+    saved_text,
+    spoken,
+    through,
+)
+from breakeven.planning.decision import Action, Decision
 from breakeven.planning.expected_saving import ArmSaving
 from breakeven.planning.observed_load import Load
-from breakeven.profile import Bounds, Comparison
+from breakeven.profile import Comparison
 from breakeven.reasons import Reason
 
 
@@ -22,29 +34,40 @@ def sentence(decision: Decision) -> str:
     parts = (figures_text(decision), because, _corrected(decision), _unmeasured(decision))
     body = "; ".join(part for part in parts if part)
     if decision.arm != decision.running:
-        return f"{decision.running} -> {decision.arm}: {body}"
+        return f"{spoken(decision.running)} -> {spoken(decision.arm)}: {body}"
     return body
 
 
 def saving_text(one: ArmSaving, decision: Decision, confidence: float) -> str:
     """`eagle/3 saves 30 % of request time over the next 4 h (90 %: 21 to 39)`, or how much more it takes."""
-    saving = one.percent(confidence)
-    verb, more, share, low, high = "saves", "", 100.0 * one.share, saving.lower, saving.upper
-    if share < 0.0:
-        verb, more, share = "takes", " more", -share
-        low, high = (None if end is None else -end for end in (high, low))
-    bounds = f"at most {high:.0f}" if low is None else _range((low, high), ".0f")
-    return (
-        f"{one.arm} {verb} {share:.0f} %{more} of request time over the next {duration_text(decision.policy.horizon_s)} "
-        f"({100 * confidence:.0f} %: {bounds})"
-    )
+    ahead = f"over the next {duration_text(decision.policy.horizon_s)}"
+    bounds = _saving_bounds(one, confidence)
+    return f"{spoken(one.arm)} {saved_text(one.share)} {ahead} ({fixed(100 * confidence)} %: {bounds})"
+
+
+def _saving_bounds(one: ArmSaving, confidence: float) -> str:
+    """The bounds of a saving, in the unit of its figure."""
+    taken, found = 1.0 - one.share, one.percent(confidence)
+    least, most = (None if end is None else 1.0 - end / 100.0 for end in (found.upper, found.lower))
+    if taken > MANY_TIMES:
+        return through(taken, least, most)
+    # A saving close to 100 % is well known, whatever the ratio of what is left.
+    if not are_known(max(taken, 1.0), least if taken > 1.0 else None, most):
+        return NOT_KNOWN
+    ends = (found.lower, found.upper)
+    if taken > 1.0:
+        ends = (None if found.upper is None else -found.upper, None if found.lower is None else -found.lower)
+    return between(*ends, places=0)
 
 
 def speedup_text(comparison: Comparison, confidence: float) -> str:
     """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more`."""
     if comparison.speedup_ci is None:
-        return "no figure" if comparison.speedup is None else f"{comparison.speedup:.2f}x (without bounds)"
-    return f"{comparison.speedup:.2f}x ({confidence * 100:.0f} %: {_range(comparison.speedup_ci, '.2f')})"
+        return (
+            "no figure" if comparison.speedup is None else f"{fixed(comparison.speedup, 2)}x (without bounds)"
+        )
+    ends = through(comparison.speedup or 0.0, *comparison.speedup_ci, places=2)
+    return f"{fixed(comparison.speedup or 0.0, 2)}x ({fixed(confidence * 100)} %: {ends})"
 
 
 def break_even_text(comparison: Comparison) -> str:
@@ -54,22 +77,13 @@ def break_even_text(comparison: Comparison) -> str:
     if comparison.break_even_rps is None:
         return ""
     direction = "from" if comparison.c2_ratio < 1 else "until"
-    bounds = f" ({_range(comparison.break_even_ci_rps, '.3g')})" if comparison.break_even_ci_rps else ""
-    return f"pays {direction} {comparison.break_even_rps:.3g} rps{bounds}"
+    edge, ends = comparison.break_even_rps, comparison.break_even_ci_rps
+    return f"pays {direction} {figure(edge)} rps" + (f" ({through(edge, *ends)})" if ends else "")
 
 
 def ranges_text(ranges_rps: Sequence[Span]) -> str:
     """`from 0.4 to 3.8 and from 8.5 to 45.8`: where an arm pays that crosses no speculation more than once."""
-    return " and ".join(f"from {low:.3g} to {high:.3g}" for low, high in ranges_rps)
-
-
-def duration_text(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h`."""
-    if seconds < 120:
-        return f"{math.ceil(seconds)} s"
-    if seconds < 7200:
-        return f"{math.ceil(seconds / 60)} min"
-    return f"{seconds / 3600:.3g} h"
+    return " and ".join(f"from {figure(low)} to {figure(high)}" for low, high in ranges_rps)
 
 
 def unmeasured_texts(phrases: Mapping[Arm, Sequence[str]]) -> list[str]:
@@ -77,25 +91,16 @@ def unmeasured_texts(phrases: Mapping[Arm, Sequence[str]]) -> list[str]:
     arms: dict[str, list[str]] = {}
     for arm, of_arm in phrases.items():
         for phrase in of_arm:
-            arms.setdefault(phrase, []).append(str(arm))
+            arms.setdefault(phrase, []).append(spoken(arm))
     return [
         f"{', '.join(names)}: {phrase} ({Reason.OBJECTIVE_NOT_MEASURED})" for phrase, names in arms.items()
     ]
 
 
-def _range(bounds: Bounds | None, form: str) -> str:
-    lower, upper = bounds if bounds is not None else (None, None)
-    if lower is None and upper is None:
-        return "unknown"
-    if upper is None:
-        return f"{lower:{form}} or more"
-    return f"{0.0 if lower is None else lower:{form}} to {upper:{form}}"
-
-
 def figures_text(decision: Decision) -> str:
     """Return the speculative arm's figures at this load, up to its break-even; empty where there is none."""
     comparison = decision.against_none
-    load = f"at {decision.load.rps:.3g} rps per replica{_bursts(decision.load)}"
+    load = f"at {figure(decision.load.rps)} rps per replica{_bursts(decision.load)}"
     if comparison is None or decision.subject is None:
         return ""
     if comparison.speedup in (0.0, math.inf):
@@ -113,7 +118,7 @@ def _bursts(load: Load) -> str:
     """Dispersion of the arrivals, if they are burstier than Poisson's; else empty."""
     if load.dispersion is None or load.dispersion < BURSTY:
         return ""
-    return f" (arrivals of dispersion {load.dispersion:.3g})"
+    return f" (arrivals of dispersion {figure(load.dispersion)})"
 
 
 def _acceptance_of(decision: Decision) -> str:
@@ -133,7 +138,7 @@ def _corrected(decision: Decision) -> str:
     fitted_rps = comparison.break_even_rps
     if fitted_rps is not None and abs(until_rps / fitted_rps - 1.0) <= _SAME:
         return ""
-    return f"with what live latency shows it pays until {until_rps:.3g} rps"
+    return f"with what live latency shows it pays until {figure(until_rps)} rps"
 
 
 def _unmeasured(decision: Decision) -> str:
@@ -160,7 +165,11 @@ def _rolled(decision: Decision) -> str:
 def _gains(decision: Decision) -> str:
     next_best = decision.alternative
     running = decision.running
-    rest = f"; next best {next_best.arm}: {100 * next_best.share:.0f} %" if next_best is not None else ""
+    rest = (
+        f"; next best {spoken(next_best.arm)}: {fixed(100 * next_best.share)} %"
+        if next_best is not None
+        else ""
+    )
     if next_best is not None and next_best.arm == NO_SPECULATION and running == NO_SPECULATION:
         rest = ""
     return f"{_saves(decision)}{_rolled(decision)}{rest}"
@@ -169,7 +178,7 @@ def _gains(decision: Decision) -> str:
 def _beyond(decision: Decision) -> str:
     if decision.running == NO_SPECULATION:
         return f"no speculation is right: {_saves(decision)}"
-    return f"{_saves(decision)}{_rolled(decision)}; {decision.running} is entered again when that pays for the roll"
+    return f"{_saves(decision)}{_rolled(decision)}; {spoken(decision.running)} is entered again when that pays for the roll"
 
 
 def _collapsed(decision: Decision) -> str:
@@ -194,31 +203,60 @@ def _violated(decision: Decision) -> str:
     missed = list(standing.missed) if standing is not None else []
     least = decision.load.strain[0] if decision.load.strain is not None else None
     if least is not None and least > 1.0:
-        missed.append(f"measured: at least {least:.3g} times the limit")
-    return f"{decision.running} misses the objective ({', '.join(missed) or 'a limit'}) and {decision.arm} keeps it"
+        missed.append(f"measured: at least {figure(least)} times the limit")
+    return f"{spoken(decision.running)} misses the objective ({', '.join(missed) or 'a limit'}) and {spoken(decision.arm)} keeps it"
 
 
 def _entered_saturation(decision: Decision) -> str:
-    carried = f"{decision.considered.carries_rps:.3g} rps" if decision.considered is not None else "more"
-    return f"{decision.running} is saturated at {decision.load.rps:.3g} rps per replica, {decision.arm} carries {carried}"
+    carried = f"{figure(decision.considered.carries_rps)} rps" if decision.considered is not None else "more"
+    return f"{_is_saturated(decision)}, {spoken(decision.arm)} carries {carried}"
+
+
+def _is_saturated(decision: Decision) -> str:
+    return f"{spoken(decision.running)} is saturated at {figure(decision.load.rps)} rps per replica"
 
 
 def _saturated(decision: Decision) -> str:
+    """Replicas help if no arm carries more; else which arm does, and why it is not entered."""
+    most = max(decision.options, key=lambda one: one.carries_rps, default=None)
+    own = decision.figures.saturation_rps if decision.figures is not None else decision.load.rps
+    apart = _left_out(decision, max(own, most.carries_rps if most is not None else 0.0))
+    if apart:
+        return f"{_is_saturated(decision)}; {apart}"
+    if most is None or most.carries_rps <= own:
+        return f"{_is_saturated(decision)} and no other arm carries more; add replicas"
+    why = saving_text(most, decision, decision.confidence)
+    but = ", which the roll and the doubt about it outweigh" if most.share > 0.0 else ""
     return (
-        f"{decision.running} is saturated at {decision.load.rps:.3g} rps per replica and no other arm that may be "
-        "entered carries more; add replicas"
+        f"{_is_saturated(decision)}; {spoken(most.arm)} carries most, {figure(most.carries_rps)} rps, and is not entered: "
+        f"{why}{but}"
+    )
+
+
+def _left_out(decision: Decision, most_rps: float) -> str:
+    """The arm that carries more than all arms that may be entered, because it would need more replicas; empty without one."""
+    asked = {decision.running, *(one.arm for one in decision.options)}
+    rest = [
+        one for one in decision.evaluations.arms if one.arm not in asked and one.saturation_rps > most_rps
+    ]
+    best = max(rest, key=lambda one: one.saturation_rps, default=None)
+    if best is None:
+        return ""
+    return (
+        f"{spoken(best.arm)} carries most, {figure(best.saturation_rps)} rps, and is not entered: within the objectives it "
+        "needs more replicas"
     )
 
 
 def _stays(decision: Decision) -> str:
     if decision.considered is None:
-        return f"no speculation is right at {decision.load.rps:.3g} rps per replica: no other arm is measured"
-    return f"{_saves(decision)}: {decision.running} stays"
+        return f"no speculation is right at {figure(decision.load.rps)} rps per replica: no other arm is measured"
+    return f"{_saves(decision)}: {spoken(decision.running)} stays"
 
 
 def _below(decision: Decision) -> str:
     policy = decision.policy
-    return f"{_saves(decision)}, which is less than the required {100 * policy.min_gain:.0f} %"
+    return f"{_saves(decision)}, which is less than the required {fixed(100 * policy.min_gain)} %"
 
 
 def _roll(decision: Decision) -> str:
@@ -228,20 +266,18 @@ def _roll(decision: Decision) -> str:
 def _risk(decision: Decision) -> str:
     return (
         f"{_saves(decision)}, but it carries {_carries(decision)}: a jump of the load would cost more than "
-        f"{100 * decision.policy.risk:.0f} % of ten days' request time, and what speculation has saved so far"
+        f"{fixed(100 * decision.policy.risk)} % of ten days' request time, and what speculation has saved so far"
     )
 
 
 def _carries(decision: Decision) -> str:
-    return f"{decision.considered.carries_rps:.3g} rps" if decision.considered is not None else "less"
+    return f"{figure(decision.considered.carries_rps)} rps" if decision.considered is not None else "less"
 
 
 def _peak(decision: Decision) -> str:
     if decision.ahead is None or decision.considered is None:
         return decision.reason.meaning
-    ahead = (
-        f"over the expected loads (up to {decision.ahead.peak_rps:.3g} rps per replica) {_saves(decision)}"
-    )
+    ahead = f"over the expected loads (up to {figure(decision.ahead.peak_rps)} rps per replica) {_saves(decision)}"
     if decision.arm != decision.running:
         return f"{ahead}; a roll at the peak would lack capacity"
     return f"{ahead}; it is entered when no such peak is ahead"
@@ -257,7 +293,11 @@ def _cooling(decision: Decision) -> str:
 def _dwelling(decision: Decision) -> str:
     since_s, until_s = decision.memory.candidate_since_s, decision.until_s
     dwell_s = decision.policy.dwell_s if since_s is None or until_s is None else until_s - since_s
-    return f"{_saves(decision)}; it is entered when that has been so for {duration_text(dwell_s)}"
+    if decision.action is Action.SWITCH:
+        follows = f"{spoken(decision.memory.candidate)} is recommended"
+    else:
+        follows = "it is entered"
+    return f"{_saves(decision)}; {follows} when that has been so for {duration_text(dwell_s)}"
 
 
 def _wide(decision: Decision) -> str:
@@ -267,7 +307,9 @@ def _wide(decision: Decision) -> str:
 def _unbelievable(decision: Decision) -> str:
     arms = decision.evaluations.unbelievable
     why = f" ({one})" if (one := next(iter(arms.values()), None)) is not None else ""
-    return f"there is no fit that may be used for {', '.join(map(str, arms)) or 'the arm'}{why}; recalibrate"
+    return (
+        f"there is no fit that may be used for {', '.join(map(spoken, arms)) or 'the arm'}{why}; recalibrate"
+    )
 
 
 def _idle(decision: Decision) -> str:

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from breakeven.arm import Arm, arm_drafting
 from breakeven.errors import InputError
+from breakeven.phrases import figure
 
 SETTING = ("workload", "gpu", "model")
 """Columns that must not vary within one fit: rows that differ here belong to different laws."""
@@ -77,7 +78,7 @@ class ImposedLoad:
     def __str__(self) -> str:
         if self.clients is not None:
             return "1 client" if self.clients == 1 else f"{self.clients} clients"
-        return f"{self.value:.3g} rps"
+        return f"{figure(self.value)} rps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
+from breakeven.phrases import figure
 from breakeven.prior.expected_ratios import AskedArm, ExpectedRatios
 from breakeven.profile.fits import ArmFit
 
@@ -326,9 +327,9 @@ def _sentence(
     spent = hours.value or 0.0
     saved = (
         f"{gain.value or 0.0:.0%} of request time expected, {gain.lower or 0.0:.0%} to {gain.upper or 0.0:.0%};"
-        f" {f'{spent:.0f}' if spent >= 10.0 else f'{spent:.2g}'} request-hours a day and pod"
+        f" {f'{spent:.0f}' if spent >= 10.0 else f'{figure(spent, 2)}'} request-hours a day and pod"
     )
     if word is WorthWord.CALIBRATION_PAYS_NOTHING:
         return f"{WORTH_MEANINGS[word]} ({saved})"
-    bought = f"measure {', then '.join(map(str, buy))}: {len(buy) * cost.gpu_s / 3600.0:.2g} GPU-hours"
+    bought = f"measure {', then '.join(map(str, buy))}: {figure(len(buy) * cost.gpu_s / 3600.0, 2)} GPU-hours"
     return f"{WORTH_MEANINGS[word]} ({saved}; {bought})"

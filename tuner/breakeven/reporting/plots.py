@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray, Span
+from breakeven.phrases import figure
 from breakeven.reporting.line_labels import MOST_NAMES, NamedLine, name_lines
 from breakeven.reporting.lines import ArmCurve, BestArmMap, Measured
 from breakeven.reporting.theme import Stroke, Theme
@@ -250,7 +251,7 @@ def _break_even(
     ends = (0.0 if low is None else low, float(curve.rps[-1]) if high is None else high)
     axes.plot(ends, [1.0, 1.0], marker="|", markersize=6, markeredgewidth=1.8, color=colour)
     axes.annotate(
-        f"{curve.break_even_rps:.3g}",
+        f"{figure(curve.break_even_rps)}",
         (curve.break_even_rps, 1.0),
         xytext=(4, 5),
         textcoords="offset points",

@@ -10,6 +10,7 @@ from breakeven import __version__
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
+from breakeven.phrases import figure
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.wording import ranges_text
 from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
@@ -88,7 +89,7 @@ def _asked(profile: Profile, conditions: ConditionsOf) -> list[str]:
     words = (("prompt", lengths.prompt_tokens), ("output", lengths.output_tokens))
     facts = [f"{tokens:g} {word} tokens" for word, tokens in words if tokens is not None]
     facts += [
-        f"{one.tokens_per_step:.3g} tokens per step of {arm.name}"
+        f"{figure(one.tokens_per_step)} tokens per step of {arm.name}"
         for arm, one in by_arm
         if arm.k and one.tokens_per_step is not None
     ]
@@ -156,7 +157,9 @@ def verdict(
         return "Nothing to compare: a profile needs one arm without speculation and one with it."
     saturation_rps = plain.saturation_rps or 0.0
     rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
-    where = f"at {rps:.2g} requests/s per replica" + ("" if load_range_rps else " (a fifth of saturation)")
+    where = f"at {figure(rps, 2)} requests/s per replica" + (
+        "" if load_range_rps else " (a fifth of saturation)"
+    )
     if lengths := compared_text(profile.arms, conditions(NO_SPECULATION)):
         where += f" and {lengths}"
     arms = [fit.arm for fit in fits]
@@ -171,7 +174,7 @@ def verdict(
         until = f"; it pays {ranges_text(best.pays_rps)} requests/s"
     elif best.break_even_rps is not None:
         sides = {"below": "it pays until", "above": "it pays from"}
-        until = f"; {sides.get(best.verdict, 'the lines cross at')} {best.break_even_rps:.3g} requests/s {_bounds(best.break_even_ci_rps)}"
+        until = f"; {sides.get(best.verdict, 'the lines cross at')} {figure(best.break_even_rps)} requests/s {_bounds(best.break_even_ci_rps)}"
     known = Estimate.of(best.speedup, best.speedup_ci)
     if known.above(1.0):
         return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
@@ -215,7 +218,7 @@ def _tables(profile: Profile) -> list[Table]:
             f"Pooled form of {fit.method}",
             ("coefficient", "value, ms"),
             [
-                (name, "not identified" if value is None else f"{1e3 * value:.3g}")
+                (name, "not identified" if value is None else f"{figure(1e3 * value)}")
                 for name, value in fit.known_coefficients.items()
             ],
             note=f"C = cp + (g/E) * (cv + kd*cd + cs); mean error {100 * fit.mape:.1f} % over {fit.points} points.",
@@ -238,13 +241,13 @@ def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> st
     if value is None:
         return "-"
     scaled = None if bounds is None else tuple(None if b is None else scale * b for b in bounds)
-    return f"{scale * value:.3g} {_bounds(scaled)}".rstrip()
+    return f"{figure(scale * value)} {_bounds(scaled)}".rstrip()
 
 
 def _bounds(bounds: Sequence[float | None] | None) -> str:
     if bounds is None:
         return ""
-    lower, upper = ("open" if bound is None else f"{bound:.3g}" for bound in bounds)
+    lower, upper = ("open" if bound is None else f"{figure(bound)}" for bound in bounds)
     return f"[{lower}, {upper}]"
 
 

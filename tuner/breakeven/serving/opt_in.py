@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from breakeven.serving.command_line import (
     SPECULATIVE_CONFIG,
@@ -65,6 +65,28 @@ class OptIn:
     def ok(self) -> bool:
         """Whether writing the annotation changes what the engine runs."""
         return not (self.add or self.remove or self.refusal)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The edits as people read them."""
+        return tuple(edit_lines(self.remove, self.add))
+
+
+class _Edit(Protocol):
+    """A `Change`, or its copy in a document."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def lines(self) -> Sequence[str]: ...
+
+
+def edit_lines(remove: Iterable[_Edit], add: Iterable[_Edit]) -> Iterator[str]:
+    """Edits of a manifest as people read them: where, and below it the exact lines, indented."""
+    for verb, changes in (("remove", remove), ("add", add)):
+        for change in changes:
+            yield f"{verb} under {change.path}:"
+            yield from (f"    {line}" for line in change.lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import Arm
+from breakeven.phrases import figure
 from breakeven.serving.command_line import cut, flag_number, flag_value
 from breakeven.serving.growths import GROWTHS, Growths
 
@@ -149,7 +150,7 @@ def impossible(counters: Growths, limits: EngineLimits, window_s: float) -> str 
 def _negative(means: Growths, _: EngineLimits, __: float) -> str | None:
     stats = means.stats
     found = next((name for name, value in stats.items() if value < 0 and name not in GROWTHS), None)
-    return f"{found} is {stats[found]:.3g}, and nothing counts below zero" if found is not None else None
+    return f"{found} is {figure(stats[found])}, and nothing counts below zero" if found is not None else None
 
 
 def _engines(means: Growths, limits: EngineLimits, __: float) -> str | None:
@@ -158,7 +159,7 @@ def _engines(means: Growths, limits: EngineLimits, __: float) -> str | None:
     found, started = stats.get(ENGINES), limits.engines
     if found is None or not started or found == started or (found < started and not limits.all_engines):
         return None
-    several = f"{found:.3g} engines by their labels, where --data-parallel-size starts {started}"
+    several = f"{figure(found)} engines by their labels, where --data-parallel-size starts {started}"
     return several if found > started else f"{several}: does a relabelling drop the label engine?"
 
 
@@ -168,9 +169,7 @@ def _finished(means: Growths, _: EngineLimits, __: float) -> str | None:
     counts = [stats[name] for name in ("completed", "e2e_n", "output_n") if name in stats]
     if len(counts) < 2 or max(counts) <= 2 * min(counts) + _FEW:
         return None
-    return (
-        f"{min(counts):.3g} and {max(counts):.3g} requests finished in the same time by two of its counters"
-    )
+    return f"{figure(min(counts))} and {figure(max(counts))} requests finished in the same time by two of its counters"
 
 
 def _served(means: Growths, _: EngineLimits, window_s: float) -> str | None:
@@ -179,7 +178,7 @@ def _served(means: Growths, _: EngineLimits, window_s: float) -> str | None:
     offered = begun + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
     if offered <= MOST_RPS * window_s:
         return None
-    return f"{offered / window_s:.3g} requests a second, and no server takes more than {MOST_RPS:.3g}"
+    return f"{figure(offered / window_s)} requests a second, and no server takes more than {figure(MOST_RPS)}"
 
 
 def _made(means: Growths, _: EngineLimits, window_s: float) -> str | None:
@@ -191,7 +190,7 @@ def _made(means: Growths, _: EngineLimits, window_s: float) -> str | None:
     )
     if found is None:
         return None
-    return f"{found} grew by {stats[found] / window_s:.3g} a second, and no server makes more than {most:.3g}"
+    return f"{found} grew by {figure(stats[found] / window_s)} a second, and no server makes more than {figure(most)}"
 
 
 def _step(means: Growths, limits: EngineLimits, __: float) -> str | None:
@@ -207,7 +206,7 @@ def _step(means: Growths, limits: EngineLimits, __: float) -> str | None:
     high = most is not None and made - slack > most * steps
     if not low and not high:
         return None
-    e = f"{means.tokens_per_step:.3g}" if means.tokens_per_step is not None else f"{made:.3g}"
+    e = f"{figure(means.tokens_per_step)}" if means.tokens_per_step is not None else f"{figure(made)}"
     per = "tokens per step" if means.tokens_per_step is not None else "tokens decoded in no step"
     able = "at least 1" if most is None else "exactly 1" if most == 1 else f"1 to {most:g}"
     return f"{e} {per}, where the arm that runs makes {able}"
@@ -221,11 +220,11 @@ def _drafts(means: Growths, _: EngineLimits, __: float) -> str | None:
         return None
     # The front end merges outputs of steps, overloaded a good part of them.
     if steps is not None and drafts > 2 * steps + _FEW:
-        return f"{drafts:.3g} drafts in {steps:.3g} steps"
+        return f"{figure(drafts)} drafts in {figure(steps)} steps"
     most, whose = drafts, "were drafted"
     for position, count in sorted(means.accepted.items()):
         if count > most * (1 + _SLACK) + _FEW:
-            return f"{count:.3g} drafts were accepted at position {position + 1}, where {most:.3g} {whose}"
+            return f"{figure(count)} drafts were accepted at position {position + 1}, where {figure(most)} {whose}"
         most, whose = count, "were at the one before"
     return None
 
@@ -236,7 +235,7 @@ def _length(means: Growths, limits: EngineLimits, __: float) -> str | None:
     if tokens <= longest * (1 + _SLACK) + _FEW:
         return None
     allows = "--max-model-len allows" if limits.tokens else "the longest contexts hold"
-    return f"{tokens:.3g} tokens per request, where {allows} {longest:.3g}"
+    return f"{figure(tokens)} tokens per request, where {allows} {figure(longest)}"
 
 
 def _quick(means: Growths, _: EngineLimits, __: float) -> str | None:
@@ -248,8 +247,8 @@ def _quick(means: Growths, _: EngineLimits, __: float) -> str | None:
     if means.latency_s >= steps * _FASTEST_STEP_S:
         return None
     return (
-        f"requests of {tokens:.3g} tokens took {means.latency_s:.3g} s, and no engine makes {steps:.3g} steps in less than "
-        f"{steps * _FASTEST_STEP_S:.3g} s"
+        f"requests of {figure(tokens)} tokens took {figure(means.latency_s)} s, and no engine makes {figure(steps)} steps in less than "
+        f"{figure(steps * _FASTEST_STEP_S)} s"
     )
 
 
@@ -257,7 +256,7 @@ def _first_token(means: Growths, _: EngineLimits, window_s: float) -> str | None
     """First tokens later than whole answers: requests begin in order, so both waits differ by at most a window."""
     if means.latency_s is None or means.ttft_s is None or means.ttft_s <= means.latency_s + window_s:
         return None
-    return f"first tokens came after {means.ttft_s:.3g} s, and whole answers after {means.latency_s:.3g} s"
+    return f"first tokens came after {figure(means.ttft_s)} s, and whole answers after {figure(means.latency_s)} s"
 
 
 def _little(means: Growths, _: EngineLimits, window_s: float) -> str | None:
@@ -279,8 +278,8 @@ def _little(means: Growths, _: EngineLimits, window_s: float) -> str | None:
     if needed <= _UNSEEN * (seen + edge) + chance:
         return None
     return (
-        f"{stats['e2e_n'] / window_s:.3g} requests a second of {means.latency_s:.3g} s each are {needed:.3g} in flight, "
-        f"where {seen:.3g} were seen"
+        f"{figure(stats['e2e_n'] / window_s)} requests a second of {figure(means.latency_s)} s each are {figure(needed)} in flight, "
+        f"where {figure(seen)} were seen"
     )
 
 
@@ -289,16 +288,16 @@ def _queue(means: Growths, limits: EngineLimits, window_s: float) -> str | None:
     running, waiting = stats.get("running", 0.0), stats.get("waiting", 0.0)
     least = stats.get("waiting_min", 0.0)
     if limits.running is not None and running > limits.running * (1 + _SLACK):
-        return f"{running:.3g} requests run at once, where --max-num-seqs allows {limits.running}"
+        return f"{figure(running)} requests run at once, where --max-num-seqs allows {limits.running}"
     if running + waiting > _MOST_HELD:
-        return f"{running + waiting:.3g} requests in flight, and no server holds more than {_MOST_HELD:.3g}"
+        return f"{figure(running + waiting)} requests in flight, and no server holds more than {figure(_MOST_HELD)}"
     if least > waiting * (1 + _SLACK):
-        return f"{least:.3g} requests wait at least, and {waiting:.3g} on average"
+        return f"{figure(least)} requests wait at least, and {figure(waiting)} on average"
     # More requests wait all the time than began, so those that began waited since before the window, half of it on average.
     overtaken = limits.in_order and least > 2 * stats.get("started", 0.0) + _FEW
     if not overtaken or means.ttft_s is None or means.ttft_s >= _SLACK * window_s:
         return None
-    return f"{least:.3g} requests wait for longer than {window_s:g} s, while others begin after {means.ttft_s:.3g} s"
+    return f"{figure(least)} requests wait for longer than {window_s:g} s, while others begin after {figure(means.ttft_s)} s"
 
 
 # The first contradiction is the one reported: a wrong count also makes everything derived from it wrong.

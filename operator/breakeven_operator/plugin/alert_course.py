@@ -6,12 +6,14 @@ are known to Prometheus and Alertmanager alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.errors import InputError
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.updatepolicy import Mode
 
@@ -45,6 +47,12 @@ class AlertState:
     since: datetime
     fires: datetime
 
+    def said(self, now: datetime) -> str:
+        """The alert in a sentence."""
+        if self.fires <= now:
+            return f"{self.name} holds since {self.since:%H:%M:%S} UTC: the chart's rule fires."
+        return f"{self.name} holds since {self.since:%H:%M:%S} UTC: the chart's rule fires at {self.fires:%H:%M:%S} UTC unless it ends."
+
 
 def alert_states(service: SpeculativeService, now: datetime) -> Iterator[AlertState]:
     """The alerts whose conditions hold by the status of a service."""
@@ -52,6 +60,24 @@ def alert_states(service: SpeculativeService, now: datetime) -> Iterator[AlertSt
         begin = since(service, now)
         if begin is not None:
             yield AlertState(name, begin, begin + lasting)
+
+
+def alerts_of(view: ServiceView, now: datetime) -> Sequence[str]:
+    """Sentences about the alerts of a service as kubectl prints it; none of a status that this version cannot read."""
+    created = view.created.isoformat() if view.created is not None else None
+    meta = {
+        "namespace": view.namespace,
+        "name": view.name,
+        "generation": view.generation,
+        "creationTimestamp": created,
+    }
+    try:
+        service = SpeculativeService.read(
+            {"metadata": meta, "spec": view.spec, "status": view.status}, f"{view.namespace}/{view.name}"
+        )
+    except InputError:
+        return ()
+    return tuple(one.said(now) for one in alert_states(service, now))
 
 
 def _false(

@@ -1,0 +1,105 @@
+"""Arms, figures, bounds and counts as words of a sentence, for every text that people read.
+
+Format specifications alone write `1e+02 %`, `-0` and `1 pods`, and bounds of 0 and 57,000 as if they were known.
+"""
+
+from __future__ import annotations
+
+import math
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.estimate import Estimate
+
+NOT_KNOWN = "not known yet"
+"""In place of bounds that say nothing."""
+MANY_TIMES = 10.0
+"""Factor from which more request time is a multiple and no percentage."""
+_KNOWN_WITHIN = 4.0
+
+
+def spoken(arm: Arm | str | None) -> str:
+    """An arm or its name in a sentence: `none` would say the opposite of no speculation."""
+    name = str(arm or "?")
+    return "no speculation" if name == NO_SPECULATION.name else name
+
+
+def change_text(from_arm: Arm | str | None, to_arm: Arm | str | None) -> str:
+    """`no speculation -> eagle/3`."""
+    return f"{spoken(from_arm)} -> {spoken(to_arm)}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def fixed(value: float, places: int = 0) -> str:
+    """A number with so many decimals, and zero without a sign."""
+    text = f"{value:.{places}f}"
+    return text if float(text) else f"{0.0:.{places}f}"
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, or all of its integer part; without an exponent."""
+    text = f"{value:.{digits}g}"
+    if "e" in text:
+        text = fixed(value, 0 if abs(value) >= 1.0 else digits - 1 - math.floor(math.log10(abs(value))))
+    return text if float(text) else "0"
+
+
+def percent(share: float) -> str:
+    """A share as `0.42 %`, `12 %`, `100 %`."""
+    return f"{figure(100.0 * share, 2)} %"
+
+
+def are_known(value: float, lower: float | None, upper: float | None) -> bool:
+    """Whether bounds say something: no end is beyond a factor of 4 of the figure, which is above 0."""
+    return (lower is None or lower * _KNOWN_WITHIN >= value) and (
+        upper is None or upper <= value * _KNOWN_WITHIN
+    )
+
+
+def between(lower: float | None, upper: float | None, places: int | None = None) -> str:
+    """Bounds: `1.74 to 1.90`, `10.6 or more`, `at most 12`, `not known yet`; places None: three significant digits."""
+    low, high = (
+        None if end is None else figure(end) if places is None else fixed(end, places)
+        for end in (lower, upper)
+    )
+    if high is None:
+        return NOT_KNOWN if low is None else f"{low} or more"
+    return f"at most {high}" if low is None else f"{low} to {high}"
+
+
+def through(value: float, lower: float | None, upper: float | None, places: int | None = None) -> str:
+    """Bounds of a figure above 0, as `between` has them, or that they say nothing."""
+    return between(lower, upper, places) if are_known(value, lower, upper) else NOT_KNOWN
+
+
+def ratio_text(known: Estimate) -> str:
+    """A speedup with its bounds: `1.82x (1.74 to 1.90)`; without bounds it stands alone."""
+    value = known.value if known.value is not None else math.nan
+    ends = f" ({through(value, *known.bounds, places=2)})" if known.bounds is not None else ""
+    return f"{fixed(value, 2)}x{ends}"
+
+
+def saved_text(share: float) -> str:
+    """`saves 30 % of request time`, `takes 40 % more of request time`, `takes 12 times the request time`."""
+    if share >= 0.0:
+        return f"saves {fixed(100.0 * share)} % of request time"
+    if share >= 1.0 - MANY_TIMES:
+        return f"takes {fixed(-100.0 * share)} % more of request time"
+    return f"takes {figure(1.0 - share)} times the request time"
+
+
+def duration_text(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`."""
+    if seconds < 120:
+        return f"{math.ceil(seconds)} s"
+    if seconds < 7200:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{figure(seconds / 3600)} h"
+
+
+def latency_text(seconds: float) -> str:
+    """`1.25 s`, `40 ms`."""
+    return f"{figure(seconds)} s" if seconds >= 1 else f"{figure(1000 * seconds)} ms"
