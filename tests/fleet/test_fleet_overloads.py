@@ -70,9 +70,7 @@ USUAL = {
     "ModelAgrees": "ModelAgrees",
     "MetricsAvailable": "MetricsAvailable",
 }
-OVERLOADS = st.lists(
-    st.builds(Stretch, st.floats(13.5, 18.0), st.floats(20.0, 90.0)), min_size=1, max_size=2
-)
+OVERLOADS = st.lists(st.builds(Stretch, st.floats(13.5, 18.0), st.floats(20.0, 90.0)), min_size=1, max_size=2)
 
 
 @draws(4)

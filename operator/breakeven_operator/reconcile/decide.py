@@ -13,8 +13,8 @@ from breakeven.planning.fluid_queue import Backlog
 from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
 from breakeven.profile import Profile
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
 from breakeven_operator.reconcile.verdict import RECOMMEND

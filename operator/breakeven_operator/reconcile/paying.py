@@ -9,7 +9,6 @@ from breakeven.phrases import are_known, figure, fixed, ratio_text, spoken
 from breakeven.profile import Comparison
 from breakeven_operator.reconcile.verdict import Verdict
 
-
 _FEWEST_WINDOWS = 3
 """Windows of the account without which measured latency overrules no profile: each of them has a cause beside the arm."""
 

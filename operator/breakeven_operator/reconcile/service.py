@@ -12,8 +12,8 @@ from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubts import take_account
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
-from breakeven_operator.reconcile.model_account import recent
 from breakeven_operator.reconcile.leaving import acquit
+from breakeven_operator.reconcile.model_account import recent
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.refused_target import refusal_of, refused
 from breakeven_operator.reconcile.roll_beginning import roll_begun

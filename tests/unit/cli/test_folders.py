@@ -241,6 +241,8 @@ def test_a_file_that_was_cut_off_leaves_the_others(fit, name):
     (line,) = done.stderr.splitlines()
     assert line.startswith("breakeven: passed over: ")
     assert name in line
+
+
 def labelled(labels, columns=None):
     """Runs at 1, 4 and 8 clients of each label, whose engines differ."""
     files = {}
