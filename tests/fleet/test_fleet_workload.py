@@ -201,7 +201,8 @@ async def test_fits_that_do_not_end_hold_up_no_decision_and_no_other_calibration
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
     world.calibrate()
     world.add_services(4, mode="Disabled")
-    world.fits = fits = EndlessFits()
+    fits = EndlessFits()
+    world.fits = fits  # type: ignore[assignment] # as a test's own port
     world.restart()
     import_run(world)
     world.cluster.remove(RUNS, "llm", "by-hand")

@@ -157,4 +157,4 @@ class FitTurns:
         now_s = self._clock.monotonic()
         for uid in [uid for uid, asked_s in self._asked_s.items() if now_s - asked_s > _FORGOTTEN_S]:
             for known in (self._asked_s, self._waiting, self._done):
-                known.pop(uid, None)  # type: ignore[attr-defined]
+                known.pop(uid, None)

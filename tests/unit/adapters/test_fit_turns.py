@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -107,7 +106,8 @@ def test_the_next_fit_is_of_the_namespace_whose_fits_have_taken_the_least_time(a
         fitter = SlowFits(clock)
         fits = FitTurns(fitter, clock)
         wanted = [fit_of(namespace, number, takes_s) for number, (namespace, takes_s) in enumerate(asked)]
-        waiting, taken_s = {fit.points_csv for fit in wanted}, Counter()
+        waiting = {fit.points_csv for fit in wanted}
+        taken_s: dict[str, float] = dict.fromkeys("abc", 0.0)
         for turn in range(len(wanted)):
             for fit in wanted:
                 # Each cycle asks for all of them.

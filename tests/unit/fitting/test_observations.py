@@ -70,7 +70,7 @@ def test_rows_with_inflight_teach_the_ramp_of_the_others() -> None:
     ],
 )
 def test_rows_that_are_not_steady_are_left_out_each_with_its_reason(rows, reason) -> None:
-    _, rejected = observe(rows, RAMP_SHARE)
+    used, rejected = observe(rows, RAMP_SHARE)
     assert not used
     assert [why for _, why in rejected] == [reason]
 
