@@ -170,29 +170,33 @@ def test_what_would_be_entered_dwells_first_and_no_longer(model, policy, rps, wa
         assert math.isclose(dwelt.until_s, NOW - waited + 900.0)
 
 
-@draws(30)
+CROSSING = {
+    NO_SPECULATION: ArmLaw(1.0, 0.03),
+    EAGLE: ArmLaw(0.5, 0.055, 3.0),
+    EAGLE_2: ArmLaw(0.7, 0.035, 2.2),
+}
+"""Draft lengths that are best at 3, at 12 and at no rps."""
+
+
+@draws(40)
 @given(
-    models(),
-    st.lists(st.tuples(floats(0.1, 40.0), floats(0.3, 3.0)), min_size=12, max_size=30),
+    st.lists(st.sampled_from([2.0, 3.0, 8.0, 12.0, 16.0, 24.0, 30.0]), min_size=12, max_size=24),
     st.sampled_from([20.0, 60.0]),
-    st.data(),
+    st.sampled_from(sorted(CROSSING)),
 )
 def test_advice_that_nobody_follows_changes_to_a_speculative_arm_no_sooner_than_a_roll_would(
-    model, course, dwell_s, data
+    course, dwell_s, running
 ):
-    """Windows every five seconds, whose load and latency jump; the arm in place stays what it is."""
-    running = data.draw(st.sampled_from(sorted(model.laws)))
+    """Windows every five seconds, whose load jumps; the arm in place stays what it is."""
+    model = law_model(CROSSING)
     policy = Policy(dwell_s=dwell_s, cooldown_s=0.0, roll_seconds=0.0, lookback_s=0.0)
     memory, entered_s = DecisionMemory(running), []
     shown = running
-    for step, (rps, slower) in enumerate(course):
-        now_s, load = NOW + 5.0 * step, steady(model.laws[running], rps)
-        load = replace(
-            load, latency_s=load.latency_s * slower, inflight=load.inflight * slower, saturated=False
-        )
+    for step, rps in enumerate(course):
+        now_s, load = NOW + 5.0 * step, replace(steady(model.laws[running], rps), saturated=False)
         found = Decisions(model, list(model.laws), policy).at(load, memory, now_s)
         if found.arm != shown and found.arm.k:
-            entered_s.append((now_s, step))
+            entered_s.append(now_s)
         shown = found.arm
         kept = found.memory if found.memory.running == running else replace(memory, candidate=None)
         advised = shown if found.action is Action.SWITCH else None
@@ -201,6 +205,5 @@ def test_advice_that_nobody_follows_changes_to_a_speculative_arm_no_sooner_than_
             found.memory, running=running, last_switch_s=None, advised=advised, candidate=kept.candidate,
             candidate_since_s=since_s,
         )  # fmt: skip
-    times = [now_s for now_s, _ in entered_s]
-    assert all(later - earlier >= dwell_s for earlier, later in itertools.pairwise(times))
-    assert not times or times[0] - NOW >= dwell_s
+    assert all(later - earlier >= dwell_s for earlier, later in itertools.pairwise(entered_s))
+    assert not entered_s or entered_s[0] - NOW >= dwell_s
