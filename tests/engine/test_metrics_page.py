@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import Counter, deque
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.serving.growths import Growths
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.drafting import DraftedText
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
@@ -132,3 +136,95 @@ def test_preemptions_and_the_pool_show(make_config):
     engine.step()
     assert value(metrics, "kv_cache_usage_perc") == pytest.approx(206 / 410)
     assert (value(metrics, "num_requests_running"), value(metrics, "num_requests_waiting")) == (1, 0)
+
+
+STATS = ("started", "ttft_s", "generated", "output_tokens", "output_n", "completed")
+GAUGES = {"running": RUNNING, "waiting": WAITING}
+
+
+def page_of(metrics: EngineMetrics) -> dict[str, float]:
+    """Statistics by name, as one scrape shows them."""
+    names = {stat: COUNTED[stat].name for stat in STATS} | GAUGES
+    found = dict.fromkeys(names, 0.0)
+    for sample in (one for family in metrics.collect() for one in family.samples):
+        for stat, name in names.items():
+            found[stat] += float(sample.value) * (sample.name == f"vllm:{name}")
+    return found
+
+
+def scraped_while(config, requests, leaving=frozenset()) -> list[dict[str, float]]:
+    """Pages of an engine every half second, each in the middle of a step, as a scrape meets them; some clients leave."""
+    engine, pages, coming = Engine(config), [], deque(requests)
+    made: Counter[int] = Counter()
+    metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
+    while engine.outstanding or coming:
+        while coming and coming[0].arrival_s <= engine.clock_s:
+            engine.submit(coming.popleft())
+        if not engine.outstanding:
+            engine.submit(coming.popleft())
+        engine.next_end_s()
+        if not pages or engine.clock_s >= pages[-1]["at_s"] + 0.5:
+            pages.append({"at_s": engine.clock_s, **page_of(metrics)})
+        report = engine.step()
+        metrics.record_step(report)
+        for gain in report.progress:
+            gain.request.last_token_s = report.end_s
+            made[gain.request.number] += gain.tokens
+            if gain.request.number in leaving and made[gain.request.number] == 10:
+                engine.abort(gain.request)
+        for request in report.finished:
+            metrics.record_finished(request, "length", request.output_tokens)
+    # vLLM counts nobody who leaves either: the counter says nothing of them.
+    assert value(metrics, "request_success_total", finished_reason="abort") == 0
+    return pages
+
+
+def windows_of(pages: list[dict[str, float]], span_s: float) -> list[Growths]:
+    """Growths over windows of a time, from every page on that has as much before it."""
+    found, first = [], 0
+    for end in pages:
+        while end["at_s"] - pages[first]["at_s"] > span_s:
+            first += 1
+        begin, between = pages[first], [p for p in pages if pages[first]["at_s"] <= p["at_s"] <= end["at_s"]]
+        grown = {name: end[name] - begin[name] for name in STATS}
+        grown |= {f"{gauge}_growth": end[gauge] - begin[gauge] for gauge in GAUGES}
+        grown |= {gauge: sum(p[gauge] for p in between) / len(between) for gauge in GAUGES}
+        found.append(Growths(grown, {}, end["at_s"] - begin["at_s"]))
+    return found[len(found) // 10 :]
+
+
+def overload(rps: float, seconds: float, usual_rps: float) -> list[Request]:
+    gaps_s = [1.0 / rps] * int(rps * seconds) + [1.0 / usual_rps] * int(20 * usual_rps)
+    return [Request(i, at_s, 100, 40) for i, at_s in enumerate(accumulate(gaps_s))]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},  # everybody is in the batch
+        {"seqs": 24},  # a batch of at most so many, and a queue
+        {"batched": 256},  # prompts are read in pieces
+        {"pool": 12_000},  # requests are thrown out, and wait again
+        {"batched": 256, "pool": 12_000},
+    ],
+)
+@pytest.mark.parametrize("span_s", [4.0, 15.0])
+def test_nobody_gave_up_when_an_overload_drains(make_config, limits, span_s):
+    config = make_config(step__base_s=0.02, step__per_token_s=1e-3, **limits)
+    pages = scraped_while(config, overload(150.0, 2.0, 2.0))
+    most = max(page["running"] - page["started"] + page["completed"] for page in pages)
+    assert most > 1, "some run before their first token"
+    for one in windows_of(pages, span_s):
+        assert not one.clients_give_up, one
+        assert one.output_tokens is None or one.output_tokens == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize("limits", [{}, {"seqs": 24}])
+def test_clients_that_leave_an_overload_are_seen(make_config, limits):
+    config = make_config(step__base_s=0.02, step__per_token_s=1e-3, **limits)
+    requests = overload(60.0, 4.0, 2.0)
+    leaving = frozenset(one.number for one in requests if one.number % 2)
+    found = windows_of(scraped_while(config, requests, leaving), 8.0)
+    seen = [one.given_up_share for one in found if one.clients_give_up]
+    assert len(seen) > len(found) / 4
+    assert max(seen) == pytest.approx(0.5, abs=0.15)

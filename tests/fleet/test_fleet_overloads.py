@@ -60,6 +60,7 @@ async def after(world: FleetWorld, stretches: list[Stretch], usual_rps: float, s
         if gone_s is not None and now_s > gone_s + WINDOW_S:
             found = said(world)
             assert found == USUAL, found
+    assert "ClientsGiveUp" not in world.events
 
 
 USUAL = {

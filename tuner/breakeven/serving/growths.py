@@ -130,9 +130,13 @@ class Growths:
 
     @property
     def clients_give_up(self) -> bool:
-        """Whether so many clients gave up that finished requests do not represent all."""
+        """Whether so many clients gave up that finished requests do not represent all.
+
+        A queue that moves changes how many of those in the engine have begun, by as many as it moved at most.
+        """
         begun = self.stats.get("started", 0.0)
-        return begun > 0 and (self.given_up or 0.0) > _GAP * begun + _FEW + self.before_first_token
+        explained = _GAP * begun + _FEW + self.before_first_token + abs(self.inflight_growth)
+        return begun > 0 and (self.given_up or 0.0) > explained
 
     @property
     def given_up_share(self) -> float:
