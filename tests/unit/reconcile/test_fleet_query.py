@@ -79,7 +79,7 @@ def test_one_query_holds_every_statistic_and_only_whole_seconds():
     query = fleet_query(["b", "a"], EngineSeries(), 300, 120)
     named = re.findall(r'"stat","(\w+)","",""', query)
     # One more for each kind puts the siblings' label on.
-    assert len(named) == len(set(named)) == query.count("label_replace(") - len(NAMING) == 27
+    assert len(named) == len(set(named)) == query.count("label_replace(") - len(NAMING) == 28
     assert 'namespace=~"a|b"' in query
     assert "[300s]" in query
     assert query.isascii()
