@@ -22,7 +22,6 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.fleet_query import LAST_SEEN, REPORTING, siblings_of
 from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
-from breakeven_operator.reconcile.pod_figures import PodReading
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_of, with_halves
 
@@ -80,7 +79,9 @@ class _Surveyor:
             fleet.error if fleet is not None else "not asked",
             latencies.error if latencies is not None else "not asked",
             # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
-            tuple(_buckets(latencies, namespace, pods, readings)) if latencies is not None else (),
+            tuple(_buckets(latencies, namespace, pods, {one.model_name for one in readings}))
+            if latencies is not None
+            else (),
             (past.error, namespace in past.awaited) if past is not None else None,
             first.sentence if first is not None else None,
             tuple(
@@ -88,7 +89,7 @@ class _Surveyor:
                 for reading in readings
             ),
             tuple(name for name, value in total.items() if not math.isfinite(value)),
-            self._fresh(readings, fleet, source.staleness_seconds),
+            self._fresh(counted, fleet, source.staleness_seconds),
             window.saturated,
         )
         figures = (*_figures(window), self._finished(watch, namespace, pods))
@@ -130,7 +131,7 @@ class _Surveyor:
         return tuple(self._world.claims.get(target_of(service), ()))
 
     def _fresh(
-        self, readings: Collection[PodReading], fleet: FleetReading | None, staleness_s: float
+        self, readings: Collection[Growths], fleet: FleetReading | None, staleness_s: float
     ) -> tuple[bool, ...]:
         """Of each reading whether its newest sample, and of the answer whether it, is younger than what counts as stale."""
         evaluated_s = fleet.evaluated_s if fleet is not None else None
@@ -144,10 +145,10 @@ def _version(manifest: Manifest) -> tuple[str, str]:
 
 
 def _buckets(
-    latencies: LatencyReading, namespace: str, pods: Sequence[Manifest], readings: Sequence[PodReading]
+    latencies: LatencyReading, namespace: str, pods: Sequence[Manifest], models: Collection[str]
 ) -> Iterator[Hashable]:
     names = {siblings_of(pod["metadata"]["name"]) for pod in pods}
-    for siblings, model in sorted(product(names, {reading.model_name for reading in readings})):
+    for siblings, model in sorted(product(names, models)):
         counts = latencies.counts.get(LatencyOwner(namespace, siblings, model), {})
         for figure, edges in counts.items():
             yield figure, tuple(edges.items())

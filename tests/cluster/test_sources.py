@@ -157,7 +157,7 @@ def two_stores(folder, texts: Sequence[str]) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     ("killed", "reason", "said"),
     [
-        ("sidecar", ClusterReason.METRICS_PARTIAL, f"1 of 2 Ready pods have no vLLM series ({SECOND})"),
+        ("sidecar", ClusterReason.METRICS_PARTIAL, f"Ready pod {SECOND} has no vLLM series"),
         ("prometheus", ClusterReason.METRICS_MISSING, "refused the query"),
     ],
     ids=["forgotten", "broken"],

@@ -555,7 +555,7 @@ class FakePrometheus:
             away_s = (now_s - lives.get(meta["uid"], now_s),) * 2
         if away_s is not None and away_s[0] >= shown_s:
             away_s = None
-        # Pages that are older than what is shown of them are alike.
+        # A page that is older than the part of it that is shown might as well have no age.
         return (served_s if served_s < shown_s else math.inf), away_s  # type: ignore[return-value]
 
     def _evaluated(self, promql: str, page: SteadyPage, labels: dict[str, str]) -> list[InstantSample]:

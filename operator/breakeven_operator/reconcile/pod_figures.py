@@ -101,7 +101,7 @@ class UnsoundPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the figures of every pod of a service are held to; see read_service."""
+    """The measure of every pod of a service; see read_service for its parts."""
 
     watched: WatchedPods
     source: MetricsSource
@@ -115,7 +115,7 @@ class Look:
         return float(self.source.window_seconds)
 
     def counted(self, one: ReadPod) -> Growths:
-        """What a pod's counters grew by, and the part of the window in which they did.
+        """Growth of a pod's counters, with the part of the window that they grew in.
 
         That part begins with the series: Prometheus finds a pod some time after it began to serve, and one that was installed a
         minute ago has looked for a minute. It does not begin when the pod became Ready, because a probe that misses moves that.

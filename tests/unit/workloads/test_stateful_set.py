@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -75,6 +75,30 @@ def observed(target: dict[str, Any], *pods: dict[str, Any]) -> Workload:
 def test_a_pod_of_the_past_is_known_by_its_ordinal(name: str, workload: str | None) -> None:
     found = re.fullmatch(STATEFUL_SET.pod_name, name)
     assert (found[1] if found else None) == workload
+
+
+@pytest.mark.parametrize(
+    ("ready_after_s", "startup_s"),
+    [
+        ([40.0], 40.0),
+        ([40.0, 60.0, 50.0], 50.0),
+        # One probe has missed after half an hour, all have after hours, or none has.
+        ([40.0, 1800.0, 60.0], 60.0),
+        ([40.0, 54_000.0], 40.0),
+        ([54_000.0, 7200.0], None),
+        ([1500.0, 1600.0], 1500.0),
+    ],
+)
+def test_a_probe_that_missed_is_no_start_of_an_engine(
+    ready_after_s: list[float], startup_s: float | None
+) -> None:
+    pods = [pod(f"chat-vllm-{number}", "chat-vllm-b") for number in range(len(ready_after_s))]
+    for one, after_s in zip(pods, ready_after_s, strict=True):
+        placed = (NOW - timedelta(seconds=after_s)).isoformat()
+        one["status"]["conditions"] += [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": placed}
+        ]
+    assert observed(stateful() | {"status": status()}, *pods).startup_s == startup_s
 
 
 def test_pods_are_its_own_by_their_owner_and_new_by_their_revision() -> None:
