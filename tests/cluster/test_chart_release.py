@@ -45,6 +45,34 @@ def kinds(documents):
 
 
 @pytest.mark.parametrize("helm", HELMS)
+def test_a_second_release_that_watches_everything_is_refused_and_one_with_namespaces_is_not(cluster, helm):
+    """Two operators that may not read each other's Lease would both write the same targets."""
+    first = kinds(render(cluster, helm))["Deployment"]
+    first["metadata"]["namespace"], first["spec"]["replicas"] = "first", 0
+    cluster.kubectl("create", "namespace", "first")
+    try:
+        cluster.kubectl("apply", "--filename=-", stdin=json.dumps(first))
+
+        def install(*options):
+            done = cluster.helm(
+                "install", "second", str(CHART), "--namespace=second", "--dry-run=server", *options,
+                check=False, program=helm,
+            )  # fmt: skip
+            return done.stderr
+
+        assert "a release in namespace first watches all namespaces already" in install()
+        for option in ("--set=watchNamespaces={llm}", "--set=operator.serviceSelector.matchLabels.shard=b"):
+            assert "watches all namespaces already" not in install(option)
+        first["spec"]["template"]["spec"]["containers"][0]["env"] = [
+            {"name": "BREAKEVEN_WATCH_NAMESPACES", "value": "llm"}
+        ]
+        cluster.kubectl("apply", "--filename=-", stdin=json.dumps(first))
+        assert "watches all namespaces already" not in install()
+    finally:
+        cluster.kubectl("delete", "namespace", "first")
+
+
+@pytest.mark.parametrize("helm", HELMS)
 def test_what_is_optional_is_absent_until_it_is_wanted(cluster, helm):
     optional = {"PodDisruptionBudget", "ServiceMonitor", "PodMonitor", "ResourceQuota", "LimitRange"}
     assert optional.isdisjoint(kinds(render(cluster, helm)))

@@ -16,7 +16,7 @@ OTHER = '{"method":"ngram","num_speculative_tokens":4}'
 MANY = 40
 """Cycles of 15 s: ten minutes, in which an unbounded fight makes forty pods."""
 
-Revert = Callable[[FleetWorld], None]
+Revert = Callable[[FleetWorld], Awaitable[None] | None]
 
 
 def changed(world: FleetWorld, edit: Callable[[dict[str, Any]], None], manager: str) -> None:
@@ -51,19 +51,12 @@ def sets(value: str) -> Revert:
 def applies(value: str) -> Revert:
     """The same by a forced server-side apply."""
 
-    def revert(world: FleetWorld) -> None:
+    async def revert(world: FleetWorld) -> None:
         body = {
             "metadata": {"namespace": "llm", "name": "chat-vllm"},
             "spec": {"template": {"metadata": {"annotations": {KEY: value}}}},
         }
-        world.cluster._apply(
-            world.kind,
-            (world.kind.plural, "llm", "chat-vllm"),
-            body,
-            manager="flux",
-            force=True,
-            subresource=None,
-        )
+        await world.cluster.apply(world.kind, body, force=True, manager="flux")
 
     return revert
 
@@ -99,7 +92,9 @@ async def contested(
         for _ in range(3):
             world.clock.advance(5.0)
             if wanted():
-                revert(world)
+                reverting = revert(world)
+                if reverting is not None:
+                    await reverting
             world.kubelet.step()
             made |= {pod["metadata"]["uid"] for pod in world.cluster.of(PODS)}
         await world.fleet.cycle()
@@ -223,7 +218,7 @@ async def test_an_undo_that_is_taken_back_is_not_fought(revert, first):
 
 
 async def test_a_dropped_value_in_the_middle_of_an_undo_is_never_written_as_the_arm_that_is_left():
-    """What is put back is where the undo leads; it used to be the arm whose pods had just crashed."""
+    """An undo's own value is put back; it used to be that of the arm whose pods had just crashed."""
     world = calibrated()
     await while_it_is_measured(world)
     world.load(12.0)

@@ -6,7 +6,6 @@ then the figures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -15,12 +14,11 @@ from breakeven.errors import BreakevenError
 from breakeven.phrases import spoken
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.decide import choose, forget_candidate, leave_or_keep
 from breakeven_operator.reconcile.leaving import why_leave
+from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.orders import keeping, ordered
-from breakeven_operator.reconcile.roll_failures import LaterReading
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.verdict import HOLD, STAY, SWITCH, Verdict
 from breakeven_operator.resources.decisionstatus import Basis
@@ -28,19 +26,13 @@ from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.workloads.running_arm import RunningArm
 
 
-def judge(
-    case: Case,
-    step: RolloutStep,
-    later: LaterReading | None = None,
-    profiles: Sequence[ProfileEntry] = (),
-) -> tuple[Verdict, MemoryStatus]:
+def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tuple[Verdict, MemoryStatus]:
     """The verdict before anything that only forbids acting on it, and the memory that it leaves.
 
     Args:
         case: of the service.
         step: what is under way.
-        later: requests on the arm since its roll; None: Prometheus was not asked.
-        profiles: of the service, of any image and model.
+        observation: its profiles of any image and model, and requests on the arm since its roll.
     """
     memory = forget_candidate(case.memory)
     running = case.running
@@ -52,7 +44,10 @@ def judge(
         return Verdict(
             HOLD, case.spec.candidates.named(step.leads_to or "") or arm, step.reason, step.message
         ), memory
-    order, leave = ordered(case, arm), why_leave(case.context, running, later, profiles)
+    order, leave = (
+        ordered(case, arm),
+        why_leave(case.context, running, observation.later, observation.profiles),
+    )
     if leave is not None and order is None:
         return Verdict(
             SWITCH, NO_SPECULATION, leave.reason, f"{spoken(arm)} is left: {leave.message}"

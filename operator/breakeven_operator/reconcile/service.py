@@ -51,7 +51,7 @@ def reconcile(
     )
     case = replace(case, need=need)
     cannot_roll = refuse_rolls(case.spec, workload, observation.claims)
-    verdict, memory = judge(case, step, observation.later, observation.profiles)
+    verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
     verdict = replace(verdict, windows=len(recent(case.memory.account, now)))

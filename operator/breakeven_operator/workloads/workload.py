@@ -366,7 +366,6 @@ def observe(
         replace(pod, gpu_product=around.node_labels.get(pod.node, {}).get(gpu_label, "")) for pod in pods
     )
     products = {pod.gpu_product for pod in pods if pod.node and not pod.terminating}
-    owner = owner_of(manifest)
     return Workload(
         kind=kind,
         ref=Ref(kind.resource, meta["namespace"], meta["name"], meta["uid"]),
@@ -385,7 +384,7 @@ def observe(
         last_writer=writer,
         last_write_time=parse_time(written),
         scaled_by=_autoscaler(maker_of(manifest)["metadata"]),
-        owner=f"{owner['kind']} {owner['name']}" if owner else None,
+        owner=f"{owner['kind']} {owner['name']}" if (owner := owner_of(manifest)) else None,
         pods=pods,
         gpu_products=tuple(sorted(product for product in products if product)),
         gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),

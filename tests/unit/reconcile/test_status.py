@@ -57,6 +57,17 @@ def test_the_first_status_is_written():
     assert worth_writing({}, STATUS, None, NOW, 60.0) is Worth.NOW
 
 
+def test_a_status_in_which_nothing_moves_is_renewed_once_an_hour_so_that_its_age_tells_of_a_living_operator():
+    for minutes, expected in (
+        (1, Worth.NOT),
+        (59, Worth.NOT),
+        (60, Worth.NOT),
+        (61, Worth.NOW),
+        (1440, Worth.NOW),
+    ):
+        assert worth_writing(STATUS, STATUS, NOW - timedelta(minutes=minutes), NOW, 60.0) is expected
+
+
 @pytest.mark.parametrize(
     "new",
     [
@@ -72,12 +83,12 @@ def test_state_is_written_at_once(new):
     assert worth(new)
 
 
-def test_figures_wait_for_the_refresh_and_noise_is_never_written():
+def test_figures_wait_for_the_refresh_and_noise_is_not_written():
     moved = changed(loadRps="4.5", message="at 4.5 rps", time="t1")
     assert not worth(moved)
     assert worth(moved, after_s=61.0)
     noise = changed(loadRps="3.15", message="at 3.15 rps", time="t1")
-    assert not worth(noise, after_s=10_000.0)
+    assert not worth(noise, after_s=3_000.0)
 
 
 @pytest.mark.parametrize(
