@@ -75,7 +75,7 @@ class Identity:
         image: that its fingerprint holds: a version, a digest, or the tag of the manifest.
         gpu_product: GPU class; None if unknown.
         gpus: devices per replica, slices and claims among them.
-        registry_digest: the image's digest in its registry; None while no pod tells one.
+        registry_digest: the image's digest in its registry; None of a version, and while no pod tells one.
         one_of_several: whether the target's pods run on other GPU classes too, each of which has an identity of its own.
     """
 
@@ -132,7 +132,10 @@ def identify(
         image=image,
         gpu_product=gpu_product,
         gpus=engine.devices.count + workers.number * devices_of_pod(workers.pod_spec),
-        registry_digest=max(filter(None, map(registry_digest, known)), default=None),
+        # Of a version no digest is asked for: a calibration on a node with another one measures the same engine.
+        registry_digest=max(filter(None, map(registry_digest, known)), default=None)
+        if image in map(digest, known)
+        else None,
         fingerprints=frozenset(marks.values()),
     )
 

@@ -122,7 +122,7 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
     foreign = arm_drafting(str(method_of(config) or "draft_model"), k, None, varied)
     tables = (arm for arm in drafters if arm.scheduled and not arm.adaptive)
     measured = next(tables, None) if schedule is not None and not adaptive else None
-    if measured is None and any(_had_drafter(one, config, candidates) for one in candidates.recognised()):
+    if not drafters and any(_had_drafter(one, config, candidates) for one in candidates.recognised()):
         measured = NO_SPECULATION
     return RunningArm(foreign, source, schedule=schedule, measured_instead=measured)
 

@@ -870,7 +870,10 @@ def test_no_arm_is_measured_on_a_template_that_is_not_the_plan_s(world, edit):
         ("", "Starting"),
     ],
 )
-def test_a_tag_that_was_moved_ends_the_run(world, image_id, phase):
+@pytest.mark.parametrize("tag", ["latest", "v0.32.0"])
+def test_a_tag_that_was_moved_ends_the_run_and_a_version_does_not_move(world, tag, image_id, phase):
+    world.target["spec"]["template"]["spec"]["containers"][0]["image"] = f"vllm/vllm-openai:{tag}"
+    phase = phase if tag == "latest" else "Starting"
     world.turn()
     world.turn()
     pod = world.place_pod()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -268,3 +269,49 @@ def test_a_run_that_was_refused_waits_for_its_next_attempt():
     assert (waiting.reason, waiting.create, waiting.status.run) == ("WriteRefused", None, None)
     assert "no runs" in waiting.message
     assert state(of=of, failures=[refusal], now=until).create is not None
+
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+
+
+@pytest.mark.parametrize(
+    ("profiles", "identity", "former"),
+    [
+        ([entry("old", "f2", 900), entry("new", "f3")], IDENTITY, "new"),
+        ([entry("expired", age_s=40 * 86400)], IDENTITY, "expired"),
+        ([entry("damaged", "f2", profile=None, problem="damaged"), entry("older", "f2", 900)], IDENTITY, "older"),
+        ([entry("theirs", "f2", model="org/another")], IDENTITY, None),
+        ([entry("ours", "f2", model="org/model")], IDENTITY, "ours"),
+        ([entry("elsewhere", "f2", gpu_product=H100)], IDENTITY, None),
+        ([entry("labelled", gpu_product=H100)], Identity("f9", "org/model", "chat", "x", None, 1), "labelled"),
+        ([entry("unknown", "f2")], None, None),
+        ([entry("in-force"), entry("newer", "f2", 1)], IDENTITY, None),
+        ([], IDENTITY, None),
+    ],
+)  # fmt: skip
+def test_the_profile_of_before_is_one_of_the_same_model_and_gpu(profiles, identity, former):
+    found = state(profiles, identity=identity)
+    assert (found.former.name if found.former is not None else None) == former
+
+
+def test_a_target_without_a_gpu_class_says_so_and_nothing_is_measured():
+    found = state([entry()], identity=Identity("f9", "org/model", "chat", "x", None, 1))
+    assert (found.entry, found.create, found.reason) == (None, None, "GpuClassUnknown")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"model": "org/v2"}, {"model": "org/head@main"}, {"options": {"quantization": "fp8"}}, {"options": {"max_model_len": 2048}}, {"method": "eagle"}],
+    ids=str,
+)  # fmt: skip
+def test_an_arm_with_another_drafter_is_not_measured_and_its_answers_are_not_known(changes):
+    method = service().spec.candidates.methods[0]
+    profile = Profile.from_json(profile_json())
+    answered = replace(profile, arms=tuple(replace(fit, answers="AnswersAgree") for fit in profile.arms))
+    measured = [entry(profile=answered, drafters={"eagle/3": method.drafter})]
+    assert (trigger(profiles=measured), len(state(measured).status.answers)) == (None, 2)
+    changed = service(lambda spec: spec["candidates"]["methods"][0].update(changes))
+    found = state(measured, of=changed)
+    assert (str(found.trigger), found.reason) == ("CandidatesChanged", "CandidatesChanged")
+    assert [one.arm for one in found.status.answers] == ["none"]
+    assert trigger(profiles=[entry()], of=changed) is None, "a profile that names arms alone counts by name"
