@@ -372,4 +372,5 @@ def _unbegun(arm: ArmRequests) -> float:
 
 
 def _percent(share: float) -> str:
-    return f"{100.0 * max(share, 0.0):.2g} %"
+    percent = 100.0 * max(share, 0.0)
+    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.2g} %"
