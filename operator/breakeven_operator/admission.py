@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven.profile import Profile
+from breakeven_operator.actions import ActionPlan, EmitEvent
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.trial_reading import kept_words
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import RUN_LABEL, SERVICE_LABEL, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
-from breakeven_operator.reconcile.action_plan import ServiceOutcome
+from breakeven_operator.reconcile.action_plan import ServiceOutcome, reference
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.resources import SpeculativeService
@@ -219,16 +221,21 @@ def _profile_on(entries: Sequence[ProfileEntry], gpu_class: str | None) -> Profi
     return next((one.profile for one in entries if gpu_class in {None, one.gpu_product}), None)
 
 
-def kept_pods(world: Snapshot, now: datetime) -> dict[NamespacedName, str]:
-    """By service, what is said of its calibrations' pods that were deleted and that a finalizer keeps, ended runs included."""
-    deleted: dict[NamespacedName, list[Manifest]] = defaultdict(list)
+def kept_pods(world: Snapshot, decided: Iterable[Decided], now: datetime) -> list[ActionPlan]:
+    """Events of services about calibration pods that were deleted and that a finalizer keeps: a run that has ended says no more."""
+    held: dict[NamespacedName, list[Manifest]] = defaultdict(list)
     for namespace, pods in world.pods.items():
         for pod in pods:
             labels = pod["metadata"].get("labels") or {}
             if RUN_LABEL in labels and pod["metadata"].get("finalizers"):
-                deleted[NamespacedName(namespace, labels.get(SERVICE_LABEL, ""))].append(pod)
-    said = {name: kept_words(pods, now) for name, pods in deleted.items()}
-    return {name: words for name, words in said.items() if words}
+                held[NamespacedName(namespace, labels.get(SERVICE_LABEL, ""))].append(pod)
+    plans, reason = [], str(ClusterReason.POD_KEPT)
+    for item in decided if held else ():
+        ref = reference(item.service)
+        if words := kept_words(held.get(NamespacedName(ref.namespace, ref.name), ()), now):
+            event = EmitEvent(ref, reason, words[:1024], warning=True, throttled=True)
+            plans.append(ActionPlan(ref, (event,)))
+    return plans
 
 
 def _labelled(manifests: Sequence[Manifest], run: str) -> tuple[Manifest, ...]:

@@ -9,19 +9,17 @@ from datetime import datetime
 
 from breakeven.errors import InputError
 from breakeven_operator import calibration, housekeeping
-from breakeven_operator.actions import Action, ActionPlan, Create, DoneFit, EmitEvent
+from breakeven_operator.actions import Action, ActionPlan, Create, DoneFit
 from breakeven_operator.adapters.run_files import read_run_files
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided, kept_pods, run_views
 from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle_log import CycleLog
 from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.cycle_settings import CycleSettings
-from breakeven_operator.kinds import JOBS, RUNS, NamespacedName, Ref
+from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.noted_writer import NotedWriter
 from breakeven_operator.ports import Clock, ClusterError, ClusterReader
-from breakeven_operator.reconcile.action_plan import reference
 from breakeven_operator.refused_writes import RefusedWrite
 
 # With them one run reads its files, however large; the next run waits for the next cycle.
@@ -62,15 +60,8 @@ class RunTurns:
         places = self._settings.max_parallel_calibrations
         for view in run_views(world, decided, places, self._settings.trial, now):
             await self._turn(view, now, report)
-        kept = kept_pods(world, now)
-        for item in decided if kept else ():
-            # A run that has ended is looked at no more, so its service says it.
-            ref = reference(item.service)
-            if words := kept.get(NamespacedName(ref.namespace, ref.name)):
-                event = EmitEvent(
-                    ref, str(ClusterReason.POD_KEPT), words[:1024], warning=True, throttled=True
-                )
-                await self._writer.carry_out(ActionPlan(ref, (event,)), report)
+        for plan in kept_pods(world, decided, now):
+            await self._writer.carry_out(plan, report)
 
     async def _turn(self, view: RunView, now: datetime, report: CycleReport) -> None:
         """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""

@@ -28,7 +28,7 @@ from breakeven_operator.workloads.workload import Workload
 ENGINE = "engine"
 DEFAULT_PORT = 8000
 MAX_CLIENTS = 64
-# What scrapes, injects or chooses the arm, by the domain of its key or a domain above that one.
+# Domains of keys that scrape, inject or choose the arm; domains below them count too.
 _DOMAINS_LEFT_OUT = re.compile(
     r"(^|\.)(prometheus\.io|istio\.io|linkerd\.io|kuma\.io|consul\.hashicorp\.com|dapr\.io"
     r"|opentelemetry\.io|jaegertracing\.io|openservicemesh\.io|appmesh\.k8s\.aws|nsm\.nginx\.com|datadoghq\.com"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from breakeven.arm import Arm
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import acquitted
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
@@ -85,21 +84,22 @@ def _outlived(workload: Workload, arm: str, profiles: Sequence[ProfileEntry]) ->
     )
 
 
-def acquit(
-    step: RolloutStep, context: RolloutContext, arm: Arm | None, later: LaterReading | None
-) -> RolloutStep:
-    """The step, by which an arm may be entered again if the requests that failed on it fail without it too.
+def acquit(step: RolloutStep, context: RolloutContext, later: LaterReading | None) -> RolloutStep:
+    """The step with an arm that may be entered again, because the requests that failed on it fail without it too.
 
     Clients that begin to send what no arm answers look like an arm that fails.
 
     Args:
         step: of this cycle.
         context: of this cycle.
-        arm: the arm in place; None if it cannot be told.
         later: see why_leave.
     """
-    before = context.memory.requests_before
-    if before is None or arm is None or before.arm == arm.name or step.busy:
+    before, running = context.memory.requests_before, context.memory.running_arm
+    if before is None or running in {None, before.arm} or step.busy:
+        return step
+    if all(
+        (one.arm, one.reason) != (before.arm, ClusterReason.ROLL_FAILS_REQUESTS) for one in step.memory.barred
+    ):
         return step
     found = _since(context, later)
     if found is None or not found.fails(last_look=False):

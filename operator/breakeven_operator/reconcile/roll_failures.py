@@ -116,7 +116,7 @@ class ArmRequests(NamedTuple):
         return self.refusals + self.failed
 
     def kept(self, arm: str) -> RequestsBefore:
-        """What later requests on another arm are compared with."""
+        """The figures that later requests on another arm are compared with."""
         posts, lost, served = map(round, (self.posts, self.lost, self.served))
         return RequestsBefore(arm=arm, posts=posts, refusals=lost, served=served)
 
@@ -184,7 +184,7 @@ class FailureFinding:
 
 
 class _Left(NamedTuple):
-    """What an arm leaves of its requests as a share of what the other one leaves.
+    """The requests that an arm answers, as a share of those that the other arm answers.
 
     Attributes:
         left: 1 if as many fail.

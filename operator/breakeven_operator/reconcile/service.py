@@ -12,7 +12,6 @@ from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubts import take_account
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
-from breakeven_operator.reconcile.leaving import acquit
 from breakeven_operator.reconcile.model_account import recent
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.refused_target import refusal_of, refused
@@ -41,10 +40,9 @@ def reconcile(
         return refused(service, observation, workload, refusal, limits, now)
 
     case, evidence = read_case(service, observation, workload, now)
-    step = go_on(case.service, case.context, evidence)
+    step = go_on(case.service, case.context, evidence, observation.later)
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
-    step = acquit(step, case.context, case.running.arm, observation.later)
     case = case.after(step)
     need = fleet_need(
         case.spec, case.profile, case.context, case.running, case.live, case.engine_limits.running

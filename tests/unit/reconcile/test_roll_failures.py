@@ -193,6 +193,12 @@ def test_demand_that_is_turned_away_is_no_arm_s_fault_and_is_said():
     )
 
 
+@pytest.mark.parametrize(("share", "said"), [(1.0, "100 %"), (0.6, "60 %"), (0.0962, "9.6 %"), (0.02, "2 %")])
+def test_a_share_is_said_without_an_exponent(share, said):
+    old, new = ArmRequests(1e4, 0, 1e4), ArmRequests(1e4, 1e4 * share, 1e4 * (1.0 - share))
+    assert FailureFinding(old, new, Witness.BEFORE_AFTER).said.startswith(f"{said} of its requests")
+
+
 def test_each_count_is_said_by_its_name():
     old, new = shares(3000, left=0.02), shares(3000, refused=0.02, broken=0.01, streamed=0.03, left=0.1)
     assert apart(old, new).said.endswith(
