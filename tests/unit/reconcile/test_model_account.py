@@ -199,7 +199,9 @@ def test_each_condition_says_what_of_the_text_is_another():
     kept = memory(*[1.0] * 6, drifted=("AcceptanceDrifted", "LengthsDrifted"))
     _, acceptance, lengths = aspects(kept, "chat-p1", lambda: Drift("fewer", "longer"), RULES, NOW)
     assert (acceptance.reason, lengths.reason) == ("AcceptanceDrifted", "LengthsDrifted")
-    assert acceptance.message.startswith("fewer, for 30 minutes; chat-p1 predicts")
+    assert acceptance.message.startswith(
+        "fewer, for 30 minutes; the text is another one, or the drafter was replaced in place; chat-p1 predicts"
+    )
     assert lengths.message.startswith("longer, for 30 minutes; chat-p1 predicts")
 
 

@@ -15,10 +15,11 @@ from breakeven_operator.reconcile.paying import overruling, pays_now, with_measu
 from draws import draws
 
 
-def judged(by_profile, known):
+def judged(by_profile, known, windows=3):
     """A verdict with the profile's speedup and what live latency has made of it, each with bounds."""
     comparison = SimpleNamespace(speedup=by_profile[0], speedup_ci=by_profile[1:])
-    return SimpleNamespace(against_none=comparison, speedup=Estimate(*known) if known is not None else None)
+    known = Estimate(*known) if known is not None else None
+    return SimpleNamespace(against_none=comparison, speedup=known, windows=windows)
 
 
 def row(verdict):
@@ -62,3 +63,9 @@ def test_measured_latency_overrules_the_profile_where_decisions_go_by_it(by_prof
     verdict = judged(by_profile, known)
     assert row(verdict) == (pays, shown)
     assert ("by measured latency" in with_measured("it is so", verdict)) is shown.endswith("measured")
+
+
+@pytest.mark.parametrize("windows", [0, 1, 2])
+def test_fewer_than_three_windows_overrule_no_profile(windows):
+    verdict = judged((1.28, 1.17, 1.39), (0.35, 0.24, 0.52), windows)
+    assert row(verdict) == (True, "1.28 [1.17,1.39]")
