@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven_operator.kinds import EVENTS, PODS, PROFILES, SERVICES
+from breakeven_operator.reconcile.roll_failures import POSTS
 from fakes.fleet_world import VALUE, FleetWorld
 
 QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
@@ -241,10 +242,10 @@ async def test_a_pinned_arm_is_not_left_for_requests_that_fail_later():
 async def test_the_question_about_later_requests_is_put_once_a_window():
     world = served()
     await until_it_ends(world)
-    asked = len([text for text in world.prometheus.queries if "http_requests_total" in text])
+    asked = len([text for text in world.prometheus.queries if POSTS in text])
     for _ in range(40):
         await world.cycle()
-    later = [text for text in world.prometheus.queries if "http_requests_total" in text][asked:]
+    later = [text for text in world.prometheus.queries if POSTS in text][asked:]
     assert 1 <= len(later) <= 3, "forty cycles of 15 s, a window of 300 s"
 
 
@@ -277,7 +278,7 @@ async def test_users_who_leave_are_no_failure_of_the_arm(traffic):
 async def test_demand_that_a_full_queue_turns_away_is_no_failure_of_the_arm():
     world = served()
     assert (await until_it_ends(world))["result"] == "Confirmed"
-    world.prometheus.reached_rps = lambda _pod: 0.7 * world.prometheus.traffic.rps
+    world.prometheus.reached_rps = lambda pod: 0.7 * world.prometheus.traffic.rps  # type: ignore[method-assign]  # noqa: ARG005
     assert await after(world) == []
 
 
