@@ -38,11 +38,10 @@ def with_measured_candidates(
     if entry is None:
         return service
     drafters = {
-        arm.name: (
-            entry.drafters.get(arm.name, method.drafter),
-            *(one.drafters[arm.name] for one in newest if arm.name in one.drafters),
+        name: (
+            entry.drafters.get(name, own),
+            *(one.drafters[name] for one in newest if name in one.drafters),
         )
-        for arm in candidates.measurable_arms()
-        if (method := candidates.method_of(arm)) is not None
+        for name, own in candidates.drafters().items()
     }
     return service.with_candidates(MeasuredCandidates.of(candidates, schedules, drafters))

@@ -24,7 +24,7 @@ from breakeven.methods import (
     takes_adaptive,
     takes_schedule,
 )
-from breakeven.serving.command_line import arm_json, configuration
+from breakeven.serving.command_line import arm_json
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
 from breakeven_operator.resources.options import (
@@ -314,7 +314,9 @@ class SpeculativeMethod(Model):
     @property
     def drafter(self) -> str | None:
         """The mark of its drafter, see `drafter_mark`."""
-        return drafter_mark(configuration(self.speculative_config(1)))
+        return drafter_mark(
+            {**self.options, "method": self.method, **({"model": self.model} if self.model else {})}
+        )
 
     def speculative_config(self, drafts: Drafts) -> str:
         """The value of vLLM's --speculative-config for a way of drafting, in the one spelling that arms have."""
@@ -382,8 +384,13 @@ class Candidates(Model):
         Args:
             drafters: mark of each arm's drafter when it was measured; one that is not known stands for the name alone.
         """
-        own = {arm.name: method.drafter for arm in self.measurable_arms() if (method := self.method_of(arm))}
+        own = self.drafters() if drafters else {}
         return frozenset(name for name, drafter in own.items() if drafters.get(name, drafter) != drafter)
+
+    def drafters(self) -> dict[str, str | None]:
+        """Mark of the drafter of each arm that is measured, by its name."""
+        marks = {method.name: method.drafter for method in self.methods}
+        return {arm.name: marks[arm.candidate] for arm in self.measurable_arms() if arm.candidate in marks}
 
     def speculative_config(self, arm: Arm) -> str:
         """The value of the target's annotation for `arm`; `null` for no speculation.
@@ -404,11 +411,13 @@ class MeasuredCandidates(Candidates):
 
     Attributes:
         schedules: by name of the method; also of one that is no candidate any more, so that its pods are recognised.
-        drafters: marks of the drafters that were measured under the name of an arm, that of the profile in force first.
+        measured_drafters: marks of the drafters that were measured under the name of an arm, that of the profile in force first.
+        unmeasured: names of arms that have another drafter than that one.
     """
 
     schedules: Mapping[str, Schedule]
-    drafters: Mapping[str, Sequence[str | None]]
+    measured_drafters: Mapping[str, Sequence[str | None]]
+    unmeasured: frozenset[str]
 
     @classmethod
     def of(
@@ -419,18 +428,20 @@ class MeasuredCandidates(Candidates):
     ) -> MeasuredCandidates:
         """The candidates of a spec with measured schedules by name of the method, and measured drafters by name of the arm."""
         return cls.model_construct(
-            methods=candidates.methods, schedules=dict(schedules), drafters=dict(drafters or {})
+            methods=candidates.methods,
+            schedules=dict(schedules),
+            measured_drafters=dict(drafters or {}),
+            unmeasured=candidates.replaced({name: marks[0] for name, marks in (drafters or {}).items()}),
         )
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms of the spec whose drafter was measured, and of every method its measured schedule last."""
-        replaced = self.replaced({name: marks[0] for name, marks in self.drafters.items()})
         return tuple(
             found
             for arm in self.measurable_arms()
             if (found := self.measured_schedule(arm) if arm.scheduled and not arm.adaptive else arm)
             is not None
-            and found.name not in replaced
+            and found.name not in self.unmeasured
         )
 
     def recognised(self) -> tuple[Arm, ...]:
@@ -440,7 +451,7 @@ class MeasuredCandidates(Candidates):
 
     def drafters_of(self, arm: Arm) -> Sequence[str | None]:
         """See Candidates."""
-        return self.drafters.get(arm.name) or super().drafters_of(arm)
+        return self.measured_drafters.get(arm.name) or super().drafters_of(arm)
 
     def measured_schedule(self, arm: Arm) -> Arm | None:
         """The arm of the same method that runs the schedule that was measured; None without one."""

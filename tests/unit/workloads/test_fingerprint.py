@@ -7,7 +7,10 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from breakeven.serving.command_line import cut
 from breakeven.serving.vllm_flags import VERSIONS, flags_of
 from breakeven_operator.workloads.fingerprint import HARMLESS_FLAGS, Identity, identify
 from breakeven_operator.workloads.served_engine import ServedEngine
@@ -172,3 +175,20 @@ def test_what_workers_log_keeps_it_and_how_they_compute_does_not() -> None:
 
     assert worker("--enable-log-requests").fingerprint == worker().fingerprint
     assert worker("--enforce-eager").fingerprint != worker().fingerprint != identity().fingerprint
+
+
+@given(st.lists(st.sampled_from(HARMLESS_FLAGS), max_size=12), st.randoms(use_true_random=False))
+def test_any_harmless_flags_anywhere_keep_the_profile(names: list[str], random: random.Random) -> None:
+    table = flags_of(VERSIONS[-1])
+    words = [
+        *GIVEN,
+        *(name if table[name].takes in {"nothing", "yes or no"} else f"{name}=x" for name in names),
+    ]
+    random.shuffle(words)
+    assert identity(*words).fingerprint == identity(*GIVEN).fingerprint
+
+
+@given(st.sampled_from(sorted(flags_of(VERSIONS[-1]).keys() - {*HARMLESS_FLAGS})))
+def test_any_other_flag_of_the_engine_ends_it(name: str) -> None:
+    flag = cut([f"{name}=x"])[0]
+    assert flag.speculative or identity(f"{name}=x").fingerprint != identity().fingerprint
