@@ -26,7 +26,7 @@ from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.profile import Prediction
 from breakeven.profile.student_t import t_quantile
 from breakeven.serving.counted_window import Window
-from breakeven_operator.resources.modelstatus import MOST_WINDOWS, AccountWindow, ModelAccount
+from breakeven_operator.resources.modelstatus import MOST_WINDOWS, AccountWindow, ModelAccount, typical
 
 _WINDOWS_THAT_LAST = 8
 """Windows of the account in updatePolicy.disagreementSeconds: shorter ones are passed over, or the account could not span it."""
