@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven.phrases import spoken
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve
 from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
@@ -204,7 +203,7 @@ def course(service: SpeculativeService, now: datetime) -> Sequence[CourseEntry]:
             "roll",
             " ".join(
                 [
-                    f"{spoken(one.from_arm)} to {spoken(one.to_arm)}: {one.result}",
+                    f"{one.change}: {one.result}",
                     *speedups(one.to_json_object()),
                     f"({one.message})" if one.message else "",
                 ]
@@ -213,12 +212,10 @@ def course(service: SpeculativeService, now: datetime) -> Sequence[CourseEntry]:
         for one in status.history
     ]
     if (roll := status.rollout) is not None and roll.started_time is not None:
-        text = f"{spoken(roll.from_arm)} to {spoken(roll.to_arm)} began; it is {roll.phase}"
+        text = f"{roll.change} began; it is {roll.phase}"
         found.append(CourseEntry(roll.started_time, "roll", text))
     if status.current is not None and status.current.since is not None:
-        found.append(
-            CourseEntry(status.current.since, "arm", f"{spoken(status.current.arm)} runs since then")
-        )
+        found.append(CourseEntry(status.current.since, "arm", f"{status.current.spoken} runs since then"))
     state = status.calibration
     if state is not None and state.profile_time is not None:
         found.append(

@@ -17,7 +17,6 @@ from breakeven.arm import NO_SPECULATION, SCHEDULE
 from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.goodput import goodput
-from breakeven.phrases import figure
 from breakeven.planning.draft_schedule import schedule
 from breakeven.planning.stepwise import step_view
 from breakeven.points.point import Point
@@ -204,7 +203,7 @@ def ignored(points: Iterable[Point], found: Schedule) -> str | None:
         allowed = max(found.at(batch) for batch in range(max(1, int(inflight / 2)), int(2 * inflight) + 2))
         if per_step > (allowed + longest) / 2:
             return (
-                f"{figure(per_step)} tokens drafted per step at {figure(inflight)} requests in flight, where the schedule allows "
+                f"{per_step:.3g} tokens drafted per step at {inflight:.3g} requests in flight, where the schedule allows "
                 f"{allowed}: the engine does not follow it"
             )
     return None

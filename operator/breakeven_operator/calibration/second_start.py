@@ -12,7 +12,6 @@ from typing import NamedTuple
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError
 from breakeven.load_driver.question import EXPECTED_SHARES
-from breakeven.phrases import figure
 from breakeven.planning.best_arm import best_arm
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.objective import Slo
@@ -64,7 +63,7 @@ def would_win(
     except BreakevenError as error:
         return WinnerChoice(None, str(error))
     speculating = Counter(arm.name for arm in best if arm.k)
-    shown = ", ".join(f"{figure(rps)}" for rps in loads)
+    shown = ", ".join(f"{rps:.3g}" for rps in loads)
     if not speculating:
         return WinnerChoice(None, f"no arm would win over no speculation at {shown} requests/s per replica")
     ((name, wins),) = speculating.most_common(1)

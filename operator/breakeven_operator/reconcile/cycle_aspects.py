@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from breakeven.phrases import change_text, spoken
+from breakeven.phrases import spoken
 from breakeven.planning.wording import figures_text
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import (
@@ -164,7 +164,7 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
 
 def _last_roll(last: HistoryEntry) -> str:
     """When, what and why, and how it ended; an age would change the message every cycle."""
-    change = change_text(last.from_arm, last.to_arm)
+    change = last.change
     why = f" ({last.reason})" if last.reason else ""
     how = (last.message or "").removeprefix(f"{change}: ").removeprefix(f"{change} ")
     result = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(last.result)).lower()

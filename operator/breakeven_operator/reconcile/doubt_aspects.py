@@ -9,10 +9,10 @@ from typing import NamedTuple
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import ACCEPTANCE, LENGTHS, MODEL, Aspect
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.doubts import AccountFindings, behind, findings_of, present_drift, rules_of
+from breakeven_operator.reconcile.doubts import AccountFindings, findings_of, present_drift, rules_of
 from breakeven_operator.reconcile.drift import Drift
 from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.model_account import AccountRules, latency_ratio, span_s
+from breakeven_operator.reconcile.model_account import AccountRules, behind, latency_ratio, span_s
 from breakeven_operator.reconcile.suspicion import suspicion_of
 from breakeven_operator.resources.memorystatus import MemoryStatus, Suspicion
 

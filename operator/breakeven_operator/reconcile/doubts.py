@@ -12,7 +12,6 @@ from datetime import datetime
 
 from breakeven.arm import Arm
 from breakeven.deciding import Decision
-from breakeven.phrases import counted, duration_text, figure, fixed, through
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
@@ -20,11 +19,9 @@ from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
-    RUNS_DIFFER,
     AccountRules,
-    latency_ratio,
+    disagreement,
     of_arm,
-    predicted_bounds,
     recent,
     span_s,
     with_window,
@@ -34,7 +31,7 @@ from breakeven_operator.reconcile.suspicion import suspected, suspicion_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount, typical
+from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def findings_of(
         return AccountFindings((), lasting=False, disagreement=None)
     windows = recent(account, now)
     lasting = span_s(windows) >= rules.lasting_s
-    said = _disagreement(windows, rules, f"{profile} predicts for {account.arm}") if lasting else None
+    said = disagreement(windows, rules, f"{profile} predicts for {account.arm}") if lasting else None
     return AccountFindings(windows, lasting, said)
 
 
@@ -141,28 +138,6 @@ def doubt_of(memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now
     if findings.drifted(ClusterReason.LENGTHS_DRIFTED):
         return Doubt(Trigger.LENGTHS_DRIFTED)
     return Doubt(dispelled=findings.lasting)
-
-
-def _disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
-    """The sentence if the account's interval lies outside of the prediction's own; None: it does not."""
-    ratio = latency_ratio(windows, rules.confidence)
-    if ratio is None:
-        return None
-    lower, upper = predicted_bounds(windows)
-    if not ratio.above(upper * (1.0 + RUNS_DIFFER)) and not ratio.below(lower / (1.0 + RUNS_DIFFER)):
-        return None
-    observed_s = typical(one.observed_seconds for one in windows) or 0.0
-    predicted_s = typical(one.observed_seconds / one.latency_ratio for one in windows) or 0.0
-    return (
-        f"requests take {figure(observed_s)} s where {predicted} {figure(predicted_s)} s: {fixed(ratio.value or 0.0, 2)} times as long "
-        f"({through(ratio.value or 0.0, ratio.lower, ratio.upper, 2)}, against its own bounds {lower:.2f} to {upper:.2f}), {behind(windows)}"
-    )
-
-
-def behind(windows: tuple[AccountWindow, ...]) -> str:
-    """Requests and windows that a figure of the account rests on, as the end of a sentence."""
-    requests = sum(one.requests for one in windows)
-    return f"by {counted(requests, 'request')} in {counted(len(windows), 'window')} within {duration_text(span_s(windows))}"
 
 
 def _words(found: Drift) -> Iterator[str]:

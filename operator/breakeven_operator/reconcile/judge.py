@@ -11,7 +11,6 @@ from dataclasses import replace
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Action, Decision, sentence
 from breakeven.errors import BreakevenError
-from breakeven.phrases import spoken
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.case import Case
@@ -49,9 +48,7 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
         why_leave(case.context, running, observation.later, observation.profiles),
     )
     if leave is not None and order is None:
-        return Verdict(
-            SWITCH, NO_SPECULATION, leave.reason, f"{spoken(arm)} is left: {leave.message}"
-        ), memory
+        return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
     decision, basis, doubt = None, Basis.MEASURED, None
     if case.live.usable and case.live.figures is not None:
         try:

@@ -20,12 +20,13 @@ from statistics import NormalDist, median
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.latency import mean_latency_error
+from breakeven.phrases import counted, duration_text, figure, fixed, through
 from breakeven.planning.evaluation import Evaluations
 from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.profile import Prediction
 from breakeven.profile.student_t import t_quantile
 from breakeven.serving.counted_window import Window
-from breakeven_operator.resources.modelstatus import MOST_WINDOWS, AccountWindow, ModelAccount
+from breakeven_operator.resources.modelstatus import MOST_WINDOWS, AccountWindow, ModelAccount, typical
 
 _WINDOWS_THAT_LAST = 8
 """Windows of the account in updatePolicy.disagreementSeconds: shorter ones are passed over, or the account could not span it."""
@@ -245,3 +246,25 @@ def _relative_error(prediction: Prediction, confidence: float) -> float | None:
             2.0 / _MOST,
         )
     )
+
+
+def disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
+    """The sentence if the account's interval lies outside of the prediction's own; None: it does not."""
+    ratio = latency_ratio(windows, rules.confidence)
+    if ratio is None:
+        return None
+    lower, upper = predicted_bounds(windows)
+    if not ratio.above(upper * (1.0 + RUNS_DIFFER)) and not ratio.below(lower / (1.0 + RUNS_DIFFER)):
+        return None
+    observed_s = typical(one.observed_seconds for one in windows) or 0.0
+    predicted_s = typical(one.observed_seconds / one.latency_ratio for one in windows) or 0.0
+    return (
+        f"requests take {figure(observed_s)} s where {predicted} {figure(predicted_s)} s: {fixed(ratio.value or 0.0, 2)} times as long "
+        f"({through(ratio.value or 0.0, ratio.lower, ratio.upper, 2)}, against its own bounds {lower:.2f} to {upper:.2f}), {behind(windows)}"
+    )
+
+
+def behind(windows: tuple[AccountWindow, ...]) -> str:
+    """Requests and windows that a figure of the account rests on, as the end of a sentence."""
+    requests = sum(one.requests for one in windows)
+    return f"by {counted(requests, 'request')} in {counted(len(windows), 'window')} within {duration_text(span_s(windows))}"

@@ -144,3 +144,8 @@ class HistoryEntry(PromiseAndMeasurement):
     ]
     seconds: Number | None = row("How long it took.")
     message: Sentence | None = row("The same as a sentence.")
+
+    @property
+    def change(self) -> str:
+        """`no speculation -> eagle/3`."""
+        return change_text(self.from_arm, self.to_arm)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from breakeven.phrases import spoken
 from breakeven_operator.resources.base import ArmName, Instant, StatusModel, Time, list_map
 from breakeven_operator.resources.figures import FigureGauge, row
 
@@ -86,3 +87,8 @@ class Current(StatusModel):
     pods_by_arm: tuple[PodsOfArm, ...] = row(
         "More than one entry only during a roll.", default=(), extra=list_map("arm"), max_length=8
     )
+
+    @property
+    def spoken(self) -> str:
+        """The arm in a sentence."""
+        return spoken(self.arm)

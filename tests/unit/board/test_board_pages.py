@@ -221,7 +221,7 @@ def test_the_course_is_newest_first_and_has_rolls_calibrations_and_faults(settle
         if "ModelDisagrees holds" in one.text
     ]
     assert re.fullmatch(r"BreakevenModelDisagrees holds since [0-9:]{8} UTC: the chart's rule fires\.", fired)
-    assert any(one.text.startswith("no speculation to eagle/3: Confirmed") for one in entries)
+    assert any(one.text.startswith("no speculation -> eagle/3: Confirmed") for one in entries)
 
 
 def test_what_if_answers_below_its_form_and_refuses_in_one_line(settled):

@@ -22,8 +22,7 @@ from breakeven.past.pod_facts import (
     read_facts,
 )
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
-from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, named
-from breakeven.phrases import duration_text, spoken
+from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, ran_text
 from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from breakeven.profile.comparisons import Comparison
@@ -133,7 +132,7 @@ class KnownPast:
         Args:
             most: words, at most; None: all of them.
         """
-        ran = ", ".join(f"{duration_text(3600 * one.hours)} of {spoken(named(one))}" for one in self.arms)
+        ran = ", ".join(map(ran_text, self.arms))
         words = list(dict.fromkeys(str(one.word) for one in self.doubts))[:most]
         unknown = f"; the past cannot say everything: {', '.join(words)}" if words else ""
         return f"{ran} at steady loads{unknown}"

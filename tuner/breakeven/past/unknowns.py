@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from breakeven.fitting.observations import SAME_OUTPUT, SAME_PROMPT
 from breakeven.laws.arrays import FloatArray
 from breakeven.past.clustering import ArmPast
-from breakeven.phrases import figure, spoken
+from breakeven.phrases import duration_text, figure, spoken
 from breakeven.profile import Profile
 from breakeven.profile.fits import ArmFit
 
@@ -112,6 +112,11 @@ def doubts_about(arms: Sequence[ArmPast], profile: Profile | None) -> Iterator[P
 def named(one: ArmPast) -> str:
     """Name of an arm."""
     return one.points[0].arm.name if one.points else "none" if not one.kind.k else f"drafts of {one.kind.k}"
+
+
+def ran_text(one: ArmPast) -> str:
+    """`50 min of no speculation`."""
+    return f"{duration_text(3600 * one.hours)} of {spoken(named(one))}"
 
 
 def _doubt(word: PastWord, shown: str) -> PastDoubt:

@@ -291,7 +291,7 @@ class _Asked:
         if self._presses(wanted, rested=now_s >= rested_s) or now_s >= due_s:
             return self._now(wanted, after)
         if advised not in {None, running}:
-            # As if the advice had been followed: the arm in place is entered again no sooner than any other one.
+            # The arm in place is entered again no sooner than if the advice had been followed.
             return self._said(Action.SWITCH, advised, Reason.DWELLING, waiting, due_s)
         if now_s < cooled_s and any(
             one.arm == NO_SPECULATION and one.surely_net > 0.0 for one in self.found.options
