@@ -153,7 +153,9 @@ OVER_TIME: Mapping[str, Callable[[RangeSamples], Value | None]] = {
     "increase": functools.partial(_extrapolated, counter=True),
     "delta": functools.partial(_extrapolated, counter=False),
     "avg_over_time": _of_floats(_mean),
-    "stddev_over_time": _of_floats(lambda values: math.sqrt(_mean([(one - _mean(values)) ** 2 for one in values]))),
+    "stddev_over_time": _of_floats(
+        lambda values: math.sqrt(_mean([(one - _mean(values)) ** 2 for one in values]))
+    ),
     "min_over_time": _of_floats(_lowest),
     "max_over_time": _of_floats(_highest),
     "count_over_time": lambda window: float(len(window.series.values)) if window.series.values else None,

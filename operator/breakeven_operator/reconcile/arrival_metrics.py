@@ -124,7 +124,9 @@ def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None
     rates = np.array([one.rates(ends_s) for one in counted])[:, ::-1]
     for back, of_pods in enumerate(rates.T):
         known = of_pods[np.isfinite(of_pods)]
-        if known.size and _differs(float(known.mean()), figures.rps, half_s * known.size / max(dispersion, 1.0)):
+        if known.size and _differs(
+            float(known.mean()), figures.rps, half_s * known.size / max(dispersion, 1.0)
+        ):
             # The rate may have changed within the half window behind it.
             return newest_s - half_s * (back - 1) if back > 1 else None
     return 0.0

@@ -8,7 +8,6 @@ from breakeven.estimate import Estimate
 from breakeven.profile import Comparison
 from breakeven_operator.reconcile.verdict import Verdict
 
-
 _FEWEST_WINDOWS = 3
 """Windows of the account without which measured latency overrules no profile: each of them has a cause beside the arm."""
 

@@ -58,9 +58,7 @@ class PresentFigures:
             memory = self.service.status.memory
             rolled = memory.last_switch_time if memory is not None else None
             since_s = rolled.timestamp() if rolled is not None else None
-            arrivals = arrivals_of(
-                self.observation.arrivals, namespace, pods, model_name, figures, since_s
-            )
+            arrivals = arrivals_of(self.observation.arrivals, namespace, pods, model_name, figures, since_s)
             live = replace(live, figures=replace(figures, arrivals=arrivals))
         # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is that of its makers.
         grammar = (

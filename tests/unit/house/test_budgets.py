@@ -13,7 +13,15 @@ ROOT = Path(__file__).parents[3]
 PRODUCT = ("tuner/breakeven", "operator/breakeven_operator")
 # These are the place: growths of counters, what is wrong with them, and the figures that follow.
 THE_PLACE = {"growths", "plausibility", "counted_window"}
-GAUGED = {"running", "waiting", "waiting_min", "running_growth", "waiting_growth", "running_scatter", "waiting_scatter"}
+GAUGED = {
+    "running",
+    "waiting",
+    "waiting_min",
+    "running_growth",
+    "waiting_growth",
+    "running_scatter",
+    "waiting_scatter",
+}
 STATISTICS = {*COUNTED, *GAUGED}
 MAPPINGS = {"stats", "total", "counters", "grown"}
 COUNTERS_READ_ELSEWHERE = 0

@@ -108,7 +108,8 @@ def test_a_prometheus_that_does_not_answer_leaves_it_unknown():
     assert arrivals_of(None, "llm", PODS, "chat", Window()).problem == "no counts (not asked)"
     broken = RollReading(error="Prometheus at x is not reached")
     assert (
-        arrivals_of(broken, "llm", PODS, "chat", Window()).problem == "no counts (Prometheus at x is not reached)"
+        arrivals_of(broken, "llm", PODS, "chat", Window()).problem
+        == "no counts (Prometheus at x is not reached)"
     )
 
 

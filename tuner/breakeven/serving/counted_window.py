@@ -163,7 +163,9 @@ def _inflight(total: Growths, pods: int) -> tuple[float | None, bool]:
     if running is None or waiting is None:
         return None, False
     mean = (running + waiting) / max(pods, 1)
-    scatter = (total.stats.get("running_scatter", 0.0) + total.stats.get("waiting_scatter", 0.0)) / max(pods, 1)
+    scatter = (total.stats.get("running_scatter", 0.0) + total.stats.get("waiting_scatter", 0.0)) / max(
+        pods, 1
+    )
     return mean, scatter**2 > (_SCATTER * mean) ** 2 + _CHANCE_SIGMAS**2 * mean
 
 
