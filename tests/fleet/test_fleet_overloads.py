@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from draws import draws
-from fakes.fleet_world import FleetWorld
+from fakes.fleet_world import EAGLE, LAWS, FleetWorld
 from fakes.load_course import Stretch
 
 WINDOW_S = 60.0
@@ -63,6 +64,11 @@ async def after(world: FleetWorld, stretches: list[Stretch], usual_rps: float, s
     assert "ClientsGiveUp" not in world.events
 
 
+async def cycles(world: FleetWorld, count: int) -> None:
+    for _ in range(count):
+        await world.cycle()
+
+
 USUAL = {
     "action": "Stay",
     "arm": "eagle/3",
@@ -80,3 +86,23 @@ OVERLOADS = st.lists(st.builds(Stretch, st.floats(13.5, 18.0), st.floats(20.0, 9
 @example([Stretch(16.0, 45.0)], 4.0, 1)  # shorter than the window
 def test_once_the_queue_is_gone_for_a_window_a_service_decides_as_if_it_never_was(stretches, usual_rps, seed):
     asyncio.run(after(recommended().copied(), stretches, usual_rps, seed))
+
+
+@pytest.mark.parametrize("slower", [1.8, 2.5])
+def test_an_arm_that_is_slower_than_its_law_is_left_though_it_is_never_without_a_queue(slower):
+    """In flight beyond the law for good is the arm, and no queue that goes."""
+    world = recommended().copied()
+    world.laws = {**LAWS, EAGLE: (LAWS[EAGLE][0] * slower, LAWS[EAGLE][1] * slower)}
+    # Beyond what it carries, and a half of what its law says.
+    world.play(Stretch(6.5, 2 * WINDOW_S), Stretch(1.05 / world.laws[EAGLE][1], 60 * WINDOW_S), seed=1)
+    asyncio.run(cycles(world, 60))
+    assert world.decision["arm"] == "none"
+    assert world.decision["action"] == "Recommend"
+
+
+def test_clients_that_leave_an_overload_are_said():
+    world = recommended().copied()
+    world.play(Stretch(4.0, WINDOW_S), Stretch(25.0, 6 * WINDOW_S), seed=1, patience_s=10.0)
+    asyncio.run(cycles(world, 24))
+    assert "ClientsGiveUp" in world.events
+    assert float(world.decision["givenUpPercent"]) > 20.0

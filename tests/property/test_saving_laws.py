@@ -617,3 +617,56 @@ def test_a_forecast_gives_equal_parts_to_now_to_the_last_hours_and_to_each_day_b
     )
     means = [sum(part) / len(part) for part in parts if part]
     assert ahead.mean_rps == pytest.approx(sum(means) / len(means), rel=1e-6, abs=1e-6)
+
+
+# A queue that the capacity does not tell of ---------------------------------------------------------------
+
+
+def told(live: LiveLoad) -> dict[Arm, Evidence]:
+    memory = DecisionMemory(EAGLE)
+    laws = [fitted(NO_SPECULATION, 0.43, 0.022), fitted(EAGLE, 0.20, 0.0395)]
+    ahead = constantly(live.rps)
+    return dict(
+        decide_by_saving(laws, live, ahead, memory, replace(STAKES, noticed_s=12.0), 0.0).memory.evidence
+    )
+
+
+@pytest.mark.parametrize(
+    ("rps", "inflight", "latency_s"),
+    # Windows of a run whose queue drained in six seconds; by the capacity of 25 rps none of them has one.
+    [(19.0, 150.0, 6.80), (17.55, 129.7, 6.37), (14.80, 99.1, 5.81), (9.37, 55.5, 4.87), (9.5, 30.0, 3.0)],
+)
+def test_a_queue_that_drains_or_came_and_went_teaches_nothing_whatever_the_capacity(rps, inflight, latency_s):
+    live = LiveLoad(rps, inflight, latency_s, 12.0, 12.0 * rps)
+    assert told(replace(live, drains=True)) == {}
+    # The same that stays is an arm that is slower than its law, and must be learned.
+    assert told(live) != {}
+
+
+def test_a_fall_of_the_load_that_left_no_queue_teaches():
+    live = LiveLoad(4.0, 1.2, 0.25, 12.0, 48.0, drains=True)
+    assert EAGLE in told(live)
+
+
+@draws(30)
+@given(st.floats(1.1, 1.6), st.floats(3.0, 100.0), st.floats(0.0, 3.0))
+def test_one_window_at_another_law_does_not_overturn_what_was_known_however_late_it_comes(
+    moved, window_s, days
+):
+    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    evidence: dict[Arm, Evidence] = {}
+    for step in range(20):
+        evidence = watched(evidence, prior, step * INDEPENDENT_S)
+    there = [prior[0], fitted(EAGLE, moved, 0.05 * moved).prior]
+    now_s = 20 * INDEPENDENT_S + days * DAY_S
+    factor = 3.0
+    seen = SeenLatency(factor * moved, MANY, (moved, 0.0), window_s)
+    once = with_latency(evidence, learned(there, evidence, now_s), there[1], seen, now_s)
+    mean = float(learned(there, once, now_s).mean[2])
+    assert mean < 0.5 * math.log(factor)
+    # Half a day of them does.
+    for _ in range(24):
+        now_s += INDEPENDENT_S
+        seen = replace(seen, lasted_s=INDEPENDENT_S)
+        once = with_latency(once, learned(there, once, now_s), there[1], seen, now_s)
+    assert float(learned(there, once, now_s).mean[2]) == pytest.approx(math.log(factor), rel=0.15)

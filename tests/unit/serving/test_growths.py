@@ -87,3 +87,32 @@ def test_not_a_number_gives_no_error():
         found = window(**{name: math.nan})
         assert found.clients_give_up in {True, False}
         assert found.offered is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "gives_up"),
+    [
+        # A drain: 31 had no first token at its begin, and finished with all others.
+        ({"completed": 243.0, "running_growth": -174.0, "running": 60.0}, False),
+        # They began, and as many run as before.
+        ({"completed": 69.0, "ttft_s": 360.0, "running": 179.0}, False),
+        # Requests that were thrown out wait again.
+        ({"completed": 60.0, "running_growth": -40.0, "waiting_growth": 40.0}, False),
+        ({"completed": 0.0, "running_growth": 70.0}, False),
+        ({"completed": 50.0, "running": 179.0, "waiting": 20.0, "ttft_s": 360.0, "waiting_growth": 5.0}, True),
+        ({"completed": 50.0, "running_growth": -20.0}, True),
+        ({"completed": 50.0, "running_growth": 20.0}, False),
+    ],
+)  # fmt: skip
+def test_requests_before_their_first_token_and_a_queue_that_moves_are_nobody_who_left(changes, gives_up):
+    found = Growths(STATS | changes, {}, 12.0)
+    assert found.clients_give_up is gives_up
+
+
+def test_lengths_of_finished_requests_stay_in_force_while_a_queue_moves():
+    """Tokens of a drain were made for requests that began before it."""
+    cut = {"completed": 50.0, "e2e_n": 50.0, "output_n": 50.0, "output_tokens": 5000.0, "generated": 6000.0}
+    moving = window(**cut, running_growth=-20.0)
+    assert (moving.clients_give_up, moving.queue_moved) == (True, True)
+    assert moving.output_tokens == pytest.approx(100.0)
+    assert window(**cut).output_tokens == pytest.approx(60.0)

@@ -132,10 +132,11 @@ class Growths:
     def clients_give_up(self) -> bool:
         """Whether so many clients gave up that finished requests do not represent all.
 
-        A queue that moves changes how many of those in the engine have begun, by as many as it moved at most.
+        A queue that moves changes how many requests in the engine have begun, by as many as it moved at most.
         """
         begun = self.stats.get("started", 0.0)
-        explained = _GAP * begun + _FEW + self.before_first_token + abs(self.inflight_growth)
+        moved = sum(abs(self.stats.get(name, 0.0)) for name in GROWTHS)
+        explained = _GAP * begun + _FEW + self.before_first_token + moved
         return begun > 0 and (self.given_up or 0.0) > explained
 
     @property
