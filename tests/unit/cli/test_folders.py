@@ -164,6 +164,7 @@ def test_what_metadata_added_selects_rows(fit):
     assert arm["points"] == 3
     assert "keys without a known meaning, not used: cache" in done.stderr
 
+
 def labelled(labels, columns=None):
     """Runs at 1, 4 and 8 clients of each label, whose engines differ."""
     files = {}
@@ -272,7 +273,7 @@ def test_a_profile_without_a_usable_row_is_refused_by_its_name_and_reasons(fit, 
     left_out = "no row of it is usable (PointTooShort: 3 rows of "
     done = CliRunner().invoke(root, ["plan", str(points), "--rps", "1"])
     assert f"{points}: {left_out}{points})" in str(done.exception)
-    # As older versions wrote one.
+    # A profile that an older version wrote.
     old = tmp_path / "old.json"
     old.write_text(fit_points(read_text(points.read_text(), "points.csv")).to_json())
     done = CliRunner().invoke(root, ["plan", str(old), "--rps", "1"])

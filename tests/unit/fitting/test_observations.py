@@ -141,6 +141,7 @@ def test_all_requests_at_once_show_what_is_carried() -> None:
     )
     assert ceiling_rps(row, RAMP_SHARE) == pytest.approx(8.0)
 
+
 @pytest.mark.parametrize(
     ("clients", "requests", "reason"),
     [
@@ -199,7 +200,7 @@ def of_a_batch(batch, clients, *, first_s=0.1, decode_s=1.0, among_s=0.02, **col
 )
 def test_clients_far_beyond_the_batch_are_saturation(batch, clients, left_out) -> None:
     rows = of_a_batch(batch, clients)
-    used, rejected = observe(rows, RAMP_SHARE)
+    _, rejected = observe(rows, RAMP_SHARE)
     assert [(point.concurrency, why) for point, why in rejected] == [
         (count, Reason.SATURATED_POINT) for count in left_out
     ]

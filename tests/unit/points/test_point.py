@@ -99,6 +99,7 @@ def test_who_wrote_a_row_does_not_matter_but_how_it_was_measured():
 def test_the_place_of_a_value_is_named_by_row_and_column():
     assert Origin("p.csv", 2, 3).of("k") == "p.csv: row 2 (line 3), column k"
 
+
 @pytest.mark.parametrize(
     "columns",
     [
