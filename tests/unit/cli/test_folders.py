@@ -351,7 +351,7 @@ def test_a_profile_without_a_usable_row_is_refused_by_its_name_and_reasons(fit, 
     left_out = "no row of it is usable (PointTooShort: 3 rows of "
     done = CliRunner().invoke(root, ["plan", str(points), "--rps", "1"])
     assert f"{points}: {left_out}{points})" in str(done.exception)
-    # As older versions wrote one.
+    # A profile that an older version wrote.
     old = tmp_path / "old.json"
     old.write_text(fit_points(read_text(points.read_text(), "points.csv")).to_json())
     done = CliRunner().invoke(root, ["plan", str(old), "--rps", "1"])

@@ -509,8 +509,8 @@ def test_a_row_is_not_thrown_out_for_what_moving_its_acceptance_did(lone, others
     assert len(found.steps.gaps.gaps) == 5, "the law uses it too"
     (fit,) = found.arms
     assert (fit.points, fit.excluded) == (5, ())
-    for row in fit.measurements:
-        assert row.rps * row.latency_s == pytest.approx(row.inflight, rel=1e-6)
+    for one in fit.measurements:
+        assert one.rps * one.latency_s == pytest.approx(one.inflight, rel=1e-6)
     # Nor when the profile is fitted again to the rows that it holds.
     (again,) = with_law(replace(found, steps=None)).arms
     assert (again.points, again.excluded) == (5, ())

@@ -17,6 +17,7 @@ from breakeven.errors import ForeignFileError, InputError, NotIdentifiedError
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
+    from breakeven.cli.results import FitResult
     from breakeven.points.point import Origin, Point
     from breakeven.profile import Profile
 
@@ -183,25 +184,21 @@ def command(
       breakeven fit none.json eagle.json --method none --method eagle3 --k 0 --k 3 -o chat.json
       breakeven fit all.csv --where workload=chat -o chat.json
     """
-    from breakeven.cli.results import FitResult, GroupedFitResult
-    from breakeven.fitting import fit_points
+    from breakeven.cli.results import GroupedFitResult
     from breakeven.readers.reading import grouped
 
     points = read_points(files, methods, lengths, conditions)
     if group_by is None:
-        profile = fit_points(points, confidence)
-        _refuse_without_rows(profile, "")
+        profile = _fitted(points, confidence)
         _spare(files, points, output)
         write_atomically(output, profile.to_json())
         if as_json:
-            echo_result(FitResult.model_validate(_shown(profile)))
+            echo_result(_shown(profile))
         else:
             _show(profile)
         return
     groups = grouped(points, group_by)
-    profiles = {value: fit_points(rows, confidence) for value, rows in groups.items()}
-    for value, profile in profiles.items():
-        _refuse_without_rows(profile, f"{group_by} {value}: ")
+    profiles = {value: _fitted(rows, confidence, f"{group_by} {value}: ") for value, rows in groups.items()}
     paths = {value: output.with_stem(f"{output.stem}-{_file_part(value)}") for value in profiles}
     if len(set(paths.values())) < len(paths):
         raise InputError(
@@ -212,11 +209,7 @@ def command(
         write_atomically(paths[value], profile.to_json())
     if as_json:
         members = [
-            {
-                group_by: value,
-                "profile": str(paths[value]),
-                **FitResult.model_validate(_shown(profile)).model_dump(),
-            }
+            {group_by: value, "profile": str(paths[value]), **_shown(profile).model_dump()}
             for value, profile in profiles.items()
         ]
         echo_result(GroupedFitResult(confidence=confidence, groups=members))
@@ -226,12 +219,19 @@ def command(
         _show(profile)
 
 
-def _refuse_without_rows(profile: Profile, group: str) -> None:
-    """Refuse to write a profile of no usable row: a script would go on with it."""
+def _fitted(points: Sequence[Point], confidence: float, group: str = "") -> Profile:
+    """Fit; refuse to go on without a usable row, because a script would go on with a profile of none.
+
+    Raises:
+        NotIdentifiedError: naming the reasons and files.
+    """
+    from breakeven.fitting import fit_points
     from breakeven.fitting.fit_warnings import rows_left_out
 
+    profile = fit_points(points, confidence)
     if left_out := rows_left_out(profile.arms):
         raise NotIdentifiedError(f"{group}no row is usable, so that no profile is written ({left_out})")
+    return profile
 
 
 def _spare(files: Sequence[Path], points: Sequence[Point], *outputs: Path) -> None:
@@ -246,14 +246,16 @@ def _file_part(value: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in value)[:64]
 
 
-def _shown(profile: Profile) -> Profile:
+def _shown(profile: Profile) -> FitResult:
     """The profile as `--json` shows it: C1 and C2 of all arms at one set of lengths, which its first warning names."""
+    from breakeven.cli.results import FitResult
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
 
     lengths = compared_text(profile.arms, Conditions())
     first = [f"all arms at {lengths}"] if lengths else []
-    return replace(profile, arms=profile.compared_arms, warnings=(*first, *profile.warnings))
+    shown = replace(profile, arms=profile.compared_arms, warnings=(*first, *profile.warnings))
+    return FitResult.model_validate(shown)
 
 
 def _show(profile: Profile) -> None:

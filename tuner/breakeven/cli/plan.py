@@ -130,14 +130,8 @@ def command(
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
     bursts = dispersion_of(profile, dispersion, arrivals, concurrency)
     now = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens, dispersion=bursts)
-    question = LoadQuestion(
-        LoadPoint(rps, concurrency),
-        conditions_of(profile, steps, alpha, per_position, now),
-        slo,
-        doubtful=True,
-        rps_range=rps_range,
-        confidence=confidence,
-    )
+    load, of_arms = LoadPoint(rps, concurrency), conditions_of(profile, steps, alpha, per_position, now)
+    question = LoadQuestion(load, of_arms, slo, doubtful=True, rps_range=rps_range, confidence=confidence)
     evaluations = evaluate(profile, _arms(profile, draft_lengths or ()), question)
     best = best_arm(evaluations, slo, min_gain_percent / 100.0)
     plan = _planned(evaluations, best, rps_range, _lacks(profile, draft_lengths or ()))

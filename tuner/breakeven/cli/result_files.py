@@ -25,14 +25,14 @@ _HEAD = """\
 A key that stands in no table is not used. A key that may matter is named in one line per tool on standard error. [benchmarks.md](benchmarks.md) says how to measure, [cli.md](cli.md#the-points-file) has the columns, and [reasons.md](reasons.md) the reasons.
 
 - **A run is left out, with its reason,** in these cases. Requests failed (`RequestsFailed`). The load rose or followed a recording (`NotSteady`). All requests were sent at once, or all clients were
-  busy (`SaturatedPoint`). Arrivals were neither Poisson nor at a constant rate (`ArrivalsUnknown`). Fewer than five requests were answered (`PointTooShort`). No mean request time follows from
+  busy (`SaturatedPoint`). Arrivals were neither Poisson nor at a constant rate (`ArrivalsUnknown`). Fewer than five requests were answered, or fewer than four for each in flight (`PointTooShort`). No mean request time follows from
   the file (`LatencyUnknown`).
-- **Rate, latency and requests in flight must agree.** A run in which they contradict each other by more than 10 % and more than chance is left out (`NotSteady`).
+- **Rate, latency and requests in flight must agree.** A run in which they contradict each other by more than 10 % and more than chance is left out (`NotSteady`). A latency that is off by a factor of a hundred is in another unit, and refused.
 - **The ends of a run are cut off** if the file has the times of all its single requests and none failed. The beginning is cut until the number in flight is steady, and the end after the last request was
   sent. Rate, latency, requests in flight, first tokens and lengths are then those of the middle, and standard error says which requests count. A run without a steady middle (fewer than 50 requests,
   an overload, a ramp to its end) stays whole, with its own reasons.
 - **Two engines cannot share a fit.** Rows of more than one engine, model, GPU or tokenizer are refused if the files name them: `--where` selects, `--group-by` fits each by itself. Several addresses, kinds of request
-  or engine versions are a warning. So is a set of files of which none names the engine.
+  or engine versions are a warning, and so are other labels that split the rows of an arm (`rows differ in framework (vllm, sgl)`). So is a set of files of which none names the engine.
 - **A whole folder can be given,** with the folders in it. `--method` and `--k` count it as one file: `breakeven fit none/ eagle/ --method none --method eagle3 --k 0 --k 3`. Files that hold no result or were
   cut off, runs in which no request was answered, and copies of a run are passed over, each in one line on standard error. Hidden files are not read.
 - **The counters have the last word.** A draft length is refused if a file's counters of speculation exclude it. Drafts that were shorter are named.

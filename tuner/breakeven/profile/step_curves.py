@@ -77,6 +77,16 @@ def step_curve(
     """
     own = next((fit for fit in arms if fit.arm == arm), None)
     asked = _asked(arm, own, arms, pooled, wanted)
+    converted = _by_law(law, arm, arms, asked, wanted.tokens_per_step_error)
+    if asked.apart is None or asked.measured is None:
+        return converted
+    measured = step_curve(law, arm, arms, pooled, asked.apart)
+    return _between(converted, measured, _steps(asked.demand) / _steps(asked.measured))
+
+
+def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, error_of_e: float) -> Curve:
+    """The curve as the law of steps converts it; `error_of_e`: relative standard error of E."""
+    own = next((fit for fit in arms if fit.arm == arm), None)
     layout, figures, demand = law.layout, np.array(law.figures), asked.demand
     costs = layout.costs(figures, arm.family, arm.name)
     same = _repeated(demand, 1)
@@ -89,13 +99,10 @@ def step_curve(
     raised = np.exp(departed.mean)
     sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(np.array(law.covariance))
     # An error of E moves the number of decoding steps, and so the part of latency after the first token.
-    of_e = wanted.tokens_per_step_error * (1.0 - answers.ttft_s / answers.latency_s)
+    of_e = error_of_e * (1.0 - answers.ttft_s / answers.latency_s)
     # Others in flight never make a request faster, although noise may make it look so.
     latency_s = np.maximum.accumulate(served.latency_s * raised)
-    # Lengths of two runs are never quite the same: what the rows carried counts at those asked for, as the law converts it.
-    moved = 1.0
-    if asked.measured is not None:
-        moved = lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
+    moved = _moved(costs, asked, lasting_rps)
     carried = [moved * row.inflight / row.latency_s for row in own.measurements] if own else []
     most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
@@ -121,11 +128,14 @@ def step_curve(
     beside = [own] if own is not None else _neighbours(arm, arms)
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.
     ttft_s = np.maximum.accumulate(served.ttft_s * raised)
-    found = _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
-    if asked.apart is None or asked.measured is None:
-        return found
-    measured = step_curve(law, arm, arms, pooled, asked.apart)
-    return _between(found, measured, _steps(demand) / _steps(asked.measured))
+    return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
+
+
+def _moved(costs: CostsOfSteps, asked: _AskedArm, lasting_rps: float) -> float:
+    """Factor on a rate that rows carried: lengths of two runs are never quite the same, and the law converts them."""
+    if asked.measured is None:
+        return 1.0
+    return lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
 
 
 def _steps(demand: Demand) -> float:
