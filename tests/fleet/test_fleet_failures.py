@@ -278,7 +278,7 @@ async def test_users_who_leave_are_no_failure_of_the_arm(traffic):
 async def test_demand_that_a_full_queue_turns_away_is_no_failure_of_the_arm():
     world = served()
     assert (await until_it_ends(world))["result"] == "Confirmed"
-    world.prometheus.reached_rps = lambda pod: 0.7 * world.prometheus.traffic.rps  # type: ignore[method-assign]  # noqa: ARG005
+    world.prometheus.reached_rps = lambda pod: 0.7 * world.prometheus.traffic.rps  # noqa: ARG005
     assert await after(world) == []
 
 
