@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from breakeven.errors import InputError
+from breakeven.phrases import figure
 
 MARK = "SpecDecoding metrics:"
 _FIGURE = r"([0-9]+(?:\.[0-9]+)?|nan)"
@@ -75,7 +76,9 @@ def read_log(lines: Iterable[str], where: str, *, looked_up: bool = False) -> Lo
         if not looked_up and one.depth is not None:
             length = length or _whole(one, at)
             if not one.is_of_length(length):
-                raise InputError(at, f"drafts of {one.depth:.3g} tokens, of {length:g} before", _ONE_LENGTH)
+                raise InputError(
+                    at, f"drafts of {figure(one.depth)} tokens, of {length:g} before", _ONE_LENGTH
+                )
         sums, first = sums or [0.0] * len(one.survival), first or number
         sums = [before + share * one.drafts for before, share in zip(sums, one.survival, strict=True)]
         drafts, accepted, drafted = drafts + one.drafts, accepted + one.accepted, drafted + one.drafted
@@ -102,7 +105,7 @@ def _whole(one: LoggedAcceptance, at: str) -> float:
         share > _ROUNDED for share in one.survival[int(length) :]
     ):
         raise InputError(
-            at, f"drafts of {depth:.3g} tokens on average, with {longest} positions", _ONE_LENGTH
+            at, f"drafts of {figure(depth)} tokens on average, with {longest} positions", _ONE_LENGTH
         )
     return length
 

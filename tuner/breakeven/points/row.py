@@ -9,6 +9,7 @@ from typing import Any
 
 from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm
 from breakeven.errors import InputError
+from breakeven.phrases import figure
 from breakeven.points.point import (
     ACCEPT,
     COLUMNS,
@@ -238,7 +239,7 @@ def _check_latency_unit(row: Point) -> None:
         unit = "milliseconds" if times > 1.0 else "seconds that were taken for milliseconds"
         raise InputError(
             row.origin.of("mean_latency_s"),
-            f"{row.mean_latency_s:g} s at {rate:g} requests per second is {times:.3g} times the {inflight:g} in flight; "
+            f"{row.mean_latency_s:g} s at {rate:g} requests per second is {figure(times)} times the {inflight:g} in flight; "
             f"it looks like {unit}",
             "seconds",
         )

@@ -27,6 +27,7 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import json_value, kind_of, wrong_field
 from breakeven.methods import LOOKUP_METHODS
+from breakeven.phrases import figure
 from breakeven.points.point import COLUMNS, SETTING, Origin, Point
 from breakeven.points.row import point
 
@@ -196,11 +197,11 @@ class Document:
         if not drafts:
             return ""
         length = (drafted or 0.0) / drafts
-        per_draft = f"{length:.3g} drafted per draft with k = {arm.k}"
+        per_draft = f"{figure(length)} drafted per draft with k = {arm.k}"
         if max(length, (accepted or 0.0) / drafts) > arm.k + _WHOLE:
             least = math.ceil(max(length, (accepted or 0.0) / drafts) - _WHOLE)
             if drafted is None:
-                per_draft = f"{(accepted or 0.0) / drafts:.3g} accepted per draft with k = {arm.k}"
+                per_draft = f"{figure((accepted or 0.0) / drafts)} accepted per draft with k = {arm.k}"
             raise self.refuse(per_draft, f"--k {least}" if drafted else f"--k {least} or more", *steps)
         if arm.scheduled or drafted is None or length >= arm.k - _WHOLE:
             return ""
