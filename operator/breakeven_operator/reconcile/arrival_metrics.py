@@ -89,7 +89,7 @@ class _Counted(NamedTuple):
         return cls(asked[new], sampled_s[new])
 
     def since(self, begins_s: float) -> _Counted:
-        """What came from a time on."""
+        """Counts from a time on."""
         later = self.sampled_s >= begins_s
         return _Counted(self.asked[later], self.sampled_s[later])
 
