@@ -154,7 +154,8 @@ def page_of(metrics: EngineMetrics) -> dict[str, float]:
 
 def scraped_while(config, requests, leaving=frozenset()) -> list[dict[str, float]]:
     """Pages of an engine every half second, each in the middle of a step, as a scrape meets them; some clients leave."""
-    engine, pages, coming = Engine(config), [], deque(requests)
+    engine, coming = Engine(config), deque(requests)
+    pages: list[dict[str, float]] = []
     made: Counter[int] = Counter()
     metrics = EngineMetrics(engine, "tiny", CACHE, created_s=1.0)
     while engine.outstanding or coming:

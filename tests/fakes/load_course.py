@@ -159,7 +159,7 @@ class _Engine:
         return max(requests[0].mark + work - self._progress, 0.0) / pace if requests else math.inf
 
     def page(self, prompt: float, answer: float, step: float) -> dict[str, float]:
-        """What the page counts by now."""
+        """Figures of the page now."""
         generated = self._started + (answer - 1.0) * self._tokens
         return {
             "running": float(len(self._prefilling) + len(self._decoding)),

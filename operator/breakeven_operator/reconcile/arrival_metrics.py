@@ -90,7 +90,7 @@ class _Counted(NamedTuple):
         return cls(asked[new], sampled_s[new])
 
     def since(self, begins_s: float) -> _Counted:
-        """What came from a time on."""
+        """Counts from a time on."""
         later = self.sampled_s >= begins_s
         return _Counted(self.asked[later], self.sampled_s[later])
 
@@ -121,7 +121,7 @@ def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None
         # Too few counts to tell rates apart, and too few for a dispersion.
         return 0.0
     newest_s = max(float(one.sampled_s[-1]) for one in counted if one.sampled_s.size)
-    ends_s = newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1)
+    ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
     rates = np.array([one.rates(ends_s) for one in counted])[:, ::-1]
     for back, of_pods in enumerate(rates.T):
         known = of_pods[np.isfinite(of_pods)]

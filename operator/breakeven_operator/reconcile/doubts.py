@@ -110,11 +110,6 @@ def take_account(case: Case, decision: Decision | None, *, settled: bool) -> Mem
     return suspected(memory, profile_name, ClusterReason.MODEL_DISAGREES, said, case.now)
 
 
-def windows_of(case: Case) -> int:
-    """Number of the account's windows that still count."""
-    return len(recent(case.memory.account, case.now))
-
-
 def present_drift(
     memory: MemoryStatus, spec: SpeculativeServiceSpec, profile: Profile | None, arm: Arm | None, live: Live
 ) -> Drift:

@@ -9,7 +9,7 @@ from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of,
 from breakeven_operator.reconcile.annotation_owner import note_writers
 from breakeven_operator.reconcile.case_reading import read_case
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.doubts import take_account, windows_of
+from breakeven_operator.reconcile.doubts import findings_of, rules_of, take_account
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
 from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
@@ -51,7 +51,8 @@ def reconcile(
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
-    verdict = replace(verdict, windows=windows_of(case))
+    findings = findings_of(case.memory, case.calibrated.profile_name, rules_of(case.spec), now)
+    verdict = replace(verdict, windows=len(findings.windows))
     step = replace(step, memory=case.memory)
     if verdict.switches and verdict.arm is not None and case.running.arm is not None:
         begun = roll_begun(case, step, evidence, verdict)

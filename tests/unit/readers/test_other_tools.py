@@ -197,7 +197,7 @@ MULTI_TURN: dict[str, Any] = {
     [
         ({}, None),
         ({"inter_turn_delay_ms": 500, "request_throughput": 4.0}, None),
-        ({"multi_turn_concurrency": 64}, None),
+        ({"multi_turn_concurrency": 64}, "PointTooShort"),
         ({"multi_turn_concurrency": 2}, "NotSteady"),
         ({"failed": 3, "conversations_failed": 1}, "RequestsFailed"),
         ({"completed": 4, "output_lens": []}, "PointTooShort"),
