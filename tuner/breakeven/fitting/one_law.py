@@ -24,6 +24,7 @@ from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile.adaptive_drafts import adaptive_tiers
+from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
     ENGINE,
@@ -401,7 +402,7 @@ def _solve(
         normal, pull = slopes.T @ slopes, slopes.T @ residuals
         while True:
             step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), pull)
-            tried = figures - np.clip(step, -1.0, 1.0)
+            tried = np.clip(figures - np.clip(step, -1.0, 1.0), -LARGEST_LOGARITHM, LARGEST_LOGARITHM)
             found = _system(layout, prior, sweeps, tried, scatter.noise, root)
             next_cost = float(found[0] @ found[0])
             if next_cost <= cost or damping > 1e6:

@@ -19,7 +19,7 @@ from breakeven.tiers import Schedule
 _LARGEST = 1e15
 _LEAST = 1e-12
 _ROUNDING = 1e-6
-_LARGEST_LOGARITHM = 40.0
+LARGEST_LOGARITHM = 40.0
 
 
 def check_sizes(value: object, path: str, where: str) -> None:
@@ -127,9 +127,9 @@ def _possible(row: Measurement) -> bool:
 
 def _check_steps(law: StepLaw, place: str) -> None:
     size = law.layout.size
-    if len(law.figures) != size or max(map(abs, law.figures)) > _LARGEST_LOGARITHM:
+    if len(law.figures) != size or max(map(abs, law.figures)) > LARGEST_LOGARITHM:
         raise InputError(
-            f"{place}.figures", "not those of its arms", f"{size} of at most {_LARGEST_LOGARITHM:g}"
+            f"{place}.figures", "not those of its arms", f"{size} of at most {LARGEST_LOGARITHM:g}"
         )
     square = len(law.covariance) == size and all(len(line) == size for line in law.covariance)
     if (
