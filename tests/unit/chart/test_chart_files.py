@@ -206,6 +206,6 @@ def test_the_command_of_the_notes_ends_when_it_is_pasted():
     pasted = f"kubectl() {{ cat; }}\n{notes[begin:end]}"
     done = subprocess.run(["bash"], input=pasted, capture_output=True, text=True, timeout=10, check=True)
     assert done.stderr == ""
-    SpeculativeService.read(
-        yaml.safe_load(done.stdout) | {"metadata": {"name": "chat", "namespace": "llm", "uid": "u"}}, "notes"
-    )
+    written = yaml.safe_load(done.stdout.replace("YOUR-VLLM-DEPLOYMENT", "chat-vllm"))
+    meta = {"name": "chat", "namespace": "llm", "uid": "u"}
+    SpeculativeService.read(written | {"metadata": meta}, "notes")
