@@ -56,7 +56,7 @@ async def test_an_arm_that_loses_by_the_profile_of_before_is_left_and_none_is_en
     world = FleetWorld()
     await world.speculate()
     event(world)
-    await cycles(world, 3.0, 8)
+    await cycles(world, 3.0, 30)
     assert world.status["current"]["arm"] == "eagle/3", "it pays at this load by the profile of before"
     assert (world.decision["action"], world.decision["basis"]) == ("Hold", "Former")
     assert float(world.decision["speedup"]) > 1.5, "what the alert goes by"
@@ -74,7 +74,7 @@ async def test_in_mode_recommend_it_is_said_and_nothing_is_changed() -> None:
     await world.speculate()
     world.service["spec"]["updatePolicy"]["mode"] = "Recommend"
     EVENTS["a flag"][0](world)
-    await cycles(world, 3.0, 8)
+    await cycles(world, 3.0, 30)
     await cycles(world, 13.0, 30)
     assert world.value != "null"
     assert (world.decision["action"], world.decision["arm"]) == ("Recommend", "none")
