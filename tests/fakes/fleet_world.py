@@ -52,7 +52,7 @@ from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
 from fakes.kubelet import FakeKubelet
 from fakes.lawful_profile import lawful_profile_json
-from fakes.load_course import Stretch, played
+from fakes.load_course import CoursePart, played
 from fakes.manual_clock import FakeClock
 from fakes.scheduling import claims_of
 
@@ -405,7 +405,7 @@ class FleetWorld:
         traffic.latency_s = self.loaded_s = self._lawful_s(arm, rps)
         traffic.tokens_per_step = self.loaded_tokens = 2.5 if arm == EAGLE else 1.0
 
-    def play(self, *stretches: Stretch, seed: int = 0, patience_s: float = math.inf) -> None:
+    def play(self, *stretches: CoursePart, seed: int = 0, patience_s: float = math.inf) -> None:
         """From now on every pod goes through this course of load on the arm in place."""
         arm = EAGLE if self.value not in {None, "null"} else NO_SPECULATION
         begins_s = self.clock.now().timestamp()

@@ -22,7 +22,7 @@ _PREFILL = 0.2
 """Share of a request's work before its first token: of 179 in flight some 36 have none."""
 
 
-class Stretch(NamedTuple):
+class CoursePart(NamedTuple):
     """A rate of Poisson arrivals (1/s), and for how long (s)."""
 
     rps: float
@@ -68,7 +68,7 @@ class LoadCourse:
 
 def played(
     law_s: tuple[float, float],
-    stretches: Sequence[Stretch],
+    stretches: Sequence[CoursePart],
     begins_s: float,
     *,
     seed: int = 0,
@@ -102,7 +102,7 @@ def played(
     return LoadCourse((begins_s + times_s).tolist(), counts, begins_s + arrivals)
 
 
-def _arrivals(stretches: Sequence[Stretch], random: np.random.Generator) -> np.ndarray:
+def _arrivals(stretches: Sequence[CoursePart], random: np.random.Generator) -> np.ndarray:
     begins_s, found = 0.0, []
     for one in stretches:
         number = random.poisson(one.rps * one.lasts_s)

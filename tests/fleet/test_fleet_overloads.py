@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from draws import draws
 from fakes.fleet_world import EAGLE, LAWS, FleetWorld
-from fakes.load_course import Stretch
+from fakes.load_course import CoursePart
 
 WINDOW_S = 60.0
 FEW = 5.0
@@ -47,10 +47,10 @@ def said(world: FleetWorld) -> dict[str, object]:
     }
 
 
-async def after(world: FleetWorld, stretches: list[Stretch], usual_rps: float, seed: int) -> None:
+async def after(world: FleetWorld, stretches: list[CoursePart], usual_rps: float, seed: int) -> None:
     """Once the queue has been gone for a window, every cycle says what it would say without any of it."""
-    before = [Stretch(usual_rps, WINDOW_S), *stretches]
-    world.play(*before, Stretch(usual_rps, 40 * WINDOW_S), seed=seed)
+    before = [CoursePart(usual_rps, WINDOW_S), *stretches]
+    world.play(*before, CoursePart(usual_rps, 40 * WINDOW_S), seed=seed)
     over_s = world.clock.now().timestamp() + sum(one.lasts_s for one in before)
     gone_s = None
     while gone_s is None or world.clock.now().timestamp() < gone_s + 3 * WINDOW_S:
@@ -77,13 +77,15 @@ USUAL = {
     "ModelAgrees": "ModelAgrees",
     "MetricsAvailable": "MetricsAvailable",
 }
-OVERLOADS = st.lists(st.builds(Stretch, st.floats(13.5, 18.0), st.floats(20.0, 90.0)), min_size=1, max_size=2)
+OVERLOADS = st.lists(
+    st.builds(CoursePart, st.floats(13.5, 18.0), st.floats(20.0, 90.0)), min_size=1, max_size=2
+)
 
 
 @draws(4)
 @given(OVERLOADS, st.floats(2.0, 5.0), st.integers(0, 1000))
 @example([], 4.0, 0)
-@example([Stretch(16.0, 45.0)], 4.0, 1)  # shorter than the window
+@example([CoursePart(16.0, 45.0)], 4.0, 1)  # shorter than the window
 def test_once_the_queue_is_gone_for_a_window_a_service_decides_as_if_it_never_was(stretches, usual_rps, seed):
     asyncio.run(after(recommended().copied(), stretches, usual_rps, seed))
 
@@ -94,7 +96,7 @@ def test_an_arm_that_is_slower_than_its_law_is_left_though_it_is_never_without_a
     world = recommended().copied()
     world.laws = {**LAWS, EAGLE: (LAWS[EAGLE][0] * slower, LAWS[EAGLE][1] * slower)}
     # Beyond what it carries, and a half of what its law says.
-    world.play(Stretch(6.5, 2 * WINDOW_S), Stretch(1.05 / world.laws[EAGLE][1], 60 * WINDOW_S), seed=1)
+    world.play(CoursePart(6.5, 2 * WINDOW_S), CoursePart(1.05 / world.laws[EAGLE][1], 60 * WINDOW_S), seed=1)
     asyncio.run(cycles(world, 60))
     assert world.decision["arm"] == "none"
     assert world.decision["action"] == "Recommend"
@@ -102,7 +104,7 @@ def test_an_arm_that_is_slower_than_its_law_is_left_though_it_is_never_without_a
 
 def test_clients_that_leave_an_overload_are_said():
     world = recommended().copied()
-    world.play(Stretch(4.0, WINDOW_S), Stretch(25.0, 6 * WINDOW_S), seed=1, patience_s=10.0)
+    world.play(CoursePart(4.0, WINDOW_S), CoursePart(25.0, 6 * WINDOW_S), seed=1, patience_s=10.0)
     asyncio.run(cycles(world, 24))
     assert "ClientsGiveUp" in world.events
     assert float(world.decision["givenUpPercent"]) > 20.0
