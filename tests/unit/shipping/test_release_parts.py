@@ -69,7 +69,7 @@ def test_changes_for_artifact_hub_are_plain_text_the_gravest_first():
         {"kind": "added", "description": "See the page for more."},
     ]
     ours = changes(release_notes((ROOT / "CHANGELOG.md").read_text(), "0.0.0"))
-    assert len(ours) == MOST_CHANGES
+    assert 0 < len(ours) <= MOST_CHANGES
     assert not [one for one in ours if "](" in one["description"]]
 
 
