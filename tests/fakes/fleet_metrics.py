@@ -631,7 +631,8 @@ async def _answered(source: PrometheusAccess, delay_s: float) -> None:
 
 
 def _runs(pod: dict[str, Any]) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
+    found = pod.get("status", {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c.get("status") == "True" for c in found)
 
 
 def _ready_s(pod: dict[str, Any]) -> float:

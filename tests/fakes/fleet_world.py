@@ -349,7 +349,8 @@ class FleetWorld:
 
     def _measured(self, arm: Arm) -> dict[str, Any] | None:
         """An arm of a profile as a calibration writes it: with the drafter that the spec names now."""
-        method = Candidates.read(self.service["spec"]["candidates"], "candidates").method_of(arm)
+        service, *_ = self.cluster.of(SERVICES)
+        method = Candidates.read(service["spec"]["candidates"], "candidates").method_of(arm)
         if method is None:
             return None
         return {

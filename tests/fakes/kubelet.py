@@ -287,7 +287,7 @@ class FakeKubelet:
             told |= {"status": "False", "reason": "Unschedulable", "message": said}
         else:
             pod["spec"]["nodeName"] = node
-        pod["status"]["conditions"] = [told]
+        pod.setdefault("status", {"phase": "Pending"})["conditions"] = [told]
 
     def _stop_pod(self, pod: dict[str, Any]) -> None:
         grace_s = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
@@ -308,7 +308,7 @@ class FakeKubelet:
                 self._cluster.remove(PODS, meta["namespace"], meta["name"])
             elif "deletionTimestamp" in meta or _ready(pod):
                 continue
-            elif not pod["spec"].get("nodeName"):
+            elif not pod["spec"].get("nodeName") or "status" not in pod:
                 self._schedule(pod)
             else:
                 self._start_container(pod)
@@ -463,7 +463,8 @@ def _set_of(pod: dict[str, Any]) -> str:
 
 
 def _condition(pod: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    return next((one for one in pod["status"]["conditions"] if one["type"] == kind), {})
+    found = pod.get("status", {}).get("conditions") or []
+    return next((one for one in found if one["type"] == kind), {})
 
 
 def _ready(pod: dict[str, Any]) -> bool:

@@ -147,10 +147,10 @@ async def test_each_roll_has_an_event_of_its_own_so_that_their_order_shows():
         if event["reason"] == "Rolling"
     ]
     assert [change for _, change in sorted(said)] == [
-        "none -> eagle/3",
-        "eagle/3 -> none",
-        "none -> eagle/3",
-        "eagle/3 -> none",
+        "no speculation -> eagle/3",
+        "eagle/3 -> no speculation",
+        "no speculation -> eagle/3",
+        "eagle/3 -> no speculation",
     ]
 
 
@@ -165,7 +165,7 @@ async def test_a_target_without_pods_is_not_said_to_run_an_arm(undone):
     await world.until(lambda: world.phase == (None if undone else "Confirming"), cycles=10)
     (note,) = notes(world, "RolledBack" if undone else "RollFinished")
     expected = (
-        "none is asked for again, and no pod runs"
+        "no speculation is asked for again, and no pod runs"
         if undone
         else "no pod runs, because Deployment chat-vllm is scaled to zero"
     )

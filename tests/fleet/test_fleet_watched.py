@@ -118,7 +118,7 @@ async def test_the_past_is_shown_and_marked():
         await world.cycle(60.0)
     decision = made(world)["status"]["decision"]
     assert (decision["basis"], decision["reason"]) == ("Past", "Paused")
-    assert "its last 14 days hold steady hours" in decision["message"]
+    assert "its last 14 days hold 120 h of no speculation" in decision["message"]
     assert not world.cluster.of(RUNS)
 
 
