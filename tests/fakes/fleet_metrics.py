@@ -632,7 +632,7 @@ async def _answered(source: PrometheusAccess, delay_s: float) -> None:
 
 def _runs(pod: dict[str, Any]) -> bool:
     found = pod.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c.get("status") == "True" for c in found)
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in found)
 
 
 def _ready_s(pod: dict[str, Any]) -> float:

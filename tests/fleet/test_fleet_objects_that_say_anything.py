@@ -113,7 +113,9 @@ def changed(rng: np.random.Generator, plural: str, manifest: dict[str, Any]) -> 
     around: Any = found
     for part in outer:
         around = around[part]
-    if rng.random() < 0.3 and (model is not None or key in OPTIONAL):
+    # The status of a condition is never absent.
+    optional = key in OPTIONAL and (key != "status" or isinstance(around[key], dict))
+    if rng.random() < 0.3 and (model is not None or optional):
         del around[key]
     elif model is not None and isinstance(around[key], str):
         around[key] = TEXTS[rng.integers(len(TEXTS))]
