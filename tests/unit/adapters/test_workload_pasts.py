@@ -139,7 +139,7 @@ async def test_the_laws_of_what_ran_come_back_under_the_names_of_the_service(mad
     answer = (await asked.told({"a": ABOUT}))["a"]
     assert [fit.arm for fit in answer.profile.arms] == [NO_SPECULATION, EAGLE]
     assert answer.profile.arm(NO_SPECULATION).c1_s == pytest.approx(C1_S, rel=0.1)
-    assert "none 6 h, eagle/3 6 h" in answer.sentence
+    assert "6 h of no speculation, 6 h of eagle/3" in answer.sentence
     assert f"{len(server.asked)} queries" in answer.sentence
     assert asked.outcomes == ["ok"]
 

@@ -23,9 +23,9 @@ ARMS = (NO_SPECULATION, *EAGLES)
 SETTINGS = SweepSettings(loads=12, warmup_seconds=2.0)
 QUESTION = Question(ARMS, SETTINGS, running=NO_SPECULATION, startup_s=100.0)
 CLIENTS = (1, 4, 16, 64)
-NONE = closed("none", 0, 1.2, 0.07, clients=CLIENTS, requests=200.0)
+NONE = closed("none", 0, 1.2, 0.07, clients=CLIENTS, requests=200.0, window_s=60.0)
 """No speculation saturates at 14.3 rps."""
-THREE = closed("eagle3", 3, 0.7, 0.1, clients=CLIENTS, requests=200.0)
+THREE = closed("eagle3", 3, 0.7, 0.1, clients=CLIENTS, requests=200.0, window_s=60.0)
 """Faster than none below 6.9 rps."""
 
 
@@ -49,7 +49,7 @@ def test_what_speedups_are_said_against_gets_a_law_even_where_it_surely_loses():
     third = bought(QUESTION, [*ends, *faster])
     assert third.arm == NO_SPECULATION
     assert third.load.mode is LoadMode.POISSON
-    after = poisson("none", 0, 1.2, 0.07, (third.load.value,), requests=200.0)
+    after = poisson("none", 0, 1.2, 0.07, (third.load.value,), requests=200.0, window_s=60.0)
     fourth = next_point(QUESTION, [*ends, *faster, *after])
     assert isinstance(fourth, Finished) or fourth.arm != NO_SPECULATION
 
@@ -134,12 +134,12 @@ def test_no_rate_is_aimed_at_from_which_the_arm_was_seen_saturated(saturated, ai
 
 
 def test_no_arm_is_recommended_beyond_its_points_and_the_point_that_reaches_is_bought():
-    near = closed("eagle3", 3, 0.7, 0.07, clients=(1, 4, 16), requests=200.0)
+    near = closed("eagle3", 3, 0.7, 0.07, clients=(1, 4, 16), requests=200.0, window_s=60.0)
     # Among 16 its rate is 9.1 rps. At 9.5 rps a request meets 20 others.
     question = Question((EAGLES[1],), SETTINGS, expected_rps=(9.5,), running=EAGLES[1])
     assert recommended(question, [*NONE, *near]) == ((9.5, NO_SPECULATION),)
     assert bought(question, [*NONE, *near]).inflight > 20.0
-    far = closed("eagle3", 3, 0.7, 0.07, clients=(32,), requests=200.0)
+    far = closed("eagle3", 3, 0.7, 0.07, clients=(32,), requests=200.0, window_s=60.0)
     assert recommended(question, [*NONE, *near, *far]) == ((9.5, EAGLES[1]),)
 
 
@@ -156,16 +156,16 @@ def test_no_arm_is_recommended_that_the_fit_does_not_believe():
 
 
 def test_until_an_arm_has_a_law_its_loads_are_spread():
-    ends = closed("eagle3", 3, 0.5, 0.05, clients=(1, 64), requests=200.0)
+    ends = closed("eagle3", 3, 0.5, 0.05, clients=(1, 64), requests=200.0, window_s=60.0)
     question = Question((EAGLES[1],), SETTINGS, running=EAGLES[1])
     assert 4.0 < bought(question, [*NONE, *ends]).inflight < 16.0
     low = replace(question, expected_rps=(1.0,))
-    near = closed("eagle3", 3, 0.5, 0.05, clients=(1, 4), requests=200.0)
+    near = closed("eagle3", 3, 0.5, 0.05, clients=(1, 4), requests=200.0, window_s=60.0)
     assert str(bought(low, [*NONE, *near]).load) == "2 clients"
 
 
 def test_a_closed_loop_is_planned_as_long_as_its_clients_need_to_be_answered_often_enough():
-    slow = closed("none", 0, 12.0, 0.7, clients=(1,), requests=200.0)
+    slow = closed("none", 0, 12.0, 0.7, clients=(1,), requests=200.0, window_s=60.0)
     ceiling = bought(QUESTION, slow)
     assert str(ceiling.load) == "64 clients"
     assert ceiling.window_s == pytest.approx(FEWEST_GENERATIONS * ceiling.latency_s)

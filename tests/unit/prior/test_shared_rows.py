@@ -50,8 +50,12 @@ def test_ratios_are_those_of_the_lines(profile):
     none, eagle = profile.arms[0], profile.arms[1]
     rows = shared_rows(profile, NAMED).rows
     assert [(row.method, row.k) for row in rows] == [("eagle3", 2), ("eagle3", 5)]
-    assert rows[0].lone_ratio == pytest.approx(eagle.c1_s / none.c1_s, rel=5e-3)
-    assert rows[0].slope_ratio == pytest.approx(eagle.c2_s / none.c2_s, rel=5e-3)
+    # At one set of lengths, which are a little other than the arms' own.
+    compared = profile.compare(eagle.arm, rps=0.0)
+    assert rows[0].lone_ratio == pytest.approx(compared.c1_ratio, rel=5e-3)
+    assert rows[0].slope_ratio == pytest.approx(compared.c2_ratio, rel=5e-3)
+    assert rows[0].lone_ratio == pytest.approx(eagle.c1_s / none.c1_s, rel=3e-2)
+    assert rows[0].slope_ratio == pytest.approx(eagle.c2_s / none.c2_s, rel=3e-2)
     assert rows[0].tokens_per_step == pytest.approx(eagle.tokens_per_step, rel=5e-3)
 
 

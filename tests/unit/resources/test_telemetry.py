@@ -114,6 +114,7 @@ def test_every_figure_of_the_status_has_its_series(registry, telemetry):
             mode="Recommend",
             target="Deployment/chat-vllm",
             gpu_product="A100",
+            opted_in="",
         )
         == 1
     )
