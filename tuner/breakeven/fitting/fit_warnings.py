@@ -9,11 +9,14 @@ from dataclasses import replace
 from breakeven.fitting.diagnostics import SHAPE_LIMIT
 from breakeven.fitting.observations import RAMP_SHARE
 from breakeven.phrases import figure
-from breakeven.points.point import ENGINE, WHERE, ImposedLoad, Point
+from breakeven.points.point import ENGINE, WHERE, LoadMode, Point
 from breakeven.profile.fits import ArmFit, PooledFit
 from breakeven.reasons import Reason
 
 _MEANING = {reason.value: reason.meaning for reason in Reason}
+
+_Imposed = tuple[LoadMode, float | None]
+"""A foreign row's load: its clients may be a mean, which no imposed load is."""
 
 _MOST_NAMED = 8
 """Files that a sentence names at most."""
@@ -76,10 +79,11 @@ def _label_warnings(fit: ArmFit, points: Sequence[Point]) -> Iterator[str]:
     """
     found = []
     for column in dict.fromkeys(key for one in points for key in one.extra if key not in (*ENGINE, *WHERE)):
-        rows: dict[str, dict[ImposedLoad, list[float]]] = {}
+        rows: dict[str, dict[_Imposed, list[float]]] = {}
         for one in points:
             if (value := one.text(column)) is not None:
-                rows.setdefault(value, {}).setdefault(one.load, []).append(one.mean_latency_s)
+                load = one.load_mode, one.concurrency if one.closed else one.request_rate_rps
+                rows.setdefault(value, {}).setdefault(load, []).append(one.mean_latency_s)
         splits = len(rows) > 1 and max(map(len, rows.values())) > 1
         if splits and (not all(map(_is_number, rows)) or _differ(list(rows.values()))):
             found.append(f"{column} ({', '.join(list(rows)[:4])})")
@@ -99,7 +103,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _differ(values: Sequence[Mapping[ImposedLoad, Sequence[float]]]) -> bool:
+def _differ(values: Sequence[Mapping[_Imposed, Sequence[float]]]) -> bool:
     """Whether latencies of one load differ between values of a label by more than rows of one arm do."""
     for load in set.union(*map(set, values)):
         means_s = [sum(of[load]) / len(of[load]) for of in values if load in of]
