@@ -31,8 +31,8 @@ OUTPUT_TOKENS = 16
 _SHORT_SPEC: Mapping[str, Any] = {
     "updatePolicy": {
         "cooldownSeconds": 15,
-        # A window: the old arm is measured at the new load before a roll begins, or the verdict has only another phase's to compare.
-        "stabilizationWindowSeconds": 12,
+        # A verdict holds the six windows before a roll against those after it: five of them are at the load that asks for it.
+        "stabilizationWindowSeconds": 60,
         "horizonSeconds": 14400,
         # Minutes ago somebody tried another load: that is no day that comes again.
         "lookbackSeconds": 0,
