@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +31,6 @@ PROGRAM = "kubectl breakeven"
 _PASSED_ON = {
     "doctor": "Does speculation pay right now, and if not, why.",
     "history": "A workload's past at Prometheus as a points file.",
-    "watch": "A workload's load on the curves of its past, live.",
 }
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -124,45 +122,6 @@ def _services(asked: Kubectl, name: str | None, *, everywhere: bool) -> Sequence
     if name is not None and everywhere:
         raise click.UsageError("a SERVICE is in one namespace: leave --all-namespaces out")
     return (asked.service(name),) if name is not None else asked.services(everywhere=everywhere)
-
-
-@root.command(short_help="The same table, live.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces.")
-@click.option(
-    "--every",
-    "every_s",
-    metavar="SECONDS",
-    type=click.FloatRange(1.0, 3600.0),
-    default=5.0,
-    show_default=True,
-    help="Time between two looks.",
-)
-@click.option("--once", is_flag=True, help="Print one frame and end.")
-@_of_cluster
-def top(*, all_namespaces: bool, every_s: float, once: bool, **options: Any) -> None:
-    """Show the table of `status`, renewed until Ctrl-C."""
-    asked = _kubectl(options)
-
-    def look() -> str:
-        services = asked.services(everywhere=all_namespaces)
-        return frame(services, asked.leases(), _now(), everywhere=all_namespaces)
-
-    first = look()
-    if once:
-        click.echo(first)
-        return
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(Text(first, no_wrap=True), auto_refresh=False, screen=sys.stdout.isatty()) as live:
-        while True:
-            time.sleep(every_s)
-            try:
-                shown = f"{look()}\n{_now():%H:%M:%S} UTC"
-            except BreakevenError as error:
-                # An API server that does not answer now may do so at the next look.
-                shown = f"{_now():%H:%M:%S} UTC  {error}"
-            live.update(Text(shown, no_wrap=True), refresh=True)
 
 
 @root.command(short_help="Why this arm, what would change it, what it waits for.")
