@@ -95,17 +95,17 @@ def main() -> None:
     run(root, "breakeven", interrupted="breakeven: interrupted; nothing half written")
 
 
-def run(command: click.Command, program: str, *, interrupted: str = "", **options: str) -> None:
+def run(command: click.Command, program: str, *, interrupted: str = "", prog_name: str | None = None) -> None:
     """Run a command line and end the process.
 
     Args:
         command: of click.
         program: name before each line of an error.
         interrupted: line for Ctrl-C; empty: none.
-        options: of click's `main`.
+        prog_name: name in usage lines; None: as click finds it.
     """
     try:
-        command.main(standalone_mode=False, **options)
+        command.main(prog_name=prog_name, standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
