@@ -24,14 +24,12 @@ class WriteAnnotation:
             write: the pods that ran before it already have that template, and none needs a restart.
         generation: of the workload that was decided upon; nothing is written into another one.
         force: take the field from another manager; only after a person asked for it.
-        partition: below it the target's pods keep the template before; 0 gives a partition of this manager's up.
     """
 
     target: Ref
     value: str | None
     generation: int
     force: bool = False
-    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,6 @@ class ClusterReason(StrEnum):
         "The operator looks at targets of this kind and does not change them.",
         "Use mode Recommend, and write the arm's value where the target's own controller takes its pods' annotations from.",
     )
-    NO_FIRST_WAVE = (
-        "NoFirstWave",
-        "updatePolicy.firstWave asks for a first wave that is held, and targets of this kind have no partition to hold one. Nothing is rolled.",
-        "Remove updatePolicy.firstWave: every roll is measured while it goes on, and undone if it loses.",
-    )
     KV_TRANSFER_PAIR = (
         "KvTransferPair",
         "The target is one half of prefill and decode: a restart breaks the KV connections of the other half, so that it is never rolled.",
@@ -477,20 +472,6 @@ class ClusterReason(StrEnum):
     # Rolls.
     ROLL_STARTED = "RollStarted", "The annotation was written; the target rolls to another arm."
     ROLLING = "Rolling", "Pods of the target are being replaced."
-    FIRST_WAVE_HELD = (
-        "FirstWaveHeld",
-        "The first pods of a roll run the new arm; a partition of the target holds the others while both are measured (updatePolicy.firstWave).",
-        "Nothing to do. Remove updatePolicy.firstWave, or set the partition to 0, to let the roll go on unmeasured.",
-    )
-    FIRST_WAVE_RELEASED = (
-        "FirstWaveReleased",
-        "The partition that held the first wave of a roll is given up: it was measured, or somebody let it go; the message says which.",
-    )
-    FIRST_WAVE_UNPROVEN = (
-        "FirstWaveUnproven",
-        "Until its deadline the first wave of a roll was not measured to lose no more than 5 %; the roll is undone.",
-        "Read in the message what was measured. More pods in the wave, more requests or a longer updatePolicy.firstWave.deadlineSeconds narrow the bounds.",
-    )
     ROLL_FINISHED = "RollFinished", "All pods of the target run the new arm."
     ROLL_CONFIRMED = (
         "RollConfirmed",
@@ -673,8 +654,6 @@ QUIET: Final = frozenset(
         ClusterReason.CALIBRATION_PAYS_NOTHING,
         ClusterReason.ROLL_STARTED,
         ClusterReason.ROLLING,
-        ClusterReason.FIRST_WAVE_HELD,
-        ClusterReason.FIRST_WAVE_RELEASED,
         ClusterReason.ROLLING_BACK,
         ClusterReason.RESUMED,
         ClusterReason.AUTOSCALING,

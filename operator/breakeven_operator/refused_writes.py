@@ -207,8 +207,8 @@ def _place(action: Action) -> Hashable:
 def _content(action: Action) -> Hashable:
     """The part of a write that may change the server's answer; a status differs in each cycle."""
     match action:
-        case WriteAnnotation(value=value, generation=generation, partition=partition):
-            return value, generation, partition
+        case WriteAnnotation(value=value, generation=generation):
+            return value, generation
         case Apply(body=body):
             return repr(body["metadata"].get("annotations"))
         case _:

@@ -29,7 +29,7 @@ from breakeven_operator.actions import (
 )
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
-from breakeven_operator.kinds import EVENTS, FIELD_MANAGER, PROFILES, Ref
+from breakeven_operator.kinds import EVENTS, PROFILES, Ref
 from breakeven_operator.ports import (
     Clock,
     Cluster,
@@ -265,30 +265,20 @@ class Writer:
         body: dict[str, Any] = {
             # With the uid, a workload of the same name that was made meanwhile is not touched, nor one created.
             "metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
-            **kind.change(meant or {}, action.value, action.partition),
+            **kind.change(meant or {}, action.value),
         }
-        force = action.force
-        if action.partition and meant is not None and set(kind.value_managers(meant)) <= {FIELD_MANAGER}:
-            # The partition's default belongs to whoever made the object. It is taken by force, which can take no annotation:
-            # nobody else has it in the version that is named.
-            body["metadata"]["resourceVersion"], force = meant["metadata"]["resourceVersion"], True
-        await self._cluster.apply(kind.resource, body, force=force)
+        await self._cluster.apply(kind.resource, body, force=action.force)
         # An admission webhook or another writer may have changed it on its way: what stands there is what counts.
         found = await self._cluster.get(kind.resource, target.namespace, target.name)
         value = kind.value_of(found or {})
         if found is not None:
             self._objects.adopt(kind.resource, found)
-        # A partition alone is given up if the annotation has become somebody else's.
-        alone = action.value is None and meant is not None and kind.own_partition(meant) > 0
-        others = alone and FIELD_MANAGER not in kind.value_managers(meant or {})
-        if value != action.value and not others:
+        if value != action.value:
             said = f"{target}: wrote {action.value!r}, read back {value!r}"
             # A webhook that keeps the old value there has refused. Another writer who put it back has made a generation more.
             now = ((found or {}).get("metadata") or {}).get("generation") or 0
             kept = value == before and now < action.generation + 2
             raise UnkeptError(said) if kept else ClusterError(said)
-        if found is not None and (held := kind.own_partition(found)) != action.partition:
-            raise UnkeptError(f"{target}: wrote partition {action.partition}, read back {held}")
 
     async def _write_status(self, action: WriteStatus) -> None:
         ref = action.ref
@@ -365,9 +355,8 @@ def _event_time(now: datetime) -> str:
 def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of action
     """One line that says what an action would do."""
     match action:
-        case WriteAnnotation(target, value, force=force, partition=partition):
-            held = f", with partition {partition}" if partition else ""
-            return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}{held}"
+        case WriteAnnotation(target, value, force=force):
+            return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}"
         case WriteStatus(ref, status):
             decision = status.get("decision") or {}
             words = " ".join(str(decision[key]) for key in ("action", "arm", "reason") if key in decision)

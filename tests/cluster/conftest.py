@@ -55,7 +55,6 @@ SECONDS: Mapping[str, int] = {
     "test_operator_autoscaled": 200,
     "test_operator_calibration": 240,
     "test_operator_confirms": 250,
-    "test_operator_first_wave": 150,
     "test_operator_deployments": 150,
     "test_operator_kserve": 600,
     # Before KServe's on any worker: its first test needs a cluster without the kind, which that one brings.

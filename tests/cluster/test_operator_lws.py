@@ -6,10 +6,8 @@ The controller is an optional program. Where it is missing, these tests are skip
 import pytest
 
 from operatorcluster import manifests
-from operatorcluster.first_waves import REPLICAS, loses, released, waved
 from operatorcluster.optional import needs_controller
 from operatorcluster.stage import condition
-from operatorcluster.target_engine import EAGLE
 from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.users import users
 from operatorcluster.waiting import until
@@ -155,31 +153,6 @@ def test_a_partition_that_leaves_groups_on_the_old_template_is_refused_with_the_
     assert grouped.writes("leaderworkersets") == []
 
 
-@pytest.mark.parametrize("ends", [released, loses])
-def test_a_first_wave_of_one_group_is_held_measured_and(grouped, ends):
-    target = manifests.grouped_target(REPLICAS)
-    del target["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]["annotations"]
-    with waved(grouped, target, manifests.grouped_service) as wave:
-        ends(wave)
-
-
-def test_a_first_wave_stands_beside_the_group_that_surges(grouped):
-    target = manifests.grouped_target(REPLICAS)
-    target["spec"]["rolloutStrategy"] = SURGE
-    del target["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]["annotations"]
-    with waved(grouped, target, manifests.grouped_service) as wave:
-        before = wave.uids
-        # A wave that is judged between two looks would never be seen.
-        wave.posed.idle.add(EAGLE)
-        grouped.pin(None)
-        grouped.until_decided("FirstWaveHeld")
-        assert wave.partition == REPLICAS - 1
-        assert f"{manifests.TARGET}-0" not in wave.touched(before)
-        grouped.patch("specsvc", "chat", {"spec": {"updatePolicy": {"firstWave": None}}})
-        grouped.until_runs("eagle/3", REPLICAS)
-        assert (wave.partition, len(wave.uids)) == (0, REPLICAS)
-
-
 def patched(place, patch):
     """The API server's words to the operator's account; empty where it may do that."""
     return place.refused("leaderworkerset", patch)
@@ -196,8 +169,6 @@ def test_the_operator_may_write_its_annotation_into_both_templates_and_change_no
     grouped.apply(manifests.grouped_target(1, 2, leaders_apart=True))
     assert patched(grouped, in_template("leaderTemplate", OURS)) == ""
     assert patched(grouped, in_template("workerTemplate", OURS)) == ""
-    wave = {"rollingUpdateConfiguration": {"partition": 1}}
-    assert patched(grouped, {"spec": {"rolloutStrategy": wave}}) == ""
     for change, said in (
         (
             in_template("workerTemplate", {"metadata": {"annotations": {"x": "y"}}}),
@@ -208,7 +179,7 @@ def test_the_operator_may_write_its_annotation_into_both_templates_and_change_no
         (in_template("leaderTemplate", None), "nothing of a workload but"),
         (in_template("size", 3), "nothing of a workload but"),
         ({"spec": {"replicas": 3}}, "nothing of a workload but"),
-        ({"spec": {"rolloutStrategy": SURGE}}, "nothing of a workload's strategy but its partition"),
+        ({"spec": {"rolloutStrategy": SURGE}}, "nothing of a workload but"),
         ({"metadata": {"finalizers": ["x.io/y"]}}, "no metadata of a workload"),
     ):
         assert f"Breakeven may change {said}" in patched(grouped, change), change

@@ -148,6 +148,20 @@ async def test_one_that_its_controller_would_not_roll_is_refused(strategy: dict[
     assert world.rolls == []
 
 
+async def test_a_partition_that_a_person_sets_meanwhile_holds_the_roll_beyond_its_deadline() -> None:
+    world = stateful(with_spec(replicas=4))
+    await world.until(lambda: world.phase == "Rolling", cycles=30)
+
+    def set_partition(manifest: dict[str, Any]) -> None:
+        manifest["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 1
+
+    world.cluster.change(STATEFULSETS, "llm", "chat-vllm", set_partition, manager="kubectl-patch")
+    for _ in range(200):
+        await world.cycle()
+    assert (world.phase, world.reason, len(world.rolls)) == ("Rolling", "Rolling", 1)
+    assert "its partition 1, which another hand has set, holds it" in world.decision["message"]
+
+
 async def test_a_single_replica_is_not_rolled_and_the_advice_asks_for_no_surge() -> None:
     world = stateful(with_spec(replicas=1))
     await world.until(lambda: world.reason == "OutageNotAllowed", cycles=3)

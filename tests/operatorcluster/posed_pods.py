@@ -23,13 +23,11 @@ class PosedPods:
 
     Attributes:
         rps: of every pod. slow: what requests of an arm take over what its law says.
-        idle: arms whose pods are scraped and have got no request yet.
     """
 
     def __init__(self, place: Place) -> None:
         self.place, self.rps = place, LOW_RPS
         self.slow: dict[Arm, float] = {}
-        self.idle: set[Arm] = set()
         self.counted: set[str] = set()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._follow)
@@ -69,10 +67,9 @@ class CountedPod:
     def page(self) -> str:
         """Its metrics page of now."""
         now, (c1_s, c2_s) = time.monotonic(), law(self.arm)
-        offered = 0.0 if self.arm in self.posed.idle else self.posed.rps
-        rps = min(offered, 0.98 / c2_s)
+        rps = min(self.posed.rps, 0.98 / c2_s)
         passed_s, self.at = now - self.at, now
-        self.waiting = max(self.waiting + (offered - rps) * passed_s, 0.0)
+        self.waiting = max(self.waiting + (self.posed.rps - rps) * passed_s, 0.0)
         slow = self.posed.slow.get(self.arm, 1.0)
         latency_s = slow * float(open_loop_latency(c1_s, c2_s, rps)) + (self.waiting / rps if rps else 0.0)
         self.requests += rps * passed_s

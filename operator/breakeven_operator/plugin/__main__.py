@@ -7,12 +7,12 @@ import sys
 import click
 
 from breakeven.cli import run
-from breakeven_operator.plugin.plugin_commands import COMPLETE_VARIABLE, PROGRAM, completions, root
+from breakeven_operator.plugin.plugin_commands import PROGRAM, completions, root
 
 
 def main() -> None:
     """Entry point of the plugin: exit 0, 1 (refused, one line), 2 (usage) or 130 (interrupted)."""
-    run(root, PROGRAM, prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
+    run(root, PROGRAM, prog_name=PROGRAM)
 
 
 def complete() -> None:

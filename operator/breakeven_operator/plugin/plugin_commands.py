@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,11 +28,6 @@ from breakeven_operator.plugin.service_table import document, frame
 from breakeven_operator.plugin.service_view import ServiceView
 
 PROGRAM = "kubectl breakeven"
-_PASSED_ON = {
-    "doctor": "Does speculation pay right now, and if not, why.",
-    "history": "A workload's past at Prometheus as a points file.",
-    "watch": "A workload's load on the curves of its past, live.",
-}
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -124,45 +118,6 @@ def _services(asked: Kubectl, name: str | None, *, everywhere: bool) -> Sequence
     if name is not None and everywhere:
         raise click.UsageError("a SERVICE is in one namespace: leave --all-namespaces out")
     return (asked.service(name),) if name is not None else asked.services(everywhere=everywhere)
-
-
-@root.command(short_help="The same table, live.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces.")
-@click.option(
-    "--every",
-    "every_s",
-    metavar="SECONDS",
-    type=click.FloatRange(1.0, 3600.0),
-    default=5.0,
-    show_default=True,
-    help="Time between two looks.",
-)
-@click.option("--once", is_flag=True, help="Print one frame and end.")
-@_of_cluster
-def top(*, all_namespaces: bool, every_s: float, once: bool, **options: Any) -> None:
-    """Show the table of `status`, renewed until Ctrl-C."""
-    asked = _kubectl(options)
-
-    def look() -> str:
-        services = asked.services(everywhere=all_namespaces)
-        return frame(services, asked.leases(), _now(), everywhere=all_namespaces)
-
-    first = look()
-    if once:
-        click.echo(first)
-        return
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(Text(first, no_wrap=True), auto_refresh=False, screen=sys.stdout.isatty()) as live:
-        while True:
-            time.sleep(every_s)
-            try:
-                shown = f"{look()}\n{_now():%H:%M:%S} UTC"
-            except BreakevenError as error:
-                # An API server that does not answer now may do so at the next look.
-                shown = f"{_now():%H:%M:%S} UTC  {error}"
-            live.update(Text(shown, no_wrap=True), refresh=True)
 
 
 @root.command(short_help="Why this arm, what would change it, what it waits for.")
@@ -353,21 +308,15 @@ def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> 
             click.launch(place.address(local))
 
 
-def _passed_on(name: str, summary: str) -> None:
-    @root.command(
-        name,
-        help=f"{summary} Runs `breakeven {name}` with the same arguments.",
-        short_help=summary,
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True},
-    )
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def passed_on(arguments: tuple[str, ...]) -> None:
-        sys.exit(_breakeven(name, *arguments))
-
-
-for _name, _summary in _PASSED_ON.items():
-    _passed_on(_name, _summary)
+@root.command(
+    short_help="Does speculation pay right now, and if not, why.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def doctor(arguments: tuple[str, ...]) -> None:
+    """Does speculation pay right now, and if not, why. Runs `breakeven doctor` with the same arguments."""
+    sys.exit(_breakeven("doctor", *arguments))
 
 
 def _breakeven(*arguments: str) -> int:
@@ -375,26 +324,11 @@ def _breakeven(*arguments: str) -> int:
     return subprocess.run([sys.executable, "-m", "breakeven.cli", *arguments], check=False).returncode
 
 
-@root.command(short_help="The completion script of a shell.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the shell's completion script of `kubectl-breakeven`; `kubectl breakeven` completes by kubectl's own."""
-    from click.shell_completion import get_completion_class
-
-    found = get_completion_class(shell)
-    if found is None:
-        raise LookupError(shell)
-    click.echo(found(root, {}, "kubectl-breakeven", COMPLETE_VARIABLE).source())
-
-
-COMPLETE_VARIABLE = "_KUBECTL_BREAKEVEN_COMPLETE"
-
-
 def completions(words: Sequence[str]) -> str:
     """The answer to kubectl's completion: a line per proposal, and cobra's directive that files are none."""
     from click.shell_completion import ShellComplete
 
     *before, incomplete = words or [""]
-    found = ShellComplete(root, {}, PROGRAM, COMPLETE_VARIABLE).get_completions(before, incomplete)
+    found = ShellComplete(root, {}, PROGRAM, "").get_completions(before, incomplete)
     lines = [f"{one.value}\t{one.help}" if one.help else str(one.value) for one in found]
     return "\n".join([*lines, ":4"])

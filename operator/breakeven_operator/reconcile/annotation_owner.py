@@ -13,7 +13,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
+from breakeven_operator.resources.rolloutstatus import HistoryResult
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
 
@@ -72,22 +72,14 @@ def foreign(context: RolloutContext, *, at_once: bool = False) -> RolloutStep:
     if not context.may_write:
         return RolloutStep(context.rollout, memory)
     rollout = context.rollout
-    coming = rollout if rollout is not None and rollout.phase is not RolloutPhase.UNDOING else None
     message = (
         f"{writer} {seen}; it is written again ({memory.restores + 1} of at most {MOST_RESTORES} times). A writer that merges "
         "(kubectl apply, Argo CD without Replace=true) keeps it, one that replaces the whole object drops it"
     )
     return RolloutStep(
-        # The pods of a first wave have gone, or are going: it begins again.
-        rollout=rollout.replace(wave_time=None, target_generation=workload.generation) if rollout else None,
+        rollout=rollout.replace(target_generation=workload.generation) if rollout else None,
         memory=memory.replace(restores=memory.restores + 1),
-        # Who replaces the whole object drops the partition as well.
-        write=WriteAnnotation(
-            workload.ref,
-            memory.written_value or "null",
-            workload.generation,
-            partition=(coming.wave_partition if coming else None) or 0,
-        ),
+        write=WriteAnnotation(workload.ref, memory.written_value or "null", workload.generation),
         events=(Event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
         message=message,

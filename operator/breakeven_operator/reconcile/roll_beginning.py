@@ -1,24 +1,18 @@
-"""The step that begins a change of arm: its promise, its first wave, and the arm that is barred if it is left for a fault."""
+"""The step that begins a change of arm: its promise, and the arm that is barred if it is left for a fault."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from breakeven.estimate import Estimate
-from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import barred
 from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.first_wave import partition_of
-from breakeven_operator.reconcile.leaving import BARRING, LEAVING
-from breakeven_operator.reconcile.preconditions import URGENT
+from breakeven_operator.reconcile.leaving import BARRING
 from breakeven_operator.reconcile.roll_evidence import RollEvidence, so_far
 from breakeven_operator.reconcile.rollout import ArmChange, begin
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.verdict import Verdict
-
-# Reasons of rolls that no first wave holds: a person's order, and measurements that ask for the other arm.
-_NOT_HELD: frozenset[Reason | ClusterReason] = frozenset({ClusterReason.PINNED, *URGENT, *LEAVING})
 
 
 def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict) -> RolloutStep:
@@ -31,7 +25,6 @@ def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: V
         wanted,
         case.spec.candidates.speculative_config(wanted),
         str(verdict.reason),
-        partition_of(case.spec.update_policy, case.workload, wanted, verdict.reason, _NOT_HELD),
         _promised(verdict),
         figures.rps if figures is not None else None,
         figures.latency_s if figures is not None else None,

@@ -68,35 +68,6 @@ def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Out
     return Outcome(HistoryResult.UNPROVEN, ClusterReason.ROLL_UNPROVEN, bounds, _still_cold(measured))
 
 
-def wave_outcome(
-    measured: MeasuredSpeedup, promise: Estimate, windows: float, *, last_look: bool
-) -> Outcome | None:
-    """The word for a first wave that is held: Disproved, NotWorse, or Unproven at its last look; None: hold it.
-
-    It is looked at in every cycle, so its bounds hold at all looks together. At the deadline those of one look speak.
-
-    Args:
-        measured: so far.
-        promise: for the load of the measurement.
-        windows: since all pods of the wave ran the new arm.
-        last_look: whether the deadline has passed.
-    """
-    bar = _bar(promise)
-    always = measured.always_valid(_CONFIDENCE_OF_ALL_LOOKS)
-    if always.upper < bar:
-        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, always)
-    if windows < JUDGED_WINDOWS and not last_look:
-        return None
-    bounds = measured.bounds(CONFIDENCE) if last_look else always
-    if bounds.upper < bar:
-        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
-    if bounds.lower >= bar * (1.0 - _NO_LOSS):
-        return Outcome(HistoryResult.NOT_WORSE, ClusterReason.FIRST_WAVE_RELEASED, bounds)
-    if not last_look:
-        return None
-    return Outcome(HistoryResult.UNPROVEN, ClusterReason.FIRST_WAVE_UNPROVEN, bounds, _still_cold(measured))
-
-
 def _bar(promise: Estimate) -> float:
     """The speedup that a roll must not fall short of significantly: 1, or the lower end of the promise if that is below 1.
 

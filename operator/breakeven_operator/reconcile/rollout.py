@@ -20,7 +20,6 @@ from breakeven.phrases import change_text, counted, figure, fixed, ratio_text, s
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
-from breakeven_operator.reconcile import first_wave
 from breakeven_operator.reconcile.annotation_owner import MOST_RESTORES, check_ownership, foreign
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.figures import bounded
@@ -46,7 +45,6 @@ class ArmChange:
         to_arm: the arm that is to run.
         value: the annotation's new value.
         reason: reason word of the decision.
-        partition: below it pods stay on the old arm at first; 0: on none.
         speedup: latency of the old arm over that of the new one; infinite if only the old arm is saturated.
         load_rps: load per replica. latency_s: measured mean latency of the old arm.
     """
@@ -55,7 +53,6 @@ class ArmChange:
     to_arm: Arm
     value: str
     reason: str
-    partition: int = 0
     speedup: Estimate = field(default_factory=Estimate)
     load_rps: float | None = None
     latency_s: float | None = None
@@ -88,7 +85,7 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
         change: the change.
         uid: of the service; makes the change's id its own.
     """
-    now, workload, partition = context.now, context.workload, change.partition
+    now, workload = context.now, context.workload
     seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{change.value}"
     rollout = Rollout(
         id=hashlib.sha256(seed.encode()).hexdigest()[:8],
@@ -99,8 +96,7 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
         value=change.value,
         previous_value=workload.value,
         started_time=now,
-        deadline_time=now + timedelta(seconds=deadline_s(context, workload.desired - partition)),
-        wave_partition=partition or None,
+        deadline_time=now + timedelta(seconds=deadline_s(context)),
         target_generation=workload.generation,
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
         **bounded("predicted_speedup", change.speedup),
@@ -113,8 +109,6 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
         (ended(context, HistoryResult.UNMEASURED, "another change began first"),) if context.rollout else ()
     )
     message = str(change)
-    if partition:
-        message += f"; {workload.desired - partition} of {workload.desired} pods come first"
     return RolloutStep(
         rollout=rollout,
         memory=context.memory.replace(
@@ -131,7 +125,6 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
             change.value,
             workload.generation,
             force=context.memory.force_next,
-            partition=partition,
         ),
         events=(Event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
@@ -226,14 +219,14 @@ def end(context: RolloutContext, result: HistoryResult, reason: ClusterReason, m
     )
 
 
-def deadline_s(context: RolloutContext, pods: int | None = None) -> float:
-    """How long a roll of so many pods (None: all) may take: as the user says, else from measured start-ups, batches and draining."""
+def deadline_s(context: RolloutContext) -> float:
+    """How long a roll may take: as the user says, else from measured start-ups, batches and draining."""
     if context.policy.roll_deadline_seconds is not None:
         return float(context.policy.roll_deadline_seconds)
     workload = context.workload
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
     batch = max(1, workload.max_surge + workload.max_unavailable)
-    batches = max(1, math.ceil((workload.desired if pods is None else pods) / batch))
+    batches = max(1, math.ceil(workload.desired / batch))
     return min(batches * (2 * startup_s + workload.grace_s) + _SLACK_S, _LONGEST_S)
 
 
@@ -265,7 +258,6 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             rollout.value or "null",
             workload.generation,
             force=context.memory.force_next,
-            partition=rollout.wave_partition or 0,
         ),
         reason=ClusterReason.ROLL_STARTED,
         message=f"{rollout.change} is to be written",
@@ -285,8 +277,6 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         return foreign(context)
     if workload.aborted is not None:
         return _aborted(context, rollout, workload.aborted)
-    if rollout.wave_partition is not None and (held := _first_wave(context, rollout)) is not None:
-        return held
     late = _past(rollout.deadline_time, now)
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
     if workload.settled or (late and workload.rolled_out):
@@ -334,26 +324,6 @@ def _undo_failed(context: RolloutContext, rollout: Rollout, reason: ClusterReaso
     )
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {kept}"
     return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
-
-
-def _first_wave(context: RolloutContext, rollout: Rollout) -> RolloutStep | None:
-    """The step of a roll that is held at its first wave; None while the pods of that come, as those of any roll."""
-    workload, policy = context.workload, context.policy.first_wave
-    rest = context.now + timedelta(seconds=deadline_s(context))
-    if not workload.own_partition:
-        return first_wave.released_by_hand(context, rollout, rest)
-    if policy is None:
-        return first_wave.release(context, rollout, "updatePolicy.firstWave was removed", rest)
-    if rollout.wave_time is None:
-        if not first_wave.stands(workload):
-            return None
-        until = context.now + timedelta(seconds=policy.deadline_seconds)
-        begun = rollout.replace(wave_time=context.now, deadline_time=until, unschedulable_since_time=None)
-        return first_wave.hold(context, begun, begins=True)
-    if _past(rollout.deadline_time, context.now):
-        why = "its first wave was not measured by its deadline"
-        return undo(context, rollout, ClusterReason.FIRST_WAVE_UNPROVEN, why)
-    return first_wave.hold(context, rollout, begins=False) if workload.trouble is None else None
 
 
 def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:

@@ -74,9 +74,6 @@ def fleet_need(
         batch: requests that a pod runs at once; None if unknown.
     """
     figures, workload = _known(live, spec.metrics_source.window_seconds), context.workload
-    if workload.own_partition:
-        # The figures are of the first wave's pods: an autoscaler that took their load for the fleet's would remove the others.
-        figures = None
     known = None
     if profile is not None:
         confidence = spec.update_policy.confidence_percent / 100

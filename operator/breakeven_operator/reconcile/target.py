@@ -134,7 +134,7 @@ def refuse_rolls(
     refusals = (
         _kind_refuses(workload),
         _owner_refuses(workload),
-        _controller_refuses(spec, workload),
+        _controller_refuses(workload),
         _hands_caches_on(spec, workload),
         *(_not_opted_in(workload, one) for one in workload.engines),
         _nobody_shares(workload, workload.engine, claims),
@@ -214,13 +214,8 @@ def _cuts_off(spec: SpeculativeServiceSpec, engine: ServedEngine) -> Refusal | N
     )
 
 
-def _controller_refuses(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
-    """Why the target's controller would not roll as the policy asks, or on nodes where it can be measured; None if it would."""
-    if spec.update_policy.first_wave is not None and workload.kind.unheld:
-        return Refusal(
-            ClusterReason.NO_FIRST_WAVE,
-            f"{workload.title} holds no first wave of a roll ({workload.kind.unheld}): remove updatePolicy.firstWave",
-        )
+def _controller_refuses(workload: Workload) -> Refusal | None:
+    """Why the target's controller would not roll, or its nodes let no roll be measured; None if neither."""
     if workload.held is not None:
         return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
     if len(workload.gpu_products) > 1:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from breakeven_operator.labels import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
-from breakeven_operator.reconcile.first_wave import give_up, is_held
 from breakeven_operator.reconcile.leaving import acquit
 from breakeven_operator.reconcile.roll_evidence import RollEvidence
 from breakeven_operator.reconcile.roll_failures import LaterReading
@@ -33,9 +32,6 @@ def go_on(
 
 
 def _step(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
-    freed = give_up(context)
-    if freed is not None:
-        return freed
     seen = service.status.target
     before = context.memory.target_uid or (seen.uid if seen is not None else None)
     if before not in {None, context.workload.ref.uid}:
@@ -46,13 +42,9 @@ def _step(service: SpeculativeService, context: RolloutContext, evidence: RollEv
         if handed.busy:
             return handed
         context = replace(context, memory=handed.memory)
-    held = is_held(context)
-    # A wave is judged first: its last look may be due at the deadline that undoes it.
-    step = (verify(context, evidence) if held else None) or watch(context)
+    step = watch(context)
     if handed is not None:
         step = handed.then(step)
-    if held:
-        return step
     rolling = step.rollout is not None and step.rollout.phase is RolloutPhase.ROLLING
     if step.write is not None or (step.busy and not rolling):
         return step

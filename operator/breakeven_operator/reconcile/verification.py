@@ -8,19 +8,17 @@ measured, bounds that hold at all looks together undo it as soon as it loses sig
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.first_wave import is_held, is_late, release
 from breakeven_operator.reconcile.leaving import LEAVING, crashing
 from breakeven_operator.reconcile.lost_rolls import undo_and_bar, undo_disproved, undo_failing, why_kept
 from breakeven_operator.reconcile.roll_answers import find_answers
 from breakeven_operator.reconcile.roll_evidence import RollEvidence, RollFinding, find_speedup
 from breakeven_operator.reconcile.roll_failures import FailureFinding, find_failures
 from breakeven_operator.reconcile.roll_lessons import with_answers, with_requests
-from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS, JUDGED_WINDOWS, outcome, wave_outcome
-from breakeven_operator.reconcile.roll_windows import is_last_look, windows_since
-from breakeven_operator.reconcile.rollout import deadline_s, end, undo
+from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS, JUDGED_WINDOWS, outcome
+from breakeven_operator.reconcile.roll_windows import windows_since
+from breakeven_operator.reconcile.rollout import end
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout
 
@@ -30,7 +28,6 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
 
     - Undone: its speedup is significantly below 1 and below the promise for this load; from the first blocks on, in
       the middle of the roll too. An arm that a person pinned stays, and is said to lose.
-    - Released, if its first wave is held: as soon as a loss of more than 5 % is excluded. Undone if it is not at the deadline.
     - Its last word: three windows after the roll has finished; up to six while nothing is proved or too few requests came.
     """
     rollout = context.rollout
@@ -44,15 +41,13 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     failing = find_failures(evidence.failures, rolled)
     # An arm that is left for its failures was left too late for these to be compared with those of the next one.
     left = rollout.reason in LEAVING
-    if not left and not isinstance(failing, str) and failing.fails(last_look=is_last_look(context, windows)):
+    if not left and not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
         return undo_failing(context, rollout, failing, evidence.entry)
     withdrawn = rollout.reason == ClusterReason.FINGERPRINT_CHANGED
     found = "the pods before it ran another template" if withdrawn else find_speedup(rollout, evidence)
     remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
     if not isinstance(failing, str) and failing.is_noticed:
         remark = f"; {failing.said}"
-    if is_held(context):
-        return _judge_wave(context, rollout, evidence, found, remark)
     return _last_word(context, rollout, evidence, found, failing, remark)
 
 
@@ -88,25 +83,3 @@ def _last_word(
     measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
     step = end(measured, word.result, word.reason, f"{message}{f'; {answers.said}' if answers else ''}")
     return with_answers(with_requests(step, rollout, failing), answers)
-
-
-def _judge_wave(
-    context: RolloutContext, rollout: Rollout, evidence: RollEvidence, found: RollFinding | str, remark: str
-) -> RolloutStep | None:
-    """Release the first wave of a roll, or undo it; None: it is held."""
-    late = is_late(context)
-    reason, windows = ClusterReason.FIRST_WAVE_UNPROVEN, windows_since(context, rollout, evidence.window_s)
-    if isinstance(found, str):
-        if not late:
-            return None
-        return undo(context, rollout, reason, f"its first wave was not measured: {found}{remark}")
-    word = wave_outcome(found.measured, found.promise, windows, last_look=late)
-    if word is None:
-        return None
-    if word.result is HistoryResult.DISPROVED:
-        return undo_disproved(context, rollout, found, word.bounds, evidence.entry)
-    said, measured = f"{found.said(word.bounds)}{word.remark}{remark}", found.kept_in(rollout, word.bounds)
-    if word.result is HistoryResult.UNPROVEN:
-        return undo(context, measured, reason, f"its first wave proves nothing: {said}")
-    # The promise stays that of the decision: a word about the wave is none about the whole roll.
-    return release(context, rollout, said, context.now + timedelta(seconds=deadline_s(context)))

@@ -106,12 +106,6 @@ class Rollout(PromiseAndMeasurement):
     to_replica_set: ObjectName | None = row(
         "The ReplicaSet or ControllerRevision whose pods run the new arm."
     )
-    wave_partition: int | None = row(
-        "The partition of the target that holds this roll at its first wave; absent: nothing holds it.", ge=1
-    )
-    wave_time: Instant | None = row(
-        "When all pods of the first wave ran the new arm; it is measured from here."
-    )
     gpu_product: str | None = row(
         "GPU class of the target's pods when it began: pods of another class say nothing about the arms.",
         max_length=128,

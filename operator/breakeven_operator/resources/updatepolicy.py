@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -83,47 +82,6 @@ class OutageWindow(Model):
             description="IANA time zone of days and start, such as Europe/Berlin.",
         ),
     ] = "UTC"
-
-
-class FirstWave(Model):
-    """Pods of a roll that come first, and by which it is measured before the others follow."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.pods) || !has(self.percent)",
-            "firstWave has pods and percent",
-            "one of the two",
-            lambda wave: wave.pods is None or wave.percent is None,
-            ".percent",
-        ),
-    )
-
-    pods: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=1000,
-            description="How many pods (or groups of pods) it has. Without it and percent: 1. One at least stays on the old arm.",
-        ),
-    ] = None
-    percent: Annotated[
-        int | None,
-        Field(ge=1, le=99, description="The same as a share of the target's replicas, rounded up."),
-    ] = None
-    deadline_seconds: Annotated[
-        int,
-        Field(
-            ge=60,
-            le=86400,
-            description="How long it is held at most, from when its pods serve. Until then it is released as soon as a loss of more than "
-            "5 % is excluded, and undone as soon as it loses significantly; then it is undone unless that loss is excluded.",
-        ),
-    ] = 3600
-
-    def size(self, replicas: int) -> int:
-        """How many of so many replicas it has; 0 if there is none to compare it with."""
-        wanted = math.ceil(self.percent * replicas / 100) if self.percent is not None else self.pods or 1
-        return max(min(wanted, replicas - 1), 0)
 
 
 class UpdatePolicy(Model):
@@ -261,14 +219,6 @@ class UpdatePolicy(Model):
             description="When allowOutage Window allows an outage.",
         ),
     ] = ()
-    first_wave: Annotated[
-        FirstWave | None,
-        Field(
-            description="Hold each roll to a speculative arm after its first pods until they are measured against the old ones: "
-            "released then, or undone. For targets whose update strategy has a partition. A pinned arm, and a roll while requests "
-            "queue or miss an objective, is not held. Absent: no roll is."
-        ),
-    ] = None
     roll_deadline_seconds: Annotated[
         int | None,
         Field(

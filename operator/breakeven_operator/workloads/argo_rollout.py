@@ -27,7 +27,6 @@ class ArgoRolloutKind(WorkloadKind):
     may_borrow = True
     own_writers = frozenset({"rollouts-controller"})
     without_loss = "set maxUnavailable: 0 and maxSurge: 1 in its strategy.canary"
-    unheld = "its own steps and pauses hold a roll, and both arms are compared meanwhile"
 
     def newest_revision(self, manifest: Manifest, makers: Iterable[Manifest]) -> str:
         """Name of the ReplicaSet of the template that its controller saw last."""

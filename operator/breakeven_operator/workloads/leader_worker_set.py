@@ -36,7 +36,6 @@ class LeaderWorkerSetKind(WorkloadKind):
     refusals_in_events = True
     without_loss = "set maxUnavailable: 0 and maxSurge: 1 in its rolloutStrategy.rollingUpdateConfiguration"
     partition_at = ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "partition")
-    unheld = ""
     template_at = (*_GROUPS, "workerTemplate")
     beside_at = ((*_GROUPS, "leaderTemplate"),)
 

@@ -38,7 +38,6 @@ class OwningKind(WorkloadKind):
     annotated: ClassVar[tuple[str, ...]]
     own_writers = frozenset({"manager"})
     takes_back = False
-    unheld = "the workload with the pods is its controller's, which sets a partition back"
 
     def __init__(self, child: WorkloadKind | None = None) -> None:
         if child is not None:

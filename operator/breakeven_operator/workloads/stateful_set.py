@@ -28,7 +28,6 @@ class StatefulSetKind(WorkloadKind):
     refusals_in_events = True
     without_loss = "give the target a replica more, because a StatefulSet has no surge"
     partition_at = ("spec", "updateStrategy", "rollingUpdate", "partition")
-    unheld = ""
 
     def template(self, manifest: Manifest) -> Manifest:
         """The pod template, each claim template as a volume that every pod has for itself."""

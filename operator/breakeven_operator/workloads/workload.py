@@ -102,7 +102,6 @@ class Workload:
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
         returned: whether its template is that of an earlier revision again.
-        own_partition: below it pods keep the template before, because the operator wrote so; 0: the operator holds none.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_class: the only class of which `pods` are kept; None: those of all classes are.
         gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
@@ -137,7 +136,6 @@ class Workload:
     refusal: str = ""
     workers: Workers = ALONE
     returned: bool = False
-    own_partition: int = 0
     gpu_class: str | None = None
 
     @property
@@ -215,7 +213,7 @@ class Workload:
     def waits(self) -> str | None:
         """The part of its user's strategy that holds a roll under way, as a clause; None if its controller goes on by itself."""
         waits = self.kind.waits(self.manifest)
-        if waits is None and not self.own_partition and (partition := self.kind.partition(self.manifest)):
+        if waits is None and (partition := self.kind.partition(self.manifest)):
             return f"its partition {partition}, which another hand has set, holds it"
         return waits
 
@@ -360,7 +358,6 @@ def observe(
     pods, lost = _pods(kind, owners, newest, engine, around, now)
     counts = kind.counts(manifest)
     surge, unavailable = kind.strategy(manifest, counts.desired)
-    own_partition = kind.own_partition(manifest)
     written, writer = _last_write(meta, kind.own_writers)
     pods = tuple(
         replace(pod, gpu_product=around.node_labels.get(pod.node, {}).get(gpu_label, "")) for pod in pods
@@ -375,7 +372,7 @@ def observe(
         generation=int(meta.get("generation", 0)),
         observed_generation=kind.observed_generation(manifest),
         **counts._asdict(),
-        held=None if own_partition else kind.held(manifest),
+        held=kind.held(manifest),
         max_surge=surge,
         max_unavailable=unavailable,
         value=kind.value_of(manifest),
@@ -392,7 +389,6 @@ def observe(
         refusal=next((around.warnings[uid] for uid in (meta["uid"], *owners) if uid in around.warnings), ""),
         workers=kind.workers(manifest),
         returned=kind.returned(manifest, makers),
-        own_partition=own_partition,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.serving.rolling import Strategy
-from breakeven_operator.kinds import FIELD_MANAGER, Resource
+from breakeven_operator.kinds import Resource
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.object_facts import condition, owner_uid
 from breakeven_operator.workloads.trouble import Trouble, refused_pod
@@ -82,7 +82,6 @@ class WorkloadKind(ABC):
         template_at: where the pod template stands: the annotation that is written there reaches the pods.
         beside_at: where further templates may stand whose pods need the same annotation.
         partition_at: where the number of pods stands that keep the template before; empty if there is none.
-        unheld: why no first wave of its rolls is held, as a clause; empty if one can be.
     """
 
     resource: Resource
@@ -102,7 +101,6 @@ class WorkloadKind(ABC):
     template_at: ClassVar[tuple[str, ...]] = ("spec", "template")
     beside_at: ClassVar[tuple[tuple[str, ...], ...]] = ()
     partition_at: ClassVar[tuple[str, ...]] = ()
-    unheld: ClassVar[str] = "it has no partition: its controller replaces all pods once it has begun"
 
     def of(self, manifest: Manifest) -> WorkloadKind:  # noqa: ARG002 - its objects do not differ
         """The facts of one object of the kind."""
@@ -113,19 +111,15 @@ class WorkloadKind(ABC):
         found: Manifest = reduce(lambda part, name: part[name], self.template_at, manifest)
         return found
 
-    def change(self, manifest: Manifest, value: str | None, partition: int = 0) -> dict[str, Any]:
+    def change(self, manifest: Manifest, value: str | None) -> dict[str, Any]:
         """The part of a server-side apply that sets the annotation; None gives the key up, which undoes a first write.
 
         Args:
             manifest: the workload, which shows the templates that there are.
             value: of the annotation.
-            partition: 0 gives that up, and its controller's default, which holds nothing, comes back.
         """
         places = self._annotations_at(manifest) if value is not None else []
-        written: dict[tuple[str, ...], Any] = {(*path, ANNOTATION): value for path in places}
-        if partition:
-            written[self.partition_at] = partition
-        return _nested(written)
+        return _nested({(*path, ANNOTATION): value for path in places})
 
     def partition(self, manifest: Manifest) -> int:
         """The ordinal below which pods keep the template before; 0: a change reaches all."""
@@ -133,17 +127,6 @@ class WorkloadKind(ABC):
             return 0
         *outer, last = self.partition_at
         return int(_at(manifest, outer).get(last) or 0)
-
-    def own_partition(self, manifest: Manifest) -> int:
-        """The partition if the operator has written it and nobody has changed it since; else 0."""
-        path = tuple(f"f:{name}" for name in self.partition_at)
-        applied = any(
-            entry.get("manager") == FIELD_MANAGER
-            and entry.get("operation") == "Apply"
-            and has_field(entry, path)
-            for entry in manifest["metadata"].get("managedFields") or []
-        )
-        return self.partition(manifest) if path and applied else 0
 
     def value_managers(self, manifest: Manifest) -> tuple[str, ...]:
         """Field managers that own the annotation."""
@@ -174,10 +157,8 @@ class WorkloadKind(ABC):
         )
 
     def written_fields(self, manifest: Manifest) -> Mapping[str, Any]:
-        """The fields whose writers are asked about: the annotation, the partition, and the number of replicas."""
-        partition = tuple(f"f:{name}" for name in self.partition_at)
-        asked = (*self.value_fields(manifest), ("f:spec", "f:replicas"), *((partition,) if partition else ()))
-        return _nested({path: {} for path in asked})
+        """The fields whose writers are asked about: the annotation and the number of replicas."""
+        return _nested({path: {} for path in (*self.value_fields(manifest), ("f:spec", "f:replicas"))})
 
     def _annotations_at(self, manifest: Manifest) -> list[tuple[str, ...]]:
         there = (self.template_at, *(path for path in self.beside_at if _at(manifest, path)))

@@ -49,14 +49,13 @@ def test_no_line_ends_in_the_middle_of_a_table():
 
 
 def test_there_are_documents() -> None:
-    """All commands but the engine, its answers, the live view, the report, the sweep and the past, whose documents name files of the run."""
+    """All commands but the engine, its answers, the report, the sweep and the past, whose documents name files of the run."""
     assert {file.stem.partition("-")[0] for file in DOCUMENTS} == {*COMMANDS} - {
         "engine-sim",
         "answers",
         "report",
         "calibrate",
         "history",
-        "watch",
     }
 
 

@@ -14,7 +14,6 @@ from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.known import KINDS, kind_of, target_of
 from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
-from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 from fakes.fleet_world import SERVICE
 from fakes.held_series import SeriesStore
@@ -43,34 +42,7 @@ def test_its_writers_are_looked_up_at_the_same_place(kind: WorkloadKind, path: l
     assert kind.value_fields({}) == (tuple(field),)
     kept = kind.written_fields({})
     assert kept["f:spec"].pop("f:replicas") == {}
-    if kind.partition_at:
-        strategy = kept["f:spec"].pop("f:rolloutStrategy")
-        assert strategy == {"f:rollingUpdateConfiguration": {"f:partition": {}}}
     assert kept == nested(field, {})
-
-
-@pytest.mark.parametrize("kind", [STATEFUL_SET, LEADER_WORKER_SET])
-def test_a_partition_is_ours_if_an_apply_of_ours_wrote_it_and_nobody_has_since(kind: WorkloadKind) -> None:
-    written = kind.change({}, None, 3)
-    path = [f"f:{name}" for name in kind.partition_at]
-
-    def owned(manager: str, operation: str, changes: dict[str, Any]) -> int:
-        entry = {"manager": manager, "operation": operation, "fieldsV1": nested(path, {})}
-        return kind.own_partition({**changes, "metadata": {"managedFields": [entry]}})
-
-    assert (kind.partition(written), owned("breakeven", "Apply", written)) == (3, 3)
-    assert owned("kubectl-patch", "Update", written) == 0
-    # A default that a webhook writes within our request.
-    assert owned("breakeven", "Update", written) == 0
-    assert owned("breakeven", "Apply", kind.change({}, "null")) == 0
-    assert kind.own_partition({**written, "metadata": {}}) == 0
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.resource.kind)
-def test_a_kind_has_a_partition_or_says_why_no_first_wave_is_held(kind: WorkloadKind) -> None:
-    assert bool(kind.partition_at) != bool(kind.unheld)
-    if not kind.partition_at:
-        assert kind.partition({"spec": {}}) == 0
 
 
 @pytest.mark.parametrize(

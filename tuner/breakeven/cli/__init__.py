@@ -35,7 +35,6 @@ COMMANDS: dict[str, _Entry] = {
     "answers": _Entry("breakeven.cli.compare_answers", "Does an arm answer as no speculation does."),
     "history": _Entry("breakeven.cli.history", "A workload's past at Prometheus as a points file."),
     "share": _Entry("breakeven.cli.share", "A profile's ratios as rows that others may have."),
-    "watch": _Entry("breakeven.cli.watch", "A workload's load on the curves of its past, live."),
     "report": _Entry("breakeven.cli.report", "One self-contained HTML page (and PNGs) of a profile."),
     "lint": _Entry("breakeven.cli.lint", "Lines a manifest needs for opt-in and draining."),
     "doctor": _Entry("breakeven.cli.doctor", "Does speculation pay right now, and if not, why."),
@@ -96,17 +95,17 @@ def main() -> None:
     run(root, "breakeven", interrupted="breakeven: interrupted; nothing half written")
 
 
-def run(command: click.Command, program: str, *, interrupted: str = "", **options: str) -> None:
+def run(command: click.Command, program: str, *, interrupted: str = "", prog_name: str | None = None) -> None:
     """Run a command line and end the process.
 
     Args:
         command: of click.
         program: name before each line of an error.
         interrupted: line for Ctrl-C; empty: none.
-        options: of click's `main`.
+        prog_name: name in usage lines; None: as click finds it.
     """
     try:
-        command.main(standalone_mode=False, **options)
+        command.main(prog_name=prog_name, standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):

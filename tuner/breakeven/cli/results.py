@@ -666,40 +666,6 @@ class PastResult(JsonResult):
     """Level of every interval."""
 
 
-class _ArmNow(ArmKey):
-    speedup: float | None
-    speedup_ci: Interval
-    break_even_rps: float | None
-    break_even_ci_rps: Interval
-    verdict: str
-    """Against no speculation at the present load and lengths, as `plan` has it."""
-
-
-class WatchResult(JsonResult):
-    """`watch`."""
-
-    running: tuple[str, ...]
-    """Arms that run; two while pods of two arms serve."""
-    pods: int
-    requests: float
-    rps: float
-    inflight: float | None
-    latency_s: float | None
-    predicted_latency_s: float | None
-    tokens_per_step: float | None
-    """Of the last five minutes, per pod; `predicted_latency_s` by the past's law of the arm that runs."""
-    arms: tuple[_ArmNow, ...]
-    """Arms that ran."""
-    past: str
-    """Past that the curves are of, or why there are none."""
-    calibration: _CalibrationWorth | None
-    """Whether calibrating arms that never ran is worth it; null: no past."""
-    findings: tuple[_KnownCause, ...]
-    """Known causes."""
-    confidence: float
-    """Level of every interval."""
-
-
 class _SharedRow(JsonResult):
     stack: str | None
     model: str | None
@@ -746,6 +712,5 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "report": (ReportResult,),
     "lint": (LintResult,),
     "doctor": (DoctorResult,),
-    "watch": (WatchResult,),
 }
 """By command; `fit` has another one for `--group-by`, `calibrate` for `--dry-run`, `answers` for `--arm`."""
