@@ -59,8 +59,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/*
-The alert and recording rules of files/rules.yaml with this release's delays, severities, labels and links, and where they are
-wanted the sums of files/recording-rules.yaml. Each file itself is valid for Prometheus as it is: that is what promtool tests, and what users without Helm load.
+The alert and recording rules of files/rules.yaml with this release's delays, severities, labels and links. The file itself is valid for Prometheus
+as it is: that is what promtool tests, and what users without Helm load.
 */}}
 {{- define "breakeven.rules" -}}
 {{- $values := .Values.alerts -}}
@@ -90,11 +90,6 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 {{- range $alert := keys $values.rules -}}
 {{- if not (hasKey $known $alert) -}}
 {{- fail (printf "alerts.rules.%s: no such alert; known: %s" $alert (keys $known | sortAlpha | join ", ")) -}}
-{{- end -}}
-{{- end -}}
-{{- if (.Values.recordingRules).enabled -}}
-{{- range $group := (.Files.Get "files/recording-rules.yaml" | fromYaml).groups -}}
-{{- $groups = append $groups (set $group "interval" (default $group.interval $.Values.recordingRules.interval)) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml (dict "groups" $groups) -}}
