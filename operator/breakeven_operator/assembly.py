@@ -66,9 +66,9 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     fitter = ChildFitter()
     answers = answers_of(settings, connections, clock, telemetry, None if once else fitter)
     fits = FitTurns(fitter, clock, ended=wake, patience_s=math.inf if once else 0.0)
-    leadership = Leadership.of(settings, cluster, clock, once=once)
+    leadership = Leadership.of(settings, cluster, clock)
     lease = leadership.lease
-    scope = Scope(settings.allowed_drafters, settings.watch_annotated == "true", leadership.shards)
+    scope = Scope(settings.allowed_drafters, settings.watch_annotated == "true")
     observer = Observer(cluster, clock, objects, answers, scope)
     writer = (
         DryRun(_print)

@@ -1,4 +1,4 @@
-"""Which replica acts, and on which services: the Lease, the name it is held under, and the shard that it stands for."""
+"""Which replica acts: the Lease, and the name it is held under."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from breakeven_operator.adapters.identity import LeaseIdentity
 from breakeven_operator.adapters.lease import Lease
-from breakeven_operator.adapters.shards import Shards
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Cluster
-from breakeven_operator.resources.labelselector import LabelSelector
 from breakeven_operator.settings import Settings
 
 
@@ -20,31 +18,18 @@ class Leadership:
 
     Attributes:
         identity: kept as long as the process acts.
-        lease: held under that name. shards: the services that are this Lease's.
+        lease: held under that name.
     """
 
     identity: LeaseIdentity
     lease: Lease
-    shards: Shards
 
     @classmethod
-    def of(cls, settings: Settings, cluster: Cluster, clock: Clock, *, once: bool) -> Leadership:
-        """The part that the settings give it; with `once` there is one cycle only."""
+    def of(cls, settings: Settings, cluster: Cluster, clock: Clock) -> Leadership:
+        """The part that the settings give it."""
         name = NamespacedName(settings.namespace, settings.lease_name)
-        # The other one looks once per cycle.
-        settle_s = 0.0 if once else 2 * settings.cycle_s
-        selector = settings.service_selector or LabelSelector()
-        shards = Shards(cluster, clock, name, selector, settle_s=settle_s)
         identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
-        lease = Lease(
-            cluster,
-            clock,
-            name,
-            identity.text,
-            lease_s=settings.lease_s,
-            annotations=shards.annotations,
-        )
-        return cls(identity, lease, shards)
+        return cls(identity, Lease(cluster, clock, name, identity.text, lease_s=settings.lease_s))
 
 
 class NoLease:

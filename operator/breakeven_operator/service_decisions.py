@@ -113,7 +113,7 @@ class ServiceDecisions:
     def _look_for_others(self, stored: SpeculativeService, now: datetime) -> None:
         """Warn if another operator decides about a service: its status says of a decision that this process did not make.
 
-        Another installation has a Lease in its own namespace, which may not be read from here.
+        Another installation has a Lease of its own, which may not be read from here.
         """
         meta, decision = stored.metadata, stored.status.decision
         last, self._decided[meta.uid] = self._decided.get(meta.uid), now

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,6 @@ from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.candidates import Candidates
-from breakeven_operator.resources.labelselector import LabelSelector
 
 # Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
@@ -55,27 +54,16 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
 
 
-_Read = TypeVar("_Read", Candidates, LabelSelector)
-
-
-def _from_json(kind: type[_Read], text: str, form: str) -> _Read:
-    """A part of an object that is written as JSON, in the form that the object has it."""
+def _candidates(text: str) -> Candidates:
+    """Candidates in JSON, in the form that a SpeculativeService has them."""
     try:
-        return kind.read(json.loads(text), "")
+        return Candidates.read(json.loads(text), "")
     except InputError as error:
         problem = ": ".join(filter(None, (error.where, error.problem)))
         wanted = error.expected
     except (ValueError, RecursionError) as error:
-        problem, wanted = f"is no JSON ({error})", form
+        problem, wanted = f"is no JSON ({error})", "candidates as a SpeculativeService has them"
     raise PydanticCustomError("rule", "{problem}", {"problem": problem, "wanted": wanted})
-
-
-def _candidates(text: str) -> Candidates:
-    return _from_json(Candidates, text, "candidates as a SpeculativeService has them")
-
-
-def _read_selector(text: str) -> LabelSelector:
-    return _from_json(LabelSelector, text, "a label selector with matchLabels or matchExpressions")
 
 
 _Label = Annotated[
@@ -113,7 +101,6 @@ class Settings(BaseModel):
         namespace: the operator's own; the Lease lives there.
         kubeconfig: file to use (KUBECONFIG); empty: the pod's ServiceAccount.
         watch_namespaces: where services are looked for; empty: everywhere.
-        service_selector: labels of the services that this installation decides about, as JSON; None: all.
         cycle_s: time between two cycles that nothing has woken.
         relist_s: all objects of a kind are read again after so long, in case a watch has lost something.
         status_refresh_s: figures and sentences of a status are renewed at most this often.
@@ -150,7 +137,6 @@ class Settings(BaseModel):
     namespace: _Label = "default"
     kubeconfig: str = Field(default="", alias="KUBECONFIG")
     watch_namespaces: Annotated[tuple[_Label, ...], BeforeValidator(_listed)] = ()
-    service_selector: Annotated[LabelSelector | None, BeforeValidator(_read_selector)] = None
     cycle_s: float = Field(default=15.0, ge=0.1, le=3600)
     relist_s: float = Field(default=3600.0, ge=60, le=604800)
     status_refresh_s: float = Field(default=60.0, ge=0, le=86400)
@@ -189,16 +175,6 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         """Services that are made must have candidates that the installation allows."""
-        if self.watch_annotated == "true" and self.service_selector is not None:
-            raise PydanticCustomError(
-                "rule",
-                "{problem}",
-                {
-                    "problem": "is given beside BREAKEVEN_WATCH_ANNOTATED",
-                    "wanted": "one of the two: a service that is made has labels of no shard",
-                    "field": "BREAKEVEN_SERVICE_SELECTOR",
-                },
-            )
         methods = self.default_candidates.methods if self.default_candidates is not None else ()
         problem = None if methods or self.watch_annotated == "false" else "is missing"
         strays = (one.strays_from(self.allowed_drafters) for one in methods)

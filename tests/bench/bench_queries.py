@@ -1,6 +1,6 @@
 """The cost of a cycle's questions about 1,000 services: size of query and answer, seconds of Prometheus and of the operator.
 
-A real Prometheus (`localcluster/`) holds the series, twelve minutes at 30 s, and has evaluated the chart's recording rule. Each question is put by the operator's own client
+A real Prometheus (`localcluster/`) holds the series, twelve minutes at 30 s. Each question is put by the operator's own client
 and read by its own reader, in a process of its own. Another checkout's questions are put to the same server in between
 (A B B A): what is printed is the median of the rounds.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -26,17 +25,12 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-import yaml
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from operatorcluster.made_up_prometheus import prometheus_of, series_of
-from operatorcluster.waiting import until
+from operatorcluster.made_up_prometheus import prometheus_of
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "charts" / "breakeven" / "files" / "recording-rules.yaml"
-_EVALUATED = 'siblings:breakeven_vllm:sums{stat="evaluated_s"}'
 _SECONDS, _SCRAPE_S, _WINDOW_S = 720, 30, 300
 _SERVICES_PER_NAMESPACE = 10
 # Services with objectives, and edges of each of their three histograms.
@@ -71,11 +65,6 @@ from breakeven_operator.reconcile.live_metrics import read_fleet
 from breakeven_operator.reconcile.past_metrics import read_past
 from breakeven_operator.reconcile.roll_metrics import read_roll
 import breakeven_operator
-try:
-    from breakeven_operator.reconcile.recorded_sums import recorded_query
-except ImportError:  # an older checkout
-    from breakeven_operator.reconcile.fleet_query import sums_query
-    recorded_query = lambda part, window_s, staleness_s: sums_query(part, EVERY, window_s, staleness_s)
 
 # An older checkout takes matchers.
 EVERY = EngineSeries() if "engines" in inspect.signature(fleet_query).parameters else []
@@ -89,7 +78,6 @@ wanted = [NamespacedName(*one) for one in given["targets"][: given["objectives"]
 window_s = given["window_s"]
 QUESTIONS = {
     "all services, by ReplicaSet": (False, read_fleet, [sums_query(part, EVERY, window_s, 120) for part in parts]),
-    "the same, recorded": (False, read_fleet, [recorded_query(part, window_s, 120) for part in parts]),
     "500 pods, pod by pod": (False, read_fleet, [fleet_query(parts[0], EVERY, window_s, 120)]),
     "latencies of 100 services": (False, read_latencies, [latency_query(wanted, EVERY, window_s)]),
     "past of 300 services": (True, read_past, [past_query(list(sizes)[:30], EVERY, 600, 300)]),
@@ -177,42 +165,6 @@ def answer_bytes(address: str, promql: str) -> int:
         return len(answer.read())
 
 
-def rules_of(folder: Path, interval: str) -> Path:
-    """The chart's recording rule, evaluated so often."""
-    document = yaml.safe_load(RULES.read_text())
-    document["groups"][0]["interval"] = interval
-    file = folder / "rules.yaml"
-    file.write_text(yaml.safe_dump(document))
-    return file
-
-
-def evaluated(address: str, folder: Path) -> tuple[float, float]:
-    """Let the rule be evaluated, and never again; seconds, and CPU seconds of Prometheus, of one evaluation.
-
-    Its series stay visible for five minutes.
-    """
-    pid = int((folder / "pid").read_text())
-    until("the rule is evaluated", lambda: series_of(address, _EVALUATED), timeout_s=120.0)
-
-    def cpu_s() -> float:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def total(name: str) -> float:
-        with urlopen(f"{address}/metrics") as answer:
-            lines = answer.read().decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
-
-    counts = "prometheus_rule_evaluations_total", "prometheus_rule_evaluation_duration_seconds_sum"
-    before, began = (total(counts[0]), total(counts[1])), cpu_s()
-    until("it is evaluated three times more", lambda: total(counts[0]) >= before[0] + 3, timeout_s=300.0)
-    times, spent_s = total(counts[0]) - before[0], cpu_s() - began
-    took_s = total(counts[1]) - before[1]
-    rules_of(folder, "1d")
-    os.kill(pid, signal.SIGHUP)
-    return took_s / times, spent_s / times
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
@@ -227,9 +179,8 @@ def main() -> None:
     checkouts = {"here": ROOT} | ({"there": arguments.against.resolve()} if arguments.against else {})
     with tempfile.TemporaryDirectory() as folder:
         text = "".join(fleet.samples(int(time.time())))
-        with prometheus_of(Path(folder), text, rules_of(Path(folder), "5s")) as address:
+        with prometheus_of(Path(folder), text) as address:
             del text
-            took_s, cpu_s = evaluated(address, Path(folder))
             given = {
                 "address": address, "pid": int((Path(folder) / "pid").read_text()), "ticks": os.sysconf("SC_CLK_TCK"),
                 "targets": fleet.targets, "pods_by_namespace": fleet.pods_by_namespace, "objectives": _WITH_OBJECTIVES,
@@ -242,8 +193,7 @@ def main() -> None:
                 for name in order:
                     rounds[name].append(asked(checkouts[name], given))
             lines = [
-                f"{arguments.services} services of {arguments.pods} pods, medians of {len(rounds['here'])} rounds",
-                f"one evaluation of the recording rule: {took_s:.2f} s, {cpu_s:.2f} CPU s of Prometheus",
+                f"{arguments.services} services of {arguments.pods} pods, medians of {len(rounds['here'])} rounds"
             ]
             for question in rounds["here"][0]:
                 lines.append(f"\n{question}\n{'':8}" + "".join(f"{figure:>20}" for figure in _FIGURES))

@@ -82,7 +82,6 @@ def test_lint(cluster):
         ("prometheus.address=prometheus:9090", "does not match pattern"),
         ("alerts.rules.SpeculationUnprofitable.for=soon", "does not match pattern"),
         ("alerts.rules.Nope.for=1m", "no such alert; known: "),
-        ("recordingRules.interval=soon", "does not match pattern"),
     ],
 )
 def test_wrong_values_are_refused_with_their_name(cluster, setting, said):
@@ -210,31 +209,6 @@ def test_an_alert_can_be_left_out_and_rules_go_where_the_kind_is_known(cluster):
     assert "SpeculationUnprofitable" not in {item.get("alert") for item in rule["spec"]["groups"][0]["rules"]}
     assert not only(render(cluster), "PrometheusRule")
     assert only(render(cluster, "--api-versions=monitoring.coreos.com/v1/PrometheusRule"), "PrometheusRule")
-
-
-def test_recorded_sums_go_where_the_alerts_go_and_only_if_they_are_wanted(cluster, tmp_path):
-    everywhere = ("--set=alerts.prometheusRule=Always", "--set=alerts.configMap=true")
-    (plain,) = only(render(cluster, *everywhere), "PrometheusRule")
-    documents = render(
-        cluster, *everywhere, "--set=recordingRules.enabled=true", "--set=recordingRules.interval=15s"
-    )
-    (rule,) = only(documents, "PrometheusRule")
-    *others, sums = rule["spec"]["groups"]
-    assert others == plain["spec"]["groups"]
-    source = yaml.safe_load((CHART / "files" / "recording-rules.yaml").read_text())["groups"][0]
-    assert sums == {**source, "interval": "15s"}
-    (config_map,) = [
-        one for one in only(documents, "ConfigMap") if one["metadata"]["name"].endswith("-rules")
-    ]
-    file = tmp_path / "rules.yaml"
-    file.write_text(config_map["data"]["breakeven.rules.yaml"])
-    assert yaml.safe_load(file.read_text())["groups"] == rule["spec"]["groups"]
-    assert "SUCCESS" in cluster.promtool("check", "rules", str(file)).stdout
-    done = cluster.helm(
-        "template", "breakeven", str(CHART), "--kube-version=1.36.0", "--set=alerts.prometheusRule=Never",
-        "--set=recordingRules.enabled=true", check=False,
-    )  # fmt: skip
-    assert "the rules go where the alerts go" in done.stderr
 
 
 def test_the_dashboard_is_found_by_its_label_and_can_be_left_out(cluster):

@@ -46,23 +46,26 @@ def kinds(documents):
 
 @pytest.mark.parametrize("helm", HELMS)
 def test_a_second_release_that_watches_everything_is_refused_and_one_with_namespaces_is_not(cluster, helm):
-    """Two operators that may not read each other's Lease would both write the same targets."""
+    """Each has a Lease of its own, so both would write the same targets."""
     first = kinds(render(cluster, helm))["Deployment"]
     first["metadata"]["namespace"], first["spec"]["replicas"] = "first", 0
     cluster.kubectl("create", "namespace", "first")
     try:
         cluster.kubectl("apply", "--filename=-", stdin=json.dumps(first))
 
-        def install(*options):
+        def install(*options, name="second", namespace="second"):
             done = cluster.helm(
-                "install", "second", str(CHART), "--namespace=second", "--dry-run=server", *options,
+                "install", name, str(CHART), f"--namespace={namespace}", "--dry-run=server", *options,
                 check=False, program=helm,
             )  # fmt: skip
             return done.stderr
 
-        assert "a release in namespace first watches all namespaces already" in install()
-        for option in ("--set=watchNamespaces={llm}", "--set=operator.serviceSelector.matchLabels.shard=b"):
-            assert "watches all namespaces already" not in install(option)
+        for namespace in ("second", "first"):
+            assert "a release in namespace first watches all namespaces already" in install(
+                namespace=namespace
+            )
+        assert "watches all namespaces already" not in install(name="breakeven", namespace="first")
+        assert "watches all namespaces already" not in install("--set=watchNamespaces={llm}")
         first["spec"]["template"]["spec"]["containers"][0]["env"] = [
             {"name": "BREAKEVEN_WATCH_NAMESPACES", "value": "llm"}
         ]

@@ -42,7 +42,6 @@ from breakeven_operator.reconcile.fleet_query import (
     fleet_query,
     siblings_of,
 )
-from breakeven_operator.reconcile.recorded_sums import RECORD
 from breakeven_operator.reconcile.roll_failures import BEGUN, BROKEN, FAULTS, POSTS, REFUSALS, SERVED, WAITED
 from fakes.api_server import FakeCluster
 from fakes.engine_pages import SCRAPE_S, Grown, Scrapes, SteadyPage
@@ -176,7 +175,6 @@ class FakePrometheus:
         began_s: when each pod of a name became Ready (Unix time, s), by uid.
         http_pages: whether pods show http_requests_total; failures_down: no answer to a question about it. arrivals_down: nor to one about arrivals.
         arrival_queries: texts that were asked about arrivals.
-        recorded_age_s: since the recording rule's last evaluation; None: there is no rule. recorded_queries: texts that were asked of its series.
         asking: the query of now that is answered; empty: of one pod.
         course: what every pod's engine counts in place of a steady page; None: the page of its traffic.
         unscraped: names of pods that Prometheus does not look at. scrapes_fail: it looks at all, and reads no page (`up` is 0).
@@ -214,8 +212,6 @@ class FakePrometheus:
     http_pages: bool = True
     failures_down: bool = False
     arrivals_down: bool = False
-    recorded_age_s: float | None = None
-    recorded_queries: list[str] = field(default_factory=list)
     asking: str = ""
     course: LoadCourse | None = None
     unscraped: set[str] = field(default_factory=set)
@@ -223,9 +219,8 @@ class FakePrometheus:
     full_at_rps: float = math.inf
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
-        latencies, recorded = "_bucket" in promql, RECORD in promql
-        asked = self.recorded_queries if recorded else self.latency_queries if latencies else self.queries
-        asked.append(promql)
+        latencies = "_bucket" in promql
+        (self.latency_queries if latencies else self.queries).append(promql)
         self.count()
         self.asked.append((source.address, asyncio.get_running_loop().time()))
         if latencies and self.latencies_down:
@@ -235,8 +230,8 @@ class FakePrometheus:
             raise MetricsError("Prometheus at prometheus:9090 is not reached (ConnectionError)")
         if self.empty:
             return []
-        if recorded or latencies:
-            return self._recorded() if recorded else self._latencies()
+        if latencies:
+            return self._latencies()
         if HTTP_REQUESTS in promql and TURNED_AWAY not in promql:
             return self._later(promql)
         if REPORTING in promql:
@@ -260,12 +255,6 @@ class FakePrometheus:
             for series in self.series_of(pod)
         ]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
-
-    def _recorded(self) -> list[InstantSample]:
-        if self.recorded_age_s is None:
-            return []
-        rows = [one for one in summed(self._answer()) if one.labels[STAT] != EVALUATED]
-        return [*rows, InstantSample({STAT: EVALUATED}, self._now_s - self.recorded_age_s)]
 
     def _latencies(self) -> list[InstantSample]:
         counts: dict[tuple[str, str, str, str], list[float]] = {}

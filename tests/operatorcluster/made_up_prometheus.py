@@ -152,15 +152,6 @@ def asked(address: str, promql: str) -> Sequence[InstantSample]:
     return _asked(lambda client: client.query(PrometheusAccess(address), promql))
 
 
-def asked_at(address: str, promql: str, time_s: float) -> list[InstantSample]:
-    """The samples of an instant query as of some time."""
-    url = f"{address}/api/v1/query"
-    form = urllib.parse.urlencode({"query": promql, "time": f"{time_s:.3f}"})
-    with urllib.request.urlopen(url, data=form.encode()) as answer:
-        found = json.load(answer)["data"]["result"]
-    return [InstantSample(one["metric"], float(one["value"][1])) for one in found]
-
-
 def past_asked(address: str, promql: str) -> Sequence[Samples]:
     """The same of a query about the past."""
     return _asked(lambda client: client.query_past(PrometheusAccess(address), promql))

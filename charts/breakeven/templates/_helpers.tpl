@@ -59,8 +59,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/*
-The alert and recording rules of files/rules.yaml with this release's delays, severities, labels and links, and where they are
-wanted the sums of files/recording-rules.yaml. Each file itself is valid for Prometheus as it is: that is what promtool tests, and what users without Helm load.
+The alert and recording rules of files/rules.yaml with this release's delays, severities, labels and links. The file itself is valid for Prometheus
+as it is: that is what promtool tests, and what users without Helm load.
 */}}
 {{- define "breakeven.rules" -}}
 {{- $values := .Values.alerts -}}
@@ -92,11 +92,6 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 {{- fail (printf "alerts.rules.%s: no such alert; known: %s" $alert (keys $known | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
-{{- if (.Values.recordingRules).enabled -}}
-{{- range $group := (.Files.Get "files/recording-rules.yaml" | fromYaml).groups -}}
-{{- $groups = append $groups (set $group "interval" (default $group.interval $.Values.recordingRules.interval)) -}}
-{{- end -}}
-{{- end -}}
 {{- toYaml (dict "groups" $groups) -}}
 {{- end -}}
 
@@ -115,9 +110,6 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 - {name: BREAKEVEN_LOG_FORMAT, value: {{ .Values.operator.logFormat }}}
 - {name: BREAKEVEN_MAX_PARALLEL_ROLLS, value: {{ .Values.operator.maxParallelRolls | quote }}}
 - {name: BREAKEVEN_MAX_PARALLEL_CALIBRATIONS, value: {{ .Values.calibration.maxParallel | quote }}}
-{{- with .Values.operator.serviceSelector }}
-- {name: BREAKEVEN_SERVICE_SELECTOR, value: {{ toJson . | quote }}}
-{{- end }}
 {{- if .Values.operator.watchAnnotated }}
 - {name: BREAKEVEN_WATCH_ANNOTATED, value: "true"}
 - {name: BREAKEVEN_MOST_WATCHED, value: {{ .Values.operator.mostWatched | quote }}}
@@ -160,20 +152,22 @@ wanted the sums of files/recording-rules.yaml. Each file itself is valid for Pro
 {{- end -}}
 
 {{/*
-Refuses a release that watches all namespaces beside another one that does: they do not see each other's Leases, and both would write. A
-rendering without a cluster finds nothing; the operators then say so in their logs.
+Refuses a release that watches all namespaces beside another one that does: each has a Lease of its own, so both would write. A rendering
+without a cluster finds nothing; the operators then say so in their logs.
 */}}
 {{- define "breakeven.alone" -}}
-{{- if not (or .Values.watchNamespaces .Values.operator.serviceSelector) -}}
+{{- if not .Values.watchNamespaces -}}
 {{- range (lookup "apps/v1" "Deployment" "" "").items -}}
-{{- $chart := dig "metadata" "labels" "helm.sh/chart" "" . -}}
-{{- if and (hasPrefix (printf "%s-" $.Chart.Name) $chart) (ne .metadata.namespace $.Release.Namespace) -}}
+{{- $labels := dig "metadata" "labels" (dict) . -}}
+{{- $chart := get $labels "helm.sh/chart" | toString -}}
+{{- $own := and (eq .metadata.namespace $.Release.Namespace) (eq (get $labels "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- if and (hasPrefix (printf "%s-" $.Chart.Name) $chart) (not $own) -}}
 {{- $home := .metadata.namespace -}}
 {{- range .spec.template.spec.containers -}}
 {{- $set := dict -}}
 {{- range .env -}}{{- $_ := set $set .name (default "" .value) -}}{{- end -}}
-{{- if and (hasKey $set "BREAKEVEN_WATCH_NAMESPACES") (not (get $set "BREAKEVEN_WATCH_NAMESPACES")) (not (hasKey $set "BREAKEVEN_SERVICE_SELECTOR")) -}}
-{{- fail (printf "a release in namespace %s watches all namespaces already: set watchNamespaces in both, install this one there with an operator.serviceSelector in both, or uninstall one" $home) -}}
+{{- if and (hasKey $set "BREAKEVEN_WATCH_NAMESPACES") (not (get $set "BREAKEVEN_WATCH_NAMESPACES")) -}}
+{{- fail (printf "a release in namespace %s watches all namespaces already: set watchNamespaces in both, or uninstall one" $home) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -42,7 +41,6 @@ class Lease:
         place: of the Lease.
         identity: of this replica; no other living process has it (`LeaseIdentity`).
         lease_s: how long a silent holder keeps it.
-        annotations: that its record has.
     """
 
     def __init__(
@@ -53,14 +51,12 @@ class Lease:
         identity: str,
         *,
         lease_s: float = 30.0,
-        annotations: Mapping[str, str] | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._place = place
         self._identity = identity
         self._lease_s = lease_s
-        self._annotations = dict(annotations or {})
         self._held_until = float("-inf")
         self._seen: _SeenLease | None = None
         self.changed = asyncio.Event()
@@ -143,8 +139,7 @@ class Lease:
                 key: lease["metadata"][key]
                 for key in ("namespace", "name", "resourceVersion", "uid")
                 if key in lease["metadata"]
-            }
-            | ({"annotations": self._annotations} if self._annotations else {}),
+            },
             "spec": {
                 "holderIdentity": identity,
                 "leaseDurationSeconds": 1 if released else round(self._lease_s),

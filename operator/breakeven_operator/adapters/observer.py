@@ -105,7 +105,6 @@ class Observer:
 
     async def rest(self) -> None:
         """Nothing is observed for a while; end the watches."""
-        self._reader.rest()
         await self._objects.rest()
 
     async def close(self) -> None:
@@ -131,12 +130,12 @@ class Observer:
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
-        known = await self._reader.read(manifests)
+        known = self._reader.read(manifests)
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._answers.ask_nothing()
             return replace(_nothing(), annotated=(await self._targets(self._interest((), ()))).annotated)
-        interest = self._interest(known.own, known.services)
+        interest = self._interest(manifests, known.services)
         read = await asyncio.gather(
             self._targets(interest),
             self._objects.read(PODS, interest),

@@ -8,7 +8,7 @@ a larger one by ReplicaSet. The sums show which services have moved, and the pod
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from breakeven_operator.adapters.prometheus_answers import (
@@ -19,11 +19,8 @@ from breakeven_operator.adapters.prometheus_answers import (
     Watch,
     parted,
 )
-from breakeven_operator.adapters.recording_servers import RecordingServers
 from breakeven_operator.ports import (
-    Clock,
     Header,
-    Metrics,
     PrometheusAccess,
     SecretHeader,
     SecretKey,
@@ -123,36 +120,7 @@ class Present(FleetAnswers[Mapping[str, int]]):
 
 
 class PresentSums(Present):
-    """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of those of pods.
-
-    Where a recording rule of the server has made them, they are read of its series.
-
-    Args: see PrometheusAnswers.
-    """
-
-    def __init__(
-        self, metrics: Metrics, clock: Clock, counted: Callable[[str], None], settle_s: float
-    ) -> None:
-        super().__init__(metrics, clock, counted, settle_s)
-        self._recording = RecordingServers(metrics, clock)
-
-    async def read(self, wanted: Mapping[Watch, Mapping[str, int]]) -> dict[Watch, FleetReading]:
-        """See Present.read."""
-        self._recording.keep(wanted)
-        return await super().read(wanted)
-
-    async def _ask(
-        self, source: PrometheusAccess, watch: Watch, namespaces: Mapping[str, int]
-    ) -> Said[FleetReading]:
-        recorded = await self._recording.read(source, watch, parted(namespaces, PODS_PER_QUERY))
-        if recorded is None:
-            return await super()._ask(source, watch, namespaces)
-        readings = [*recorded.readings]
-        left = {name: size for name, size in namespaces.items() if name not in recorded.namespaces}
-        if left:
-            readings.append((await super()._ask(source, watch, left)).reading)
-        whole = functools.reduce(_together, readings)
-        return Said(whole, not whole.pods)
+    """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of those of pods."""
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
         for part in parted(namespaces, PODS_PER_QUERY):

@@ -1,4 +1,4 @@
-"""Reads the services of a cluster, and tells those apart that this installation decides about."""
+"""Reads the services of a cluster, and tells those apart that break a rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven_operator.adapters.api_json import problem_of
-from breakeven_operator.adapters.shards import Shards
 from breakeven_operator.adapters.snapshot import InvalidService
 from breakeven_operator.kinds import Ref
 from breakeven_operator.ports import Manifest
@@ -23,33 +22,27 @@ class Scope(NamedTuple):
     Attributes:
         drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
         annotated: whether workloads that ask for a service by their annotation are read.
-        shards: knows which services are this installation's; None: all are.
     """
 
     drafters: tuple[str, ...] = ()
     annotated: bool = False
-    shards: Shards | None = None
 
 
 class ReadServices(NamedTuple):
     """The services of a cluster.
 
     Attributes:
-        own: objects of this installation's services.
         services: those that can be acted upon. invalid: those that break a rule, which an older CRD let through.
-        everyone: what can be read of all installations' services.
     """
 
-    own: Sequence[Manifest]
     services: tuple[SpeculativeService, ...]
     invalid: tuple[InvalidService, ...]
-    everyone: tuple[SpeculativeService, ...]
 
     @property
     def claims(self) -> dict[Ref, list[Claim]]:
-        """Claims of all installations' services on targets, by target."""
+        """Claims of services on targets, by target."""
         found: dict[Ref, list[Claim]] = defaultdict(list)
-        for service in self.everyone:
+        for service in self.services:
             found[target_of(service)].append(Claim.of(service))
         return found
 
@@ -65,32 +58,18 @@ class ServiceReader:
         self._scope = scope
         self._known: dict[str, SpeculativeService] = {}
 
-    def rest(self) -> None:
-        """Nothing is observed for a while."""
-        if self._scope.shards is not None:
-            self._scope.shards.rest()
-
-    async def read(self, manifests: Sequence[Manifest]) -> ReadServices:
-        """The services among these objects.
-
-        Raises:
-            ClusterError: nobody knows what other installations select.
-        """
-        shards = self._scope.shards
-        own = manifests if shards is None else await shards.own(manifests)
-        uids = {one["metadata"]["uid"] for one in own}
+    def read(self, manifests: Sequence[Manifest]) -> ReadServices:
+        """The services among these objects."""
         parsed: dict[str, SpeculativeService] = {}
         invalid = []
         for manifest in manifests:
-            uid = manifest["metadata"]["uid"]
             read = self._parsed(manifest)
             if isinstance(read, SpeculativeService):
-                parsed[uid] = read
-            elif uid in uids:
+                parsed[manifest["metadata"]["uid"]] = read
+            else:
                 invalid.append(InvalidService(manifest, read))
         self._known = parsed
-        services = tuple(one for uid, one in parsed.items() if uid in uids)
-        return ReadServices(own, services, tuple(invalid), tuple(parsed.values()))
+        return ReadServices(tuple(parsed.values()), tuple(invalid))
 
     def _parsed(self, manifest: Manifest) -> SpeculativeService | str:
         """The service, or the rule that it breaks."""

@@ -35,9 +35,8 @@ class Snapshot:
     """The input of a cycle; manifests by namespace.
 
     Attributes:
-        services: of this installation, parsed.
-        manifests: the services' objects as the API server returned them, by uid; invalid ones included, and those of other
-            installations.
+        services: parsed.
+        manifests: the services' objects as the API server returned them, by uid; invalid ones included.
         invalid: manifests that break the schema's rules, with the one line that says how.
         runs: unfinished, or not yet accounted for.
         targets: what services point at.
@@ -45,7 +44,7 @@ class Snapshot:
         pods: by namespace, those that have ended among them.
         pod_names: by namespace, of all pods: series outlive their pod for some minutes.
         pods_of: by uid of the maker or target that owns them, without those that have ended.
-        claims: of services, those of other installations among them, by target.
+        claims: of services, by target.
         node_labels: by node name.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         profiles: by service.

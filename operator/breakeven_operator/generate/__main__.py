@@ -16,7 +16,6 @@ from breakeven_operator.generate.dashboard import dashboard_json
 from breakeven_operator.generate.krew_manifest import krew_manifest
 from breakeven_operator.generate.pages import api_page, metrics_page, reasons_page
 from breakeven_operator.generate.pictures import pictures
-from breakeven_operator.generate.recording_rules import recording_rules_yaml
 from breakeven_operator.generate.values_table import README, chart_readme
 from breakeven_operator.resources.definitions import DEFINITIONS, to_yaml
 
@@ -28,7 +27,6 @@ def generated(root: Path) -> dict[Path, str]:
     crds = {definition.file_name: to_yaml(definition) for definition in DEFINITIONS}
     files = {folder / name: text for folder in CRD_FOLDERS for name, text in crds.items()}
     files[Path("charts/breakeven/files/dashboard.json")] = dashboard_json()
-    files[Path("charts/breakeven/files/recording-rules.yaml")] = recording_rules_yaml()
     files[README] = chart_readme(root)
     files[Path("packaging/krew/breakeven.yaml")] = krew_manifest()
     files[Path("docs/api.md")] = api_page()

@@ -82,16 +82,16 @@ def calibration(service: ServiceView, now: datetime) -> str:
 
 
 def operator_gone(leases: Sequence[LeaseView], now: datetime) -> str | None:
-    """A sentence if operators had Leases and none renews one, of all services or of a selection; None where one does, or where nothing is known."""
-    newest = {one.selector: one for one in sorted(leases, key=lambda one: one.renewed)}
-    for selector, one in newest.items():
-        if now - one.renewed > timedelta(seconds=_MISSED_RENEWALS * max(one.lasts_s, 10.0)):
-            whose = f" for services with {selector}" if selector else ""
-            return (
-                f"no operator runs{whose}: the Lease {one.place} was last renewed {short_age(one.renewed, now)} ago, "
-                "and every status is as old as that"
-            )
-    return None
+    """A sentence if operators had Leases and none renews one; None where one does, or where nothing is known."""
+    newest = max(leases, key=lambda one: one.renewed, default=None)
+    if newest is None or now - newest.renewed <= timedelta(
+        seconds=_MISSED_RENEWALS * max(newest.lasts_s, 10.0)
+    ):
+        return None
+    return (
+        f"no operator runs: the Lease {newest.place} was last renewed {short_age(newest.renewed, now)} ago, "
+        "and every status is as old as that"
+    )
 
 
 def doubts(service: ServiceView, now: datetime) -> Iterator[str]:

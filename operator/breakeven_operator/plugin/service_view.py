@@ -13,7 +13,6 @@ from functools import reduce
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven_operator.labels import SELECTOR_ANNOTATION
 from breakeven_operator.printable import one_line
 
 Json = Mapping[str, Any]
@@ -137,14 +136,12 @@ class LeaseView:
         place: namespace and name.
         renewed: when its holder last renewed it.
         lasts_s: time after which another replica may take it, s.
-        selector: of the services that its holder decides about, as JSON; empty: all.
         holder: its holderIdentity: the pod's name, an underscore and a token.
     """
 
     place: str
     renewed: datetime
     lasts_s: float
-    selector: str = ""
     holder: str = ""
 
     @classmethod
@@ -156,13 +153,11 @@ class LeaseView:
             renewed = time_of(spec.get("renewTime"))
             if "breakeven" in str(meta.get("name")) and renewed is not None:
                 place = f"{meta.get('namespace')}/{meta.get('name')}"
-                selector = str((meta.get("annotations") or {}).get(SELECTOR_ANNOTATION, "{}"))
                 found.append(
                     cls(
                         place,
                         renewed,
                         float(spec.get("leaseDurationSeconds") or 0),
-                        "" if selector == "{}" else selector,
                         str(spec.get("holderIdentity") or ""),
                     )
                 )

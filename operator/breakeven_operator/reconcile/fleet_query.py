@@ -136,7 +136,7 @@ def fleet_query(
 
 
 def sums_query(
-    namespaces: Sequence[str] | None,
+    namespaces: Sequence[str],
     engines: EngineSeries,
     window_s: int,
     staleness_s: int,
@@ -145,7 +145,7 @@ def sums_query(
 
     The answer grows with services, not with pods, and shows only whether anything has moved.
 
-    Args: see fleet_query; None as namespaces: all of them.
+    Args: see fleet_query.
 
     Returns:
         An instant query whose result has the labels namespace, siblings, model_name and `stat`; `evaluated_s` has `stat`
@@ -154,8 +154,7 @@ def sums_query(
     Raises:
         ValueError: a matcher that is none.
     """
-    within = () if namespaces is None else (Matcher("namespace", "=~", any_of(namespaces)),)
-    chosen = engines.only(*within)
+    chosen = engines.only(Matcher("namespace", "=~", any_of(namespaces)))
     by = f"namespace,{SIBLINGS},model_name,{STAT}"
     reporting = _Group(joined({REPORTING: chosen.by_pod("group", chosen.named(RUNNING))}), "group", "sum")
     groups = (

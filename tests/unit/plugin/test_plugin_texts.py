@@ -8,7 +8,6 @@ import pytest
 
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.labels import SELECTOR_ANNOTATION
 from breakeven_operator.plugin.explanation import explanation, reason_word
 from breakeven_operator.plugin.service_table import document, frame, rows
 from breakeven_operator.plugin.service_view import LeaseView, ServiceView, short_age
@@ -81,27 +80,6 @@ def test_columns_are_aligned_and_all_namespaces_have_one_of_their_own(settled, f
 def test_an_operator_that_renews_no_lease_is_said(settled, age_s, said):
     text = frame([view(settled)], [lease(settled, age_s), lease(settled, 7000.0)], settled.clock.now())
     assert ("! no operator runs: the Lease breakeven/breakeven was last renewed 10m ago" in text) is said
-
-
-def test_an_operator_of_other_services_does_not_stand_in_for_one_that_is_gone(settled):
-    def shard(name: str, age_s: float, selector: str):
-        spec = {
-            "renewTime": (settled.clock.now() - timedelta(seconds=age_s)).isoformat(),
-            "leaseDurationSeconds": 30,
-        }
-        annotations = {SELECTOR_ANNOTATION: selector}
-        meta = {"namespace": "ops", "name": f"breakeven-{name}", "annotations": annotations}
-        return {"metadata": meta, "spec": spec}
-
-    chosen = '{"matchLabels": {"shard": "b"}}'
-    leases = LeaseView.among([shard("a", 5.0, '{"matchLabels": {"shard": "a"}}'), shard("b", 600.0, chosen)])
-    text = frame([view(settled)], leases, settled.clock.now())
-    assert (
-        f"! no operator runs for services with {chosen}: the Lease ops/breakeven-b was last renewed 10m ago"
-        in text
-    )
-    whole = LeaseView.among([shard("a", 5.0, "{}"), shard("b", 600.0, "{}")])
-    assert "no operator" not in frame([view(settled)], whole, settled.clock.now())
 
 
 def test_an_old_status_is_said_only_once_an_operator_would_have_renewed_it(settled):

@@ -51,9 +51,6 @@ def test_everything_can_be_set():
         ("BREAKEVEN_CYCLE_SECOND", "15"),
         ("BREAKEVEN_WATCH_ANNOTATED", "yes"),
         ("BREAKEVEN_MOST_WATCHED", "0"),
-        ("BREAKEVEN_SERVICE_SELECTOR", "shard=a"),
-        ("BREAKEVEN_SERVICE_SELECTOR", '{"labels": {"shard": "a"}}'),
-        ("BREAKEVEN_SERVICE_SELECTOR", '{"matchExpressions": [{"key": "shard", "operator": "Equals"}]}'),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "ngram"),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "[]"),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "[" * 5000),
@@ -104,15 +101,3 @@ def test_candidates_are_read_as_a_service_has_them():
     )
     assert settings.default_candidates is not None
     assert [arm.name for arm in settings.default_candidates.arms()] == ["none", "head/2", "head/7"]
-
-
-def test_services_that_are_made_have_labels_of_no_shard():
-    chosen = {"BREAKEVEN_SERVICE_SELECTOR": '{"matchLabels": {"shard": "a"}}'}
-    settings = read_settings(chosen)
-    assert settings.service_selector is not None
-    assert settings.service_selector.match_labels == {"shard": "a"}
-    made = {"BREAKEVEN_WATCH_ANNOTATED": "true", "BREAKEVEN_DEFAULT_CANDIDATES": CANDIDATES}
-    with pytest.raises(
-        InputError, match=r"^BREAKEVEN_SERVICE_SELECTOR: is given beside BREAKEVEN_WATCH_ANNOTATED"
-    ):
-        read_settings({**chosen, **made})
