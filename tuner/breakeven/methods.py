@@ -1,6 +1,6 @@
 """vLLM's words for ways of speculating, and which of them load a drafter: the one table of them.
 
-Read in vLLM 0.33's `SpeculativeMethod`; `medusa` and `mlp_speculator` ended with 0.32 and are known from older engines.
+Read in vLLM 0.33's `SpeculativeMethod`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ METHODS = {
     "suffix": Drafter.NONE,
     "custom_class": Drafter.EITHER,
 }
-"""Words of the present engines; `custom_class` lets a user's own proposer draft."""
-
-FORMER_METHODS = {"medusa": Drafter.REQUIRED, "mlp_speculator": Drafter.REQUIRED}
-"""Words that engines up to 0.32 took."""
+"""`custom_class` lets a user's own proposer draft."""
 
 SCHEDULED_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "ngram")
 """Methods that vLLM drafts with a length per batch size (`num_speculative_tokens_per_batch_size`): of the others it refuses
@@ -56,7 +53,7 @@ def drafter_of(method: str) -> Drafter | None:
     """Whether a method loads a drafter; None for a word that no engine known here takes."""
     if method.endswith(MTP_ALIAS):
         return Drafter.EITHER
-    return METHODS.get(method) or FORMER_METHODS.get(method)
+    return METHODS.get(method)
 
 
 def takes_schedule(method: str) -> bool:
@@ -71,7 +68,7 @@ def takes_adaptive(method: str) -> bool:
 
 def methods_with(drafter: Drafter) -> tuple[str, ...]:
     """The words of all methods of one kind, in the table's order."""
-    return tuple(word for word, kind in (METHODS | FORMER_METHODS).items() if kind is drafter)
+    return tuple(word for word, kind in METHODS.items() if kind is drafter)
 
 
 def method_of(config: Mapping[str, Any]) -> Any:

@@ -14,7 +14,6 @@ from breakeven.errors import InputError
 from breakeven.methods import (
     ADAPTIVE_KEY,
     ADAPTIVE_METHODS,
-    FORMER_METHODS,
     METHODS,
     MTP_ALIAS,
     SCHEDULED_METHODS,
@@ -41,12 +40,11 @@ _NEEDS_MODEL = methods_with(Drafter.REQUIRED)
 _WITHOUT_MODEL = methods_with(Drafter.NONE)
 # vLLM's fly and synthetic accept drafts that the target would not have said.
 _LOSSLESS = ("standard", "block")
-_KNOWN = (*METHODS, *FORMER_METHODS)
 TABLE = "num_speculative_tokens_per_batch_size"
 """vLLM's key for a draft length per batch size."""
 # vLLM goes on with the last range's draft length beyond its end; nobody reads a range that ends where it begins.
 _LAST_BATCH = 1024
-_EXPECTED = f"{', '.join(_KNOWN)}, or a word ending in {MTP_ALIAS}"
+_EXPECTED = f"{', '.join(METHODS)}, or a word ending in {MTP_ALIAS}"
 
 
 def scheduled_config(config: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
@@ -124,7 +122,7 @@ class SpeculativeMethod(Model):
             ".name",
         ),
         Rule(
-            f"self.method in {list(_KNOWN)} || self.method.endsWith('{MTP_ALIAS}') "
+            f"self.method in {list(METHODS)} || self.method.endsWith('{MTP_ALIAS}') "
             "|| (has(self.unknownMethod) && self.unknownMethod == 'Allow')",
             "method is no word of vLLM's that this release knows",
             f"{_EXPECTED}; for a word of a newer engine set unknownMethod: Allow",

@@ -158,15 +158,6 @@ class UpdatePolicy(Model):
             "its largest hour of ten days, a steady one to less. Absent: no day is bounded by itself.",
         ),
     ] = None
-    exit_margin_percent: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100,
-            description="Deprecated and without effect: an arm is left when leaving it is expected to save more than the roll "
-            "takes.",
-        ),
-    ] = 0
     confidence_percent: Annotated[
         int, Field(ge=50, le=99, description="Confidence of every interval (two-sided).")
     ] = 90

@@ -80,14 +80,14 @@ def test_an_engine_that_would_refuse_it_is_not_started_with_it(edit, words):
 @pytest.mark.parametrize(
     ("image", "allowed", "phase"),
     [
-        ("vllm/vllm-openai:v0.33.0", "Refuse", "Skipped"),
-        ("vllm/vllm-openai:v0.33.0", "Allow", "Done"),
-        ("vllm/vllm-openai:v0.32.0", "Refuse", "Done"),
+        ("vllm/vllm-openai:v0.19.0", "Refuse", "Skipped"),
+        ("vllm/vllm-openai:v0.19.0", "Allow", "Done"),
+        ("vllm/vllm-openai:v0.20.0", "Refuse", "Done"),
         ("registry.example.com/own:latest", "Refuse", "Done"),
     ],
 )
-def test_a_method_that_the_image_s_version_has_no_more_costs_no_start(image, allowed, phase):
-    world = world_with(method="medusa", model="org/heads", unknownMethod=allowed)
+def test_a_method_that_the_image_s_version_does_not_have_costs_no_start(image, allowed, phase):
+    world = world_with(method="dflash", model="org/heads", unknownMethod=allowed)
     engine_of(world).update(image=image)
     world.turn()
     for _ in range(3):
@@ -100,9 +100,7 @@ def test_a_method_that_the_image_s_version_has_no_more_costs_no_start(image, all
     found = arm(world, "eagle/2")
     assert found["phase"] == phase
     if phase == "Skipped":
-        assert found["message"].startswith(
-            "method medusa: vLLM 0.33 does not know it any more (0.32 was the last)"
-        )
+        assert found["message"].startswith("method dflash: vLLM 0.19 does not know it (0.20 and newer does)")
 
 
 def candidates(**more: object) -> Candidates:

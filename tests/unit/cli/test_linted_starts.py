@@ -48,8 +48,6 @@ DRAFTER = {"method": "eagle3", "model": "h", "num_speculative_tokens": 3}
 CONTEXTS = [
     ("v0.29.0", ["--max-model-len=8k", *spoken({**DRAFTER, "max_model_len": 2048})], "max_model_len 2048 of --speculative-config, shorter than the target's 8000: while one request of a batch is longer", ""),
     ("v0.29.0", ["--max-model-len", "4096", *spoken({**DRAFTER, "max_model_len": "8192"})], "max_model_len 8192 of --speculative-config: vLLM does not start, because that is above the target's 4096", ""),
-    ("v0.10.2", ["--max-model-len", "4096", *spoken({**DRAFTER, "max_model_len": 2048})], "longer requests have no drafts, or poor ones", ""),
-    ("v0.6.3", ["--max-model-len", "4096", "--speculative-model=h", "--num-speculative-tokens=3", "--speculative-max-model-len=2048"], "--speculative-max-model-len 2048, shorter than the target's 4096", ""),
     ("v0.29.0", ["--max-model-len", "4096", "-sc.method", "mtp", "-sc.max_model_len", "2048"], "shorter than the target's 4096", ""),
     ("v0.29.0", spoken({**DRAFTER, "max_model_len": 2048}), "", "no --max-model-len is given here, so the target's context is that of its model"),
     ("v0.29.0", ["--max-model-len=-1", *spoken({**DRAFTER, "max_model_len": 2048})], "", "no --max-model-len is given here"),
@@ -73,16 +71,11 @@ def test_a_drafters_context_is_compared_with_the_targets_as_far_as_flags_say(
 @pytest.mark.parametrize(
     ("image", "said"),
     [
-        ("vllm/vllm-openai:v0.33.0", "0.14 and newer refuses requests with min_p above 0 or with logit_bias"),
+        ("vllm/vllm-openai:v0.33.0", "vLLM refuses requests with min_p above 0 or with logit_bias"),
         ("vllm/vllm-openai:v0.14.1", "min_p above 0, min_tokens above 1 or logit_bias"),
         ("vllm/vllm-openai:v0.16.0", "min_p above 0, min_tokens above 1 or logit_bias"),
         ("vllm/vllm-openai:v0.17.0", "min_p above 0 or with logit_bias"),
-        (
-            "vllm/vllm-openai:v0.13.0",
-            "vLLM 0.13 takes requests with min_p or logit_bias while it speculates, 0.14",
-        ),
-        ("vllm/vllm-openai:v0.6.3", "vLLM 0.6 takes requests with min_p"),
-        ("vllm/vllm-openai", "0.14 and newer refuses"),
+        ("vllm/vllm-openai", "min_p above 0 or with logit_bias"),
     ],
 )
 def test_refused_requests_are_those_of_the_version(image, said, tmp_path):
@@ -93,13 +86,10 @@ def test_refused_requests_are_those_of_the_version(image, said, tmp_path):
 @pytest.mark.parametrize(
     ("tag", "args", "said"),
     [
-        ("v0.12.0", ["--num-speculative-tokens=5"], "--num-speculative-tokens: vLLM 0.9 and newer does not know it, and does"),
-        ("latest", ["--speculative-model", "d"], "--speculative-model: vLLM 0.9 and newer does not know it, and does not"),
-        ("v0.6.3", ["--speculative-model", "d"], None),
         ("v0.33.0", spoken({**DRAFTER, "disable_by_batch_size": 16}), "disable_by_batch_size of --speculative-config: no vLLM"),
         ("latest", spoken({**DRAFTER, "num_spec_tokens": 4}), "num_spec_tokens of --speculative-config: no vLLM from 0.18"),
-        ("v0.10.2", spoken({**DRAFTER, "disable_by_batch_size": 16}), None),
-        ("v0.10.2", ["-pp", "2"], None),
+        ("v0.17.1", spoken({**DRAFTER, "disable_by_batch_size": 16}), None),
+        ("v0.17.1", ["-pp", "2"], None),
         ("v0.29.0", spoken({"method": "eagle3", "num_speculative_tokens": 3}), "method eagle3 of --speculative-config without a model"),
         ("v0.29.0", spoken({"method": "mtp", "num_speculative_tokens": 1}), None),
         ("v0.29.0", spoken({"method": "dspark", "num_speculative_tokens": 3}), None),
@@ -303,7 +293,6 @@ def test_speculation_in_the_variable_of_a_preset_is_read_and_replaced(tmp_path):
         ({"raySpec": {}, "vllmConfig": {"pipelineParallelSize": 2}}, False, "--pipeline-parallel-size 2"),
         ({"lwsSpec": {"enabled": True, "size": 4}}, False, "--pipeline-parallel-size 4"),
         ({"lwsSpec": {"enabled": False, "size": 4}}, True, None),
-        ({"vllmConfig": {"v0": 1}, "tag": "v0.9.2"}, True, "VLLM_USE_V1"),
     ],
 )
 def test_the_stacks_values_become_what_its_chart_makes_of_them(more, managed, warned, tmp_path):

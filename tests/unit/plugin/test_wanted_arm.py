@@ -60,7 +60,7 @@ def test_while_nothing_is_recommended_no_patch_is_printed(recommending):
             wanted(recommending)
 
 
-BARE = {"name": "vllm", "image": "vllm/vllm-openai:v0.11.0", "args": ["--model=org/model"]}
+BARE = {"name": "vllm", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=org/model"]}
 
 
 @pytest.mark.parametrize("arm", ["none", "eagle/3"])

@@ -61,7 +61,6 @@ def test_healthy_figures_without_a_profile_cannot_be_judged():
         ({"pods": 0}, Cause.NO_SERIES),
         ({"requests": 0.0}, Cause.NO_REQUESTS),
         ({"speculating": False, "survival": ()}, Cause.NOT_SPECULATING),
-        ({"speculating": False, "first_engine": True}, Cause.ENGINE_TOO_OLD),
         ({"tokens_per_step": 1.02, "survival": (0.02, 0.0, 0.0)}, Cause.ACCEPTANCE_COLLAPSED),
         ({"survival": (0.7, 0.3, 0.02)}, Cause.DRAFT_TOO_LONG),
         ({"survival": (0.7, 0.02, 0.01)}, Cause.DRAFT_TOO_LONG),
@@ -76,14 +75,6 @@ def test_healthy_figures_without_a_profile_cannot_be_judged():
 def test_each_cause_is_seen_in_its_figures_and_not_in_healthy_ones(change, cause):
     assert cause in causes(changed(**change))
     assert cause not in causes(HEALTHY)
-
-
-def test_an_engine_before_v1_speculates_and_counts_no_drafts():
-    old = changed(speculating=False, first_engine=True, survival=(), missing=("vllm:x",), preemptions=12.0)
-    found = diagnose(replace(old, kv_usage=None), None, None)
-    assert found.pays is None
-    assert "before V1: it speculates, and counts no drafts" in found.sentence
-    assert {one.cause for one in found.findings} == {Cause.ENGINE_TOO_OLD, Cause.KV_CACHE_FULL}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_table_that_vllm_refuses_is_a_doubt_in_one_line(table, problem):
     ("config", "words", "image", "said"),
     [
         (GOOD, [], "vllm/vllm-openai:v0.33.0", None),
-        (EAGLE, ["--data-parallel-size=4"], "vllm/vllm-openai:v0.11.2", None),
+        (EAGLE, ["--data-parallel-size=4"], "vllm/vllm-openai:v0.14.1", None),
         (GOOD, ["--data-parallel-size", "1"], "registry:5000/vllm", None),
         (GOOD, ["--data-parallel-size", "2"], "", "at every batch size, and only its log says so"),
         (GOOD, ["-dp=2"], "", "at every batch size"),
@@ -53,7 +53,7 @@ def test_a_table_that_vllm_refuses_is_a_doubt_in_one_line(table, problem):
             "",
             "asks for 5 drafts, num_speculative_tokens reserves 3",
         ),
-        ({**GOOD, "method": "medusa"}, [], "", "leaves the table aside"),
+        ({**GOOD, "method": "dspark"}, [], "", "leaves the table aside"),
         ({**GOOD, "method": "suffix"}, [], "", "with method suffix"),
     ],
 )

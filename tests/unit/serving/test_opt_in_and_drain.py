@@ -9,9 +9,16 @@ import yaml
 from click.testing import CliRunner
 
 from breakeven.cli import lint
-from breakeven.serving.command_line import speculation
 from breakeven.serving.drain import drain
-from breakeven.serving.opt_in import ANNOTATION, ARGUMENT, VARIABLE, engine_container, opt_in
+from breakeven.serving.opt_in import (
+    ANNOTATION,
+    ARGUMENT,
+    VARIABLE,
+    Places,
+    engine_container,
+    opt_in,
+    preset_opt_in,
+)
 
 ENTRY = {
     "name": VARIABLE,
@@ -105,29 +112,18 @@ def test_a_hook_that_asks_somebody_has_no_length(hook):
 
 
 def test_an_old_version_drains_only_by_a_hook_that_waits():
-    old = {**READY, "image": "vllm/vllm-openai:v0.11.0", "args": ["org/model"]}
+    old = {**READY, "image": "vllm/vllm-openai:v0.14.0", "args": ["org/model"]}
     waits = {"preStop": {"exec": {"command": ["sh", "-c", "until curl -sf x; do sleep 5; done"]}}}
     grace = {"terminationGracePeriodSeconds": 600}
-    assert "0.11 does not know --shutdown-timeout (0.18 does)" in drain(grace, old).problems[0]
+    assert "0.14 does not know --shutdown-timeout (0.18 does)" in drain(grace, old).problems[0]
     assert drain(grace, {**old, "lifecycle": waits}).ok
 
 
-def test_flags_of_the_first_generation_are_removed_and_are_the_arm_that_runs():
-    words = [
-        "m",
-        "--speculative-model=[ngram]",
-        "--num-speculative-tokens",
-        "5",
-        "--ngram_prompt_lookup_max=4",
-    ]
-    found = opt_in({"name": "vllm", "image": "vllm/vllm-openai:v0.8.5", "args": words})
-    (change,) = found.remove
-    assert [line.removeprefix("- ").strip("'") for line in change.lines] == words[1:]
-    assert speculation(words).config == {
-        "method": "ngram",
-        "num_speculative_tokens": 5,
-        "prompt_lookup_max": 4,
-    }
+def test_an_engine_that_is_too_old_is_refused_however_it_starts():
+    old = {"name": "main", "image": "vllm/vllm-openai:v0.13.0"}
+    for found in (opt_in(old), preset_opt_in(old, Places.of(old))):
+        assert not found.add
+        assert "0.13 is older than 0.14" in found.refusal
 
 
 def test_the_engine_is_found_among_sidecars():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.methods import FORMER_METHODS, METHODS, MTP_ALIAS
+from breakeven.methods import METHODS, MTP_ALIAS
 from breakeven.serving.command_line import cut
 from breakeven.serving.hindrances import LIMITS, unknown_words
 from breakeven.serving.vllm_flags import flags, flags_of
@@ -51,15 +51,21 @@ def test_a_tag_counts_only_where_it_is_vllms_own(image, expected):
 
 
 def test_every_method_of_ours_is_one_of_the_tables_and_no_other():
-    words = {word for word in known().methods if not word.endswith(MTP_ALIAS)}
+    table = known()
+    words = {
+        word
+        for word, span in table.methods.items()
+        if span.holds(table.newest) and not word.endswith(MTP_ALIAS)
+    }
     # It writes hidden states for training and drafts nothing.
-    assert words - {"extract_hidden_states"} == set(METHODS) | set(FORMER_METHODS)
+    assert words - {"extract_hidden_states"} == set(METHODS)
 
 
 def test_each_version_from_18_to_33_was_read():
     table = json.loads(files("breakeven.serving").joinpath("vllm_speculation.json").read_text())
     assert [VllmVersion.of(name).minor for name in table["read"]] == [*range(18, 34)]
-    assert known().flags[SHUTDOWN_TIMEOUT.flag].first is None
+    assert VllmVersion.of(table["read"][0]) == SHUTDOWN_TIMEOUT
+    assert known().flags["--shutdown-timeout"].first is None
 
 
 @pytest.mark.parametrize(

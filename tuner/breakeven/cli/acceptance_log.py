@@ -1,6 +1,6 @@
 """The lines of vLLM's log that state accepted tokens, pooled over the log.
 
-vLLM 0.8.5 to 0.32 prints `SpecDecoding metrics:` every ten seconds. The line has the mean acceptance length (bonus token
+vLLM prints `SpecDecoding metrics:` every ten seconds. The line has the mean acceptance length (bonus token
 included), accepted and drafted tokens, and the shares of drafts accepted up to each position
 (three decimals).
 """

@@ -141,7 +141,7 @@ def _answer(prompt: GatePrompt, document: Mapping[str, Any], *, batched: bool) -
     prompt_ids = choice.get("prompt_token_ids") or document.get("prompt_token_ids")
     token_ids, reason = choice.get("token_ids"), str(choice.get("finish_reason") or "")
     if not _are_ids(prompt_ids) or not _are_ids(token_ids):
-        raise EngineError("the answer has no token ids (return_token_ids); expected vLLM 0.11 or newer")
+        raise EngineError("the answer has no token ids (return_token_ids); expected a vLLM that gives them")
     flaw = flaw_of(prompt, _text(prompt, choice), token_ids, reason)
     return GivenAnswer(prompt.name, prompt.form, batched, tuple(prompt_ids), tuple(token_ids), reason, flaw)
 

@@ -33,7 +33,6 @@ class Cause(StrEnum):
     REQUESTS_FAIL = "RequestsFail"
     CLIENTS_GIVE_UP = "ClientsGiveUp"
     NOT_SPECULATING = "NotSpeculating"
-    ENGINE_TOO_OLD = "EngineTooOld"
     ACCEPTANCE_COLLAPSED = "AcceptanceCollapsed"
     DRAFT_TOO_LONG = "DraftTooLong"
     BEYOND_BREAK_EVEN = "BeyondBreakEven"
@@ -72,7 +71,6 @@ class ModelSnapshot:
         missing: names of series that are needed and not there.
         not_a_number: the first statistic that is none.
         impossible: how counters contradict each other, as a sentence without a full stop.
-        first_engine: whether the series are those of a speculating vLLM before V1, which counts no drafts.
         gone: pods that had series in the window and have none now, with the age of their newest sample (s).
         ages_s: the same age, of the pods that have series.
         ended: series that ended in the window while the engine's others go on, each with its pod.
@@ -88,7 +86,6 @@ class ModelSnapshot:
     missing: tuple[str, ...] = ()
     not_a_number: str | None = None
     impossible: str | None = None
-    first_engine: bool = False
     gone: Mapping[str, float] = field(default_factory=dict)
     ages_s: Mapping[str, float] = field(default_factory=dict)
     ended: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from breakeven.serving.manifest import CONTAINER, POD_SPEC, checked
 from breakeven.serving.opt_in import Places
 from breakeven.serving.template import PodTemplate, at
 
-_FIRST_GENERATION = [{"name": "VLLM_USE_V1", "value": "0"}]
 _NO_HOOKS = (
     "the versions of this chart that were read have no values for an engine's preStop hook and terminationGracePeriodSeconds: "
     "patch the Deployment that it makes"
@@ -33,7 +32,7 @@ def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Ite
             "image": f"{model.get('repository', '')}:{model.get('tag', '')}",
             "command": ["vllm", "serve", str(model.get("modelURL", "")), *_stack_flags(model, settings)],
             "args": settings.get("extraArgs") or [],
-            "env": [*(one.get("env") or []), *_FIRST_GENERATION * (str(settings.get("v0")) == "1")],
+            "env": one.get("env") or [],
             "ports": [{"name": engine.get("containerPortName", "container-port")}],
         }
         spec: dict[str, Any] = {"containers": [container]}

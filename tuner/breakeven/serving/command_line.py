@@ -25,22 +25,6 @@ from breakeven.serving.vllm_flags import flags, json_or_none, read, size
 SPECULATIVE_CONFIG = "--speculative-config"
 SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 """Flags that give one key of the speculative configuration."""
-FORMER_KEYS = {
-    "--speculative-model": "model",
-    "--num-speculative-tokens": "num_speculative_tokens",
-    "--speculative-model-quantization": "quantization",
-    "--speculative-draft-tensor-parallel-size": "draft_tensor_parallel_size",
-    "--speculative-max-model-len": "max_model_len",
-    "--speculative-disable-by-batch-size": "disable_by_batch_size",
-    "--speculative-disable-mqa-scorer": "disable_mqa_scorer",
-    "--ngram-prompt-lookup-max": "prompt_lookup_max",
-    "--ngram-prompt-lookup-min": "prompt_lookup_min",
-    "--spec-decoding-acceptance-method": "acceptance_method",
-    "--typical-acceptance-sampler-posterior-threshold": "posterior_threshold",
-    "--typical-acceptance-sampler-posterior-alpha": "posterior_alpha",
-    "--disable-logprobs-during-spec-decoding": "disable_logprobs",
-}
-"""Flags of vLLM's first generation, before `--speculative-config`, with the keys that took their place."""
 
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
@@ -52,8 +36,6 @@ _SHELLS_BY_OPTION = {"su", "runuser"}
 _OTHER_SWITCHES = (
     "--disable-frontend-multiprocessing",
     "--disable-log-requests",
-    "--use-v2-block-manager",
-    "--speculative-disable-mqa-scorer",
 )
 
 
@@ -79,12 +61,7 @@ class GivenFlag:
     @property
     def speculative(self) -> bool:
         """Whether it says something about speculation."""
-        return self.name == SPECULATIVE_CONFIG or self.name in SHORT_KEYS or self.former
-
-    @property
-    def former(self) -> bool:
-        """Whether it is a flag of vLLM's first generation, which newer versions refuse."""
-        return self.name in FORMER_KEYS
+        return self.name == SPECULATIVE_CONFIG or self.name in SHORT_KEYS
 
 
 _DEEPEST = 64
@@ -179,9 +156,6 @@ def speculation(words: Sequence[str]) -> Speculation:
     try:
         given = [flag for flag in cut(spelled_out(words)) if flag.speculative]
         said = {flag.name: " ".join(flag.values) for flag in given}
-        former = {name: said.pop(name) for name in FORMER_KEYS if name in said}
-        if former and not said:
-            return Speculation(_formerly(former))
         whole = said.pop(SPECULATIVE_CONFIG, "")
         if variable := _VARIABLE.fullmatch(whole.strip()):
             return Speculation(variable=variable[1])
@@ -193,17 +167,6 @@ def speculation(words: Sequence[str]) -> Speculation:
         return Speculation(joined(configuration(whole), shorts))
     except InputError as error:
         return Speculation(problem=str(error))
-
-
-def _formerly(said: Mapping[str, str]) -> Mapping[str, Any]:
-    """The configuration that flags of vLLM's first generation come to; `[ngram]` was a model then."""
-    config: dict[str, Any] = {}
-    for name, text in said.items():
-        config[FORMER_KEYS[name]] = int(text) if text.isdecimal() and len(text) < 10 else text or True
-    if config.get("model") == "[ngram]":
-        config["method"] = "ngram"
-        del config["model"]
-    return config
 
 
 def configuration(text: str) -> Mapping[str, Any] | None:

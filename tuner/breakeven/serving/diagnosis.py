@@ -74,12 +74,6 @@ def diagnose(
 
 def _lacking(snapshot: ModelSnapshot) -> Diagnosis | None:
     """The answer where the figures allow no judgement; None if they do."""
-    if snapshot.pods and snapshot.first_engine:
-        sentence = "these series are of a vLLM before V1: it speculates, and counts no drafts; nothing more can be said"
-        old = Finding(
-            Cause.ENGINE_TOO_OLD, sentence, "upgrade to vLLM 0.11 or newer, which has the V1 engine alone"
-        )
-        return Diagnosis(None, sentence, None, None, (old, *_live_causes(snapshot, scheduled=False)))
     finding = next(_objections(snapshot), None)
     return None if finding is None else _unknown(finding)
 
@@ -183,7 +177,7 @@ def _unknown(finding: Finding) -> Diagnosis:
 
 def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Finding]:
     """Causes that the live figures show by themselves; the acceptance of a schedule is a mixture over its tiers."""
-    if not snapshot.speculating and not snapshot.first_engine:
+    if not snapshot.speculating:
         yield Finding(
             Cause.NOT_SPECULATING,
             "the pods export no vllm:spec_decode series",

@@ -81,12 +81,12 @@ def drain(
 def _timeout_problems(
     timeout_s: float, pre_stop_s: float | None, version: VllmVersion | None
 ) -> Iterator[str]:
-    if version is not None and version < SHUTDOWN_TIMEOUT.first:
+    if version is not None and version < SHUTDOWN_TIMEOUT:
         # A hook of unknown length may be a loop that waits for the last request: all that such a version can have.
         if pre_stop_s is not None or timeout_s > 0:
             refuses = ", and does not start with it" if timeout_s > 0 else ""
             yield (
-                f"vLLM {version} does not know --shutdown-timeout ({SHUTDOWN_TIMEOUT.first} does){refuses}: upgrade, or let "
+                f"vLLM {version} does not know --shutdown-timeout ({SHUTDOWN_TIMEOUT} does){refuses}: upgrade, or let "
                 "the preStop hook outlast the longest request"
             )
     elif timeout_s <= 0:

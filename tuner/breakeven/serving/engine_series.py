@@ -45,13 +45,11 @@ class Counted(NamedTuple):
         family: name without prefix and suffix.
         suffix: of the series.
         labels: those of its series that are neither the pod's nor the engine's.
-        before: names that older engines have for it.
     """
 
     family: str
     suffix: str = "_total"
     labels: tuple[str, ...] = ()
-    before: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -61,23 +59,20 @@ class Counted(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Every name that it may have, without the prefix."""
-        families = (self.family, *self.before)
-        natives = families if self.suffix in _OF_NATIVE else ()
-        return (*(f"{family}{self.suffix}" for family in families), *natives)
+        return (self.name, self.family) if self.suffix in _OF_NATIVE else (self.name,)
 
 
 COUNTED: Mapping[str, Counted] = {
     # Requests that ended by themselves or by their limit. One whose client gives up is in none of the per-request series, and
-    # is in `started`, `generated` and `steps` (vLLM 0.10 to 0.32).
+    # is in `started`, `generated` and `steps`.
     "completed": Counted("request_success", labels=("finished_reason",)),
     "started": Counted("time_to_first_token_seconds", "_count"),
     "ttft_s": Counted("time_to_first_token_seconds", "_sum"),
     "e2e_s": Counted("e2e_request_latency_seconds", "_sum"),
     "e2e_n": Counted("e2e_request_latency_seconds", "_count"),
     "generated": Counted("generation_tokens"),
-    # Before vLLM 0.11 the gaps between outputs were named after output tokens.
-    "steps": Counted("inter_token_latency_seconds", "_count", before=("time_per_output_token_seconds",)),
-    "step_s": Counted("inter_token_latency_seconds", "_sum", before=("time_per_output_token_seconds",)),
+    "steps": Counted("inter_token_latency_seconds", "_count"),
+    "step_s": Counted("inter_token_latency_seconds", "_sum"),
     "prompt_tokens": Counted("request_prompt_tokens", "_sum"),
     "prompt_n": Counted("request_prompt_tokens", "_count"),
     # Prompts of requests that begin, and what the prefix cache held of them.
@@ -178,13 +173,9 @@ class EngineSeries:
     def _any(self, stat: str, made: Callable[[str], str]) -> str:
         counted = COUNTED[stat]
         function = _OF_NATIVE.get(counted.suffix)
-        expressions = []
-        for family in (counted.family, *counted.before):
-            expressions.append(made(f"{family}{counted.suffix}"))
-            if function is not None:
-                # `or` keeps one of the two where a scrape stores both.
-                expressions.append(f"{function}({made(family)})")
-        return " or ".join(expressions)
+        classic = made(counted.name)
+        # `or` keeps one of the two where a scrape stores both.
+        return classic if function is None else f"{classic} or {function}({made(counted.family)})"
 
 
 def by_replica(expression: str) -> str:

@@ -35,7 +35,6 @@ _OWN_FLAGS = {
     "--max-model-len",
     "--max-num-batched-tokens",
     "--max-num-seqs",
-    "--num-speculative-tokens",
     "--speculative-config",
 }
 
@@ -341,7 +340,7 @@ def says_vllm(container: Mapping[str, Any]) -> bool:
     image = str(container.get("image", "")).partition("@")[0].rpartition("/")[2].partition(":")[0]
     if _OTHER_ENGINES.search(image) or _NO_ENGINES.search(image):
         return False
-    if any(flag.name in _OWN_FLAGS or flag.former for flag in cut(words)):
+    if any(flag.name in _OWN_FLAGS for flag in cut(words)):
         return True
     # Another program in an image of vLLM's is no vLLM; a script may start it.
     command = [str(word) for word in container.get("command") or []]

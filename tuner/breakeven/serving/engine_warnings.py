@@ -15,7 +15,7 @@ from breakeven.serving.pod_templates import PATCH, PRESET_CONTAINER, PRESET_KIND
 from breakeven.serving.rolling import ROLLED, rolled_kinds
 from breakeven.serving.template import PodTemplate
 from breakeven.serving.vllm_flags import flags
-from breakeven.serving.vllm_versions import LAST_OF_FIRST_GENERATION, VllmVersion, version_of
+from breakeven.serving.vllm_versions import version_of
 
 _DEFAULT_PORT = 8000
 
@@ -58,7 +58,6 @@ def engine_warnings(template: PodTemplate, container: Mapping[str, Any], start: 
         yield f"{named} has {line}"
     if config and config.get("rejection_sample_method") == "synthetic" and "cpu" in image.lower():
         yield f"{named} has rejection_sample_method synthetic: vLLM on CPU fails with it; leave it out"
-    yield from _first_generation(container, named, version)
     yield from _ignored_files(container, named)
     yield from _flags_with_spaces(container, named, start)
     yield from _scraped(template, start)
@@ -71,15 +70,6 @@ def engine_warnings(template: PodTemplate, container: Mapping[str, Any], start: 
         yield (
             f"{template.title}: the operator rolls {rolled_kinds('and', 's')} and does not manage this kind; the annotation would go "
             f"to {template.annotations_path or 'no place that reaches its pods'}"
-        )
-
-
-def _first_generation(container: Mapping[str, Any], named: str, version: VllmVersion | None) -> Iterator[str]:
-    said = {entry.get("name"): entry.get("value") for entry in container.get("env") or []}
-    if said.get("VLLM_USE_V1") == "0" and (version is None or version <= LAST_OF_FIRST_GENERATION):
-        yield (
-            f"{named}.env has VLLM_USE_V1: engines of the first generation, which ended with {LAST_OF_FIRST_GENERATION}, count "
-            "drafts in other series; remove it, and upgrade"
         )
 
 

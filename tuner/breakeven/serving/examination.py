@@ -181,7 +181,7 @@ def _notes(
     if version is None:
         yield (
             "the image's tag does not say which vLLM it is: what is said here holds for "
-            f"{SHUTDOWN_TIMEOUT.first} to {table.newest}"
+            f"{SHUTDOWN_TIMEOUT} to {table.newest}"
         )
     elif version > table.newest:
         yield f"vLLM {version} is newer than {table.newest}, the newest that was read for what is said here"

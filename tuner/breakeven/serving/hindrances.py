@@ -15,16 +15,16 @@ from breakeven.methods import (
     ADAPTIVE_KEY,
     ADAPTIVE_METHODS,
     LOOKUP_METHODS,
+    Drafter,
     drafter_of,
     method_of,
     takes_adaptive,
 )
 from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number
 from breakeven.serving.dynamic_speculation import KEY as SCHEDULE_KEY
-from breakeven.serving.vllm_versions import WITHOUT_FORMER_FLAGS, Known, Span, VllmVersion, known
+from breakeven.serving.vllm_versions import Known, Span, VllmVersion, known
 
 _HIDDEN_STATES = ("eagle3", "dflash", "dspark")
-_WITH_DRAFTER = ("draft_model", "eagle", "eagle3", "dflash", "medusa", "mlp_speculator")
 _UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
 _HEADLESS = "--headless"
 # A first rank without the flag above means the hybrid balancer.
@@ -66,9 +66,6 @@ _TRANSFER = "prefill and decode that speculate with different drafters"
 _CONFIG = "vllm/config/vllm.py"
 _LONGEST_NUMBER = 12
 _DRAFTER_CONTEXT = "max_model_len"
-_FORMER_CONTEXT = "--speculative-max-model-len"
-# Before, each request had drafts or none by its own length, or the drafter's context was not looked at.
-_DRAFTS_BY_BATCH = VllmVersion(0, 11)
 _ADAPTIVELY = "Adaptive verification is not currently compatible"
 LIMITS = {
     limit.what: limit
@@ -184,7 +181,7 @@ def hindrances(
     if config is not None:
         found += adaptive_hindrances(words, config)
         found += _incomplete(config)
-        found += _drafter_context(words, config, version)
+        found += _drafter_context(words, config)
     return found
 
 
@@ -196,15 +193,10 @@ def unknown_words(
     Args:
         words: command and arguments of the container.
         config: the speculative configuration, if one is known.
-        version: of vLLM; None if it is not known. Of a version that was not read nothing is said but of flags that ended before.
+        version: of vLLM; None if it is not known. Of a version that was not read nothing is said.
     """
     table = known()
-    former = [flag for flag in cut(words) if flag.former]
-    found = [
-        f"{flag.items[0].partition('=')[0]}: vLLM {WITHOUT_FORMER_FLAGS} and newer does not know it, and does not start"
-        for flag in former
-        if version is None or version >= WITHOUT_FORMER_FLAGS
-    ]
+    found: list[str] = []
     if version is not None and not table.oldest <= version <= table.newest:
         return found
     if version is not None:
@@ -213,7 +205,7 @@ def unknown_words(
             for flag in cut(words)
             if flag.head in table.flags and not table.flags[flag.head].holds(version)
         ]
-    if config is None or former:
+    if config is None:
         return found
     for key, spans in (("method", table.methods), ("rejection_sample_method", table.verification)):
         word = config.get(key)
@@ -349,24 +341,17 @@ def _incomplete(config: Mapping[str, Any]) -> Iterator[str]:
             f"num_speculative_tokens {length} of {SPECULATIVE_CONFIG}: vLLM does not start, because it must be above 0; for no "
             "speculation leave the whole configuration out"
         )
-    if method in _WITH_DRAFTER and not config.get("model"):
+    if isinstance(method, str) and drafter_of(method) is Drafter.REQUIRED and not config.get("model"):
         yield f"method {method} of {SPECULATIVE_CONFIG} without a model: vLLM does not start; name the drafter"
 
 
-def _drafter_context(
-    words: Sequence[str], config: Mapping[str, Any], version: VllmVersion | None
-) -> Iterator[str]:
+def _drafter_context(words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
     drafter, target = _contexts(words, config)
     if drafter is None or target is None or drafter == target:
         return
-    said = _said_context(words, drafter)
+    said = _said_context(drafter)
     if drafter > target:
         yield f"{said}: vLLM does not start, because that is above the target's {target}; leave it out"
-    elif version is not None and version < _DRAFTS_BY_BATCH:
-        yield (
-            f"{said}, shorter than the target's {target}: longer requests have no drafts, or poor ones; leave it out, or keep "
-            "requests below it"
-        )
     else:
         yield (
             f"{said}, shorter than the target's {target}: while one request of a batch is longer, vLLM's model runner V1 drafts "
@@ -380,7 +365,7 @@ def unknown_context(words: Sequence[str], config: Mapping[str, Any] | None) -> s
     if drafter is None or target is not None:
         return None
     return (
-        f"{_said_context(words, drafter)}: no --max-model-len is given here, so the target's context is that of its model, which "
+        f"{_said_context(drafter)}: no --max-model-len is given here, so the target's context is that of its model, which "
         "lint does not see; if that is longer, see to it that requests stay below"
     )
 
@@ -397,8 +382,5 @@ def _contexts(words: Sequence[str], config: Mapping[str, Any]) -> tuple[int | No
     return drafter, flag_number(words, "--max-model-len") or None
 
 
-def _said_context(words: Sequence[str], drafter: int) -> str:
-    former = any(flag.name == _FORMER_CONTEXT for flag in cut(words))
-    return (
-        f"{_FORMER_CONTEXT} {drafter}" if former else f"{_DRAFTER_CONTEXT} {drafter} of {SPECULATIVE_CONFIG}"
-    )
+def _said_context(drafter: int) -> str:
+    return f"{_DRAFTER_CONTEXT} {drafter} of {SPECULATIVE_CONFIG}"

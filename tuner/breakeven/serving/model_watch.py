@@ -100,8 +100,6 @@ class ModelWatch:
             speculating="drafts" in stats,
             waiting_min=self._gauge("min", "min_over_time", WAITING),
             kv_usage=self._gauge("max", "max_over_time", "kv_cache_usage_perc"),
-            first_engine="drafts" not in stats
-            and bool(_first(self.ask(f"count({engines.named('spec_decode_num_emitted_tokens_total')})"))),
             missing=tuple(
                 f"{engines.prefix}{COUNTED[stat].name}" for stat in missing(counters, NEEDED_COUNTERS)
             ),

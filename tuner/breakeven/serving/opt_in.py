@@ -24,8 +24,7 @@ from breakeven.serving.command_line import (
     without_speculation,
 )
 from breakeven.serving.manifest import as_written
-from breakeven.serving.vllm_versions import SPECULATIVE_CONFIG as SPECULATIVE_CONFIG_SINCE
-from breakeven.serving.vllm_versions import version_of
+from breakeven.serving.vllm_versions import OLDEST, version_of
 
 ANNOTATION = "breakeven.dev/speculative-config"
 VARIABLE = "BREAKEVEN_SPECULATIVE_CONFIG"
@@ -136,6 +135,12 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
         container: the engine's.
         places: where the file has its parts; None: in a Deployment.
     """
+    version = version_of(str(container.get("image", "")))
+    if version is not None and version < OLDEST:
+        refusal = (
+            f"vLLM {version} is older than {OLDEST}, the oldest that Breakeven works with: upgrade first"
+        )
+        return OptIn((), (), refusal)
     places = places or Places.of(container)
     command = [str(item) for item in container.get("command") or []]
     args = [str(item) for item in container.get("args") or []]
@@ -159,13 +164,6 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
             remove.append(Change(where, tuple(line for item in beside for line in as_written(item))))
     if speculation([*command, *args]).variable != VARIABLE:
         add.append(Change(places.args, (f'- "{ARGUMENT}"',)))
-    version = version_of(str(container.get("image", "")))
-    if version is not None and version < SPECULATIVE_CONFIG_SINCE.first:
-        return OptIn(
-            (),
-            tuple(remove),
-            f"vLLM {version}: this version has no --speculative-config ({SPECULATIVE_CONFIG_SINCE.first} does): upgrade first",
-        )
     return OptIn(tuple(add), tuple(remove), None)
 
 
@@ -176,7 +174,10 @@ def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
         container: the engine's.
         places: where the file has its parts.
     """
-    env = [change for change in opt_in(container, places).add if change.path == places.env]
+    found = opt_in(container, places)
+    if found.refusal is not None:
+        return found
+    env = [change for change in found.add if change.path == places.env]
     wanted = PRESET_ARGUMENT
     given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
     value = preset_arguments(container)

@@ -14,8 +14,6 @@ HTTP_REQUESTS = "http_requests_total"
 """Of prometheus-fastapi-instrumentator, on vLLM's own page: labels handler, method and status (`2xx`, `4xx`, ...)."""
 GENERATES = "/v1/(chat/)?completions|/v1/responses|/v1/messages|/inference/v1/generate|/invocations"
 """The handlers of vLLM's API that generate tokens; a probe or a tokenizer's request is no user's request."""
-FIRST = VllmVersion(0, 14)
-"""The first version that refuses them."""
 LAST_WITH_MIN_TOKENS = VllmVersion(0, 16)
 """The last version that refuses `min_tokens` above 1 as well."""
 
@@ -26,16 +24,11 @@ def note(version: VllmVersion | None) -> str:
     Args:
         version: of vLLM; None if it is not known.
     """
-    if version is not None and version < FIRST:
-        return (
-            f"vLLM {version} takes requests with min_p or logit_bias while it speculates, {FIRST} and newer refuses them (HTTP "
-            "400): know before an upgrade whether your users send them, see docs/engine-refusals.md"
-        )
     also = version is not None and version <= LAST_WITH_MIN_TOKENS
     fields = "min_p above 0, min_tokens above 1 or" if also else "min_p above 0 or with"
     return (
-        f"vLLM {FIRST} and newer refuses requests with {fields} logit_bias while it speculates (HTTP 400): know whether "
-        "your users send them, see docs/engine-refusals.md"
+        f"vLLM refuses requests with {fields} logit_bias while it speculates (HTTP 400): know whether your users send them, "
+        "see docs/engine-refusals.md"
     )
 
 

@@ -52,19 +52,10 @@ class Span:
         return (self.first is None or version >= self.first) and (self.last is None or version <= self.last)
 
 
-class Since(NamedTuple):
-    """A flag that came with a version."""
-
-    flag: str
-    first: VllmVersion
-
-
-SHUTDOWN_TIMEOUT = Since("--shutdown-timeout", VllmVersion(0, 18))
-SPECULATIVE_CONFIG = Since("--speculative-config", VllmVersion(0, 8))
-WITHOUT_FORMER_FLAGS = VllmVersion(0, 9)
-"""From here on, and from 0.8.5 on, vLLM refuses the flags that `--speculative-config` took the place of."""
-LAST_OF_FIRST_GENERATION = VllmVersion(0, 10)
-"""The last version with engines of the first generation (`VLLM_USE_V1=0`)."""
+SHUTDOWN_TIMEOUT = VllmVersion(0, 18)
+"""The first version with `--shutdown-timeout`."""
+OLDEST = VllmVersion(0, 14)
+"""The oldest version that is worked with: older ones take requests that they do not answer as asked while they speculate."""
 
 
 def version_of(image: str) -> VllmVersion | None:

@@ -293,7 +293,7 @@ def _prompt_ids(body: ChatBody | CompletionBody) -> Iterable[int]:
 
 
 def _refused_while_speculating(body: _Sampling) -> RequestError | None:
-    """The answer to sampling that vLLM 0.14 and newer does not combine with speculation."""
+    """The answer to sampling that vLLM does not combine with speculation."""
     if (body.min_p or 0.0) > _SAMPLING_EPS or body.logit_bias:
         return RequestError(
             400,
