@@ -199,3 +199,40 @@ async def test_a_stateful_set_s_value_is_withdrawn_too():
     change(world, another_model)
     world.kubelet.crash = {VALUE}
     await world.until(lambda: world.value == "null", cycles=5)
+
+
+async def leaving(edit: Edit) -> FleetWorld:
+    """A roll that leaves the arm by an overload, while the owner rolls another template on which the drafter crashes."""
+    world = await speculating()
+    world.load(10.0)
+    await world.until(lambda: world.phase == "Rolling")
+    assert world.value == "null"
+    change(world, edit)
+    world.kubelet.crash = {VALUE}
+    world.kubelet.schedulable = False
+    return world
+
+
+async def test_a_roll_away_that_finds_no_gpu_does_not_go_back_to_a_drafter_of_another_model():
+    world = await leaving(another_model)
+    rolls = len(world.rolls)
+    await world.until(lambda: world.phase is None)
+    assert (world.value, len(world.rolls)) == ("null", rolls)
+    entry = world.status["history"][0]
+    assert entry["result"] == "Unmeasured"
+    assert "it is not undone: its value was written for model org/model" in entry["message"]
+    world.kubelet.schedulable = True
+    await world.until(lambda: world.target.settled, cycles=40)
+    assert serving(world) == 2
+
+
+@pytest.mark.parametrize("edit", [another_model, another_image], ids=["model", "image"])
+async def test_an_undo_to_a_drafter_that_crashes_under_another_template_is_not_waited_for(edit):
+    world = await leaving(lambda _target: None)
+    await world.until(lambda: world.phase == "Undoing")
+    world.kubelet.schedulable = True
+    change(world, edit)
+    await world.until(lambda: world.value == "null", cycles=5)
+    assert world.status["history"][0]["result"] == "Undone"
+    await world.until(lambda: world.target.settled, cycles=40)
+    assert serving(world) == 2

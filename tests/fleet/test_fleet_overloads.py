@@ -86,6 +86,8 @@ OVERLOADS = st.lists(
 @given(OVERLOADS, st.floats(2.0, 5.0), st.integers(0, 1000))
 @example([], 4.0, 0)
 @example([CoursePart(16.0, 45.0)], 4.0, 1)  # shorter than the window
+@example([CoursePart(40.0, 5.0)], 4.0, 100)  # and than a look of the operator's
+@example([CoursePart(40.0, 5.0), CoursePart(4.0, 120.0), CoursePart(40.0, 5.0)], 4.0, 6)
 def test_once_the_queue_is_gone_for_a_window_a_service_decides_as_if_it_never_was(stretches, usual_rps, seed):
     asyncio.run(after(recommended().copied(), stretches, usual_rps, seed))
 

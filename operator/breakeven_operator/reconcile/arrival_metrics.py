@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans
+from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans, scatter_of_spans
 from breakeven.phrases import figure
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, ASKED, SAMPLED
@@ -89,9 +90,9 @@ class _Counted(NamedTuple):
         new = np.diff(sampled_s, prepend=-np.inf) > 0.0
         return cls(asked[new], sampled_s[new])
 
-    def since(self, begins_s: float) -> _Counted:
-        """Counts from a time on."""
-        later = self.sampled_s >= begins_s
+    def since(self, begins_s: float, ends_s: float = math.inf) -> _Counted:
+        """Counts from a time on, until another."""
+        later = (self.sampled_s >= begins_s) & (self.sampled_s <= ends_s)
         return _Counted(self.asked[later], self.sampled_s[later])
 
     def spans(self, request_s: float) -> tuple[FloatArray, FloatArray] | None:
@@ -114,23 +115,32 @@ class _Counted(NamedTuple):
 
 def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None:
     """Since when (Unix time, s) requests come at the rate of now, by halves of windows; None: they did not come at it last."""
-    spans = [found for one in counted if (found := one.spans(0.0)) is not None]
-    dispersion = dispersion_of_spans(spans)
     half_s = figures.window_s / 2.0
-    if dispersion is None or not half_s > 0.0:
+    spans = [found for one in counted if (found := one.spans(0.0)) is not None]
+    if dispersion_of_spans(spans) is None or not half_s > 0.0:
         # Too few counts to tell rates apart, and too few for a dispersion.
         return 0.0
     newest_s = max(float(one.sampled_s[-1]) for one in counted if one.sampled_s.size)
     ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
     rates = np.array([one.rates(ends_s) for one in counted])[:, ::-1]
+    dispersion = max(_usual_dispersion(counted, ends_s), 1.0)
     for back, of_pods in enumerate(rates.T):
         known = of_pods[np.isfinite(of_pods)]
-        if known.size and _differs(
-            float(known.mean()), figures.rps, half_s * known.size / max(dispersion, 1.0)
-        ):
+        if known.size and _differs(float(known.mean()), figures.rps, half_s * known.size / dispersion):
             # The rate may have changed within the half window behind it.
             return newest_s - half_s * (back - 1) if back > 1 else None
     return 0.0
+
+
+def _usual_dispersion(counted: Sequence[_Counted], ends_s: FloatArray) -> float:
+    """The median of the dispersions between times that follow each other: in that of all, spikes of seconds hide themselves."""
+    found = []
+    for begins_s, until_s in pairwise(ends_s):
+        within = [one.since(begins_s, until_s).spans(0.0) for one in counted]
+        scatter, expected, _ = scatter_of_spans(one for one in within if one is not None)
+        if expected > 0.0:
+            found.append(scatter / expected)
+    return float(np.median(found)) if found else 0.0
 
 
 def _differs(before_rps: float, now_rps: float, time_s: float) -> bool:

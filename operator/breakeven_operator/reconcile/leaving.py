@@ -12,6 +12,7 @@ from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.roll_failures import FailureFinding, LaterReading, find_later
 from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.resources.rolloutstatus import Rollout
 from breakeven_operator.workloads.running_arm import RunningArm, same_value
 from breakeven_operator.workloads.workload import Workload
 
@@ -54,6 +55,13 @@ def why_leave(
     if found is None or not found.fails(last_look=False):
         return None
     return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)
+
+
+def why_not_back(rollout: Rollout | None, workload: Workload, profiles: Sequence[ProfileEntry]) -> str | None:
+    """Why the arm that a change under way leaves does not belong to the template as it stands now; None: it does, or nothing is under way."""
+    if rollout is None or rollout.from_arm is None or same_value(rollout.previous_value, None):
+        return None
+    return _outlived(workload, rollout.from_arm, profiles)
 
 
 def _outlived(workload: Workload, arm: str, profiles: Sequence[ProfileEntry]) -> str | None:

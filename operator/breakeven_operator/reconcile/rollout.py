@@ -170,7 +170,10 @@ def forget_target(context: RolloutContext) -> RolloutStep:
 
 
 def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: str) -> RolloutStep:
-    """Go back to the arm that ran before, and wait longer before the next change."""
+    """Go back to the arm that ran before, and wait longer before the next change; stay if that belongs to another template."""
+    if context.outlived is not None and rollout.wave_partition is None:
+        message = f"{rollout.change}: {why}; it is not undone: {context.outlived}"
+        return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
     memory = context.memory
     failures = memory.failures + 1
     pause_s = context.policy.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
@@ -398,6 +401,10 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             message=f"going back to {spoken(rollout.from_arm)}",
             busy=True,
         )
+    if context.outlived is not None:
+        # Until this is over nothing else is decided, and it may never come up.
+        message = f"{rollout.change} was undone ({rollout.reason}) to what is left again: {context.outlived}"
+        return _undone(context, Event(ClusterReason.FINGERPRINT_CHANGED, message, warning=True))
     late = _past(rollout.deadline_time, context.now)
     if workload.settled or (late and workload.rolled_out):
         now = "runs again" if workload.desired else "is asked for again, and no pod runs"

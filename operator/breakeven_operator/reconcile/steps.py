@@ -123,6 +123,7 @@ class RolloutContext:
         may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
         startup_s: longest known start of this engine, s; None if never seen.
         place_s: how long a new pod may wait for room, s.
+        outlived: why the value that an undo would write again, or has written, belongs to another template; None: it does not.
     """
 
     policy: UpdatePolicy
@@ -132,6 +133,7 @@ class RolloutContext:
     may_write: bool
     startup_s: float | None
     place_s: float = 900.0
+    outlived: str | None = None
     now: datetime = field(kw_only=True)
 
     @classmethod

@@ -315,14 +315,20 @@ def dispersion_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> flo
     Returns:
         None of less than `FEWEST_SPANS`, or of no arrival at all.
     """
+    scatter, expected, compared = scatter_of_spans(streams)
+    # N spans have N - 1 pairs of neighbours.
+    return scatter / expected if compared >= FEWEST_SPANS - 1 and expected > 0.0 else None
+
+
+def scatter_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> tuple[float, float, int]:
+    """What `dispersion_of_spans` is made of: scatter, what it would be of Poisson arrivals, and how many pairs of spans it is of."""
     scatter = expected = 0.0
-    compared = FEWEST_SPANS
+    compared = 0
     for counts, lengths_s in streams:
         both_s = lengths_s[1:] + lengths_s[:-1]
         apart = np.square(np.diff(counts / lengths_s)) * lengths_s[1:] * lengths_s[:-1] / both_s
         known = np.isfinite(apart)
         scatter += float(apart[known].sum())
         expected += float(((counts[1:] + counts[:-1]) / both_s)[known].sum())
-        compared -= int(known.sum())
-    # N spans have N - 1 pairs of neighbours.
-    return scatter / expected if compared <= 1 and expected > 0.0 else None
+        compared += int(known.sum())
+    return scatter, expected, compared
