@@ -77,23 +77,8 @@ class ClusterReason(StrEnum):
     )
     KV_TRANSFER_PAIR = (
         "KvTransferPair",
-        "The target is one half of prefill and decode: a restart breaks the KV connections of the other half, so that it is never rolled.",
-        "Use mode Recommend, and change both halves together in a window without requests.",
-    )
-    PREFILL_NOT_FOUND = (
-        "PrefillNotFound",
-        "The workload that pair.prefill names does not exist, or has no pod.",
-        "Correct the name, or make it; without a pair the service is decided by its decode half alone.",
-    )
-    PREFILL_UNREADABLE = (
-        "PrefillUnreadable",
-        "The workload that pair.prefill names exists, and its object or its command line cannot be read.",
-        "Do what the message says: name its container, or write its command line so that it names the model.",
-    )
-    PAIR_MISMATCHED = (
-        "PairMismatched",
-        "The two halves of the pair cannot work together: another model, connector, role or drafter, or no transfer of KV caches.",
-        "Name the workloads that serve together: targetRef is the decode half, pair.prefill the other one.",
+        "The target hands KV caches on or takes them (prefill and decode apart, or a shared store). It is not calibrated, decided about or rolled, because a restart breaks the connections of the engines at the other end.",
+        "Let one engine read prompts and decode (no --kv-transfer-config, no prefill part), or set the arm yourself on both halves in a window without requests, and delete the service.",
     )
     TARGET_PAUSED = (
         "TargetPaused",

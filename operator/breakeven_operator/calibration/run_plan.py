@@ -14,6 +14,7 @@ from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.target import refuse_transfer
 from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
@@ -50,6 +51,9 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
 def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
     assert view.target is not None  # noqa: S101 - a run waits for its target before it is planned
     engine, identity = podcopy.engine_of(view.target.engine), view.identity
+    transfer = refuse_transfer(view.target)
+    if transfer is not None:
+        raise podcopy.NotCopyableError(ClusterReason.KV_TRANSFER_PAIR, transfer.message)
     podcopy.engine_address(engine)
     if not run.spec.import_from:
         podcopy.check_alone(view.target)

@@ -105,9 +105,6 @@ def why(service: ServiceView) -> Iterator[str]:
     ready = _condition(service, "Ready") or {}
     if said := sentence(service.decision.get("message") or ready.get("message")):
         yield said
-    first_s = number_of(service.decision, "firstTokenSeconds")
-    if first_s is not None:
-        yield f"Both halves of the pair: a request waits {figure(first_s)} s for its first token, as measured; the arm changes the rest."
     for one in service.decision.get("classes") or ():
         yield _on_class(one, service.decision.get("comparedArm"))
 
@@ -181,8 +178,6 @@ def waits(service: ServiceView, now: datetime) -> Iterator[str]:
         way = "mode RollingUpdate lets the operator make it"
         if decision.get("classes"):
             way = "the operator rolls no pods on several GPU classes"
-        elif service.spec.get("pair"):
-            way = "both halves of the pair need it"
         yield (
             f"A person: the mode is Recommend, so the target is not rolled to {spoken(arm)}. `kubectl breakeven export {service.name}` prints the change; "
             f"{way}."

@@ -37,7 +37,6 @@ class Case:
         need: replicas that the load needs; None before it was worked out.
         first: what the past says while there is no profile; None: it is not asked, or there is one.
         classes: GPU classes of the pods, if there are several; `calibrated` then holds one profile of all requests.
-        first_token_s: of a pair with figures: measured time (s) to the first token, which the profile's predictions hold.
     """
 
     service: SpeculativeService
@@ -50,7 +49,6 @@ class Case:
     need: FleetNeed | None = None
     first: FirstAnswer | None = None
     classes: tuple[GpuClass, ...] = ()
-    first_token_s: float | None = None
 
     @property
     def spec(self) -> SpeculativeServiceSpec:

@@ -63,18 +63,15 @@ def read_case(
         live,
         lambda one: present.read(replace(watched, serving=workload.on(one.product).serving), can),
     )
-    whole = present.whole(live)
-    state = whole.profile_of(state)
     case = Case(
         service,
         context,
         state,
         running,
-        whole.live,
+        live,
         can,
         objectives,
         first=observation.first if state.entry is None else None,
         classes=classes,
-        first_token_s=whole.first_token_s,
     )
     return case, evidence

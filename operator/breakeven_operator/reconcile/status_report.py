@@ -98,7 +98,6 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             else None
         ),
         classes=tuple(_standing(cycle, one) for one in case.classes[:8]) if case is not None else (),
-        first_token_seconds=case.first_token_s if case is not None else None,
         **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, decision, past)),
     )
 

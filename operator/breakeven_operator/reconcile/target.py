@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from breakeven.reasons import Reason
-from breakeven.serving.hindrances import hands_caches_on, serves_for_itself
+from breakeven.serving.hindrances import serves_for_itself
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
@@ -65,7 +65,11 @@ def refuse_target(
             else f"{kind} {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    refusal = _engine_refused(workload.title, engine, identity) or _workers_serve(workload)
+    refusal = (
+        refuse_transfer(workload)
+        or _engine_refused(workload.title, engine, identity)
+        or _workers_serve(workload)
+    )
     if refusal is not None:
         return refusal
     if workload.unclassed:
@@ -81,6 +85,22 @@ def refuse_target(
             "label the nodes (GPU Feature Discovery) or add a nodeSelector",
         )
     return None
+
+
+def refuse_transfer(workload: Workload) -> Refusal | None:
+    """A restart of the target breaks connections of engines at the other end; None if it keeps its caches.
+
+    An engine that only moves its own caches to memory or disk has nobody at the other end.
+    """
+    found = workload.hands_caches_on
+    if found is None:
+        return None
+    return Refusal(
+        ClusterReason.KV_TRANSFER_PAIR,
+        f"{workload.title} has {found}: the engines at the other end keep connections to a pod that is restarted, and requests hang "
+        "on them, whatever the method; let one engine read prompts and decode, or set the arm yourself on prefill and decode "
+        "together, in a window without requests, and delete this service",
+    )
 
 
 def _engine_refused(title: str, engine: ServedEngine, identity: Identity) -> Refusal | None:
@@ -135,7 +155,6 @@ def refuse_rolls(
         _kind_refuses(workload),
         _owner_refuses(workload),
         _controller_refuses(spec, workload),
-        _hands_caches_on(spec, workload),
         *(_not_opted_in(workload, one) for one in workload.engines),
         _nobody_shares(workload, workload.engine, claims),
         _cuts_off(spec, workload.engine),
@@ -173,22 +192,6 @@ def _owner_refuses(workload: Workload) -> Refusal | None:
     return Refusal(
         ClusterReason.TARGET_OWNED,
         f"{workload.title} is made by {workload.owner}, which would revert the change: {remedy}",
-    )
-
-
-def _hands_caches_on(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
-    """The target is one half of prefill and decode, whose restart breaks the other half's connections; None if it is not.
-
-    An engine that only moves its own caches to memory or disk has nobody at the other end.
-    """
-    halves = workload.kind.halves(workload.manifest) or ("spec.pair" if spec.pair is not None else None)
-    if halves is None and not any(hands_caches_on(one.words) for one in workload.engines):
-        return None
-    return Refusal(
-        ClusterReason.KV_TRANSFER_PAIR,
-        f"{workload.title} has {halves or '--kv-transfer-config'}: the engines at the other end keep connections to a pod that "
-        "is restarted, and requests hang on them, whatever the method; use mode Recommend, and change prefill and decode "
-        "together in a window without requests",
     )
 
 

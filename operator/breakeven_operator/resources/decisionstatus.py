@@ -430,11 +430,6 @@ class DecisionStatus(StatusModel):
             only_with="profile",
         ),
     )
-    first_token_seconds: Number | None = row(
-        "Of a pair: measured mean time of a request to the first token that the decode half hands out, prefill included. Measured and "
-        "predicted latencies hold it.",
-        LOGGED,
-    )
     requests: int | None = row(
         "Finished requests behind the measured figures.",
         _read(lambda facts: facts.live and max(0, round(facts.live.requests))),

@@ -11,6 +11,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import Any, NamedTuple
 
+from breakeven.serving.hindrances import TRANSFER_FLAG, hands_caches_on
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
@@ -192,6 +193,13 @@ class Workload:
         """The engines of a replica that take their arm from the annotation: the one that serves, and that of its workers."""
         beside = ServedEngine.of_workers(self.workers.pod_spec) if self.workers.number else None
         return tuple(one for one in (self.engine, beside) if one is not None)
+
+    @property
+    def hands_caches_on(self) -> str | None:
+        """The field or flag by which it hands KV caches to other engines or takes theirs; None if it keeps its own."""
+        if (field := self.kind.halves(self.manifest)) is not None:
+            return field
+        return TRANSFER_FLAG if any(hands_caches_on(one.words) for one in self.engines) else None
 
     @property
     def proven_identity(self) -> Identity | None:
