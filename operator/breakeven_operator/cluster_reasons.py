@@ -112,8 +112,8 @@ class ClusterReason(StrEnum):
     )
     MIXED_GPU_CLASSES = (
         "MixedGpuClasses",
-        "Pods of the target run on more than one GPU class. It is looked at whole, and not rolled: old and new pods of a roll would differ by class as well as by arm.",
-        "Use mode Recommend; or pin the target to one class with a nodeSelector, and use one target and SpeculativeService per class.",
+        "Pods of the target run on more than one GPU class. It is not calibrated, decided about or rolled: each class has a break-even of its own, and one pod template means one arm for all.",
+        "Split the target per GPU class with a nodeSelector, and make one SpeculativeService for each part.",
     )
     GROUP_NOT_COPIED = (
         "GroupNotCopied",
@@ -220,11 +220,6 @@ class ClusterReason(StrEnum):
 
     # Profile.
     NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
-    CLASS_NOT_CALIBRATED = (
-        "ClassNotCalibrated",
-        "Pods of the target run on several GPU classes, and one of them has no profile. Nothing is decided on those that have one.",
-        "Wait for the calibration on that class; `kubectl get calrun -o wide` shows the class of each.",
-    )
     NO_POD_SERVES = (
         "NoPodServes",
         "No pod of the target serves now. Only a serving pod tells which profile counts.",
@@ -652,7 +647,6 @@ QUIET: Final = frozenset(
         ClusterReason.CALIBRATION_REQUESTED,
         ClusterReason.TOO_FEW_REQUESTS,
         ClusterReason.NO_PROFILE,
-        ClusterReason.CLASS_NOT_CALIBRATED,
         ClusterReason.NO_POD_SERVES,
         ClusterReason.READING_PAST,
         ClusterReason.CALIBRATION_PAYS_NOTHING,

@@ -64,12 +64,6 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
             "the GPU class of the target's pods is unknown: label the nodes (GPU Feature Discovery) or add a"
             f" nodeSelector on {view.settings.gpu_label}",
         )
-    if run.spec.gpu_product not in {None, identity.gpu_product}:
-        raise podcopy.NotCopyableError(
-            ClusterReason.INVALID_SPEC,
-            f"spec.gpuProduct is {run.spec.gpu_product}; expected a GPU class on which a pod of the target serves: "
-            f"{', '.join(one.gpu_class or identity.gpu_product for one in view.target.by_class)}",
-        )
     calibration = service.spec.calibration
     # An import sends nothing; its files say how long its requests were.
     workload = planned_workload(view, run.spec, service) if not run.spec.import_from else NOTHING_SENT

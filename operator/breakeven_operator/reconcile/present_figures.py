@@ -43,14 +43,10 @@ class PresentFigures:
             keep_names=workload.kind.keeps_names,
         )
 
-    def read(self, watched: WatchedPods, can: EngineLimits) -> Live:
-        """The figures of some pods in this window, or why there are none."""
-        source = self.service.spec.metrics_source
-        return read_service(self.observation.fleet, watched, source, can, self.now)
-
     def of(self, workload: Workload, watched: WatchedPods, can: EngineLimits) -> Live:
         """The figures of the target, with its arrivals and its past."""
-        live = self.read(watched, can)
+        source = self.service.spec.metrics_source
+        live = read_service(self.observation.fleet, watched, source, can, self.now)
         namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
         if figures is not None:
             pods = {pod.name for pod in watched.serving}

@@ -20,17 +20,18 @@ from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPha
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
 
-# Refusals that end only with another target.
-_FOR_GOOD = frozenset({ClusterReason.KV_TRANSFER_PAIR})
+# Such a target is no measure of a roll, whenever the refusal ends.
+_NO_MEASURE = frozenset({ClusterReason.KV_TRANSFER_PAIR, ClusterReason.MIXED_GPU_CLASSES})
 
 
 def refusal_of(service: SpeculativeService, observation: ServiceObservation) -> Refusal | None:
     """Why the target cannot be looked at; None if it can."""
-    workload = observation.workload
-    refusal = refuse_target(service.spec, workload, observation.managed_by, observation.target_problem)
-    if refusal is not None and refusal.reason is ClusterReason.GPU_CLASS_UNKNOWN and workload is not None:
+    refusal = refuse_target(
+        service.spec, observation.workload, observation.managed_by, observation.target_problem
+    )
+    if refusal is not None and refusal.reason is ClusterReason.GPU_CLASS_UNKNOWN and observation.profiles:
         # A label that was lost is no reason to stay on an arm that loses by the profile of before.
-        refusal = refusal if workload.unclassed or not observation.profiles else None
+        return None
     return refusal
 
 
@@ -75,7 +76,7 @@ def _while_refused(
 
     A target that is gone takes it along. One that another service has is that one's. Of any other the change goes on to its
     end, or to its deadline: new pods on another GPU class are no reason to leave half of a roll for ever. A change that is made
-    stays, and is not measured on a target that is refused for good.
+    stays, and is not measured on a target that hands caches on or runs on several classes.
     """
     memory, rollout = service.status.memory or MemoryStatus(), service.status.rollout
     if rollout is None or observation.managed_by is not None:
@@ -86,7 +87,7 @@ def _while_refused(
     same = memory.target_uid in {None, workload.ref.uid}
     unwritten = rollout.phase is RolloutPhase.INTENDED and not same_value(workload.value, rollout.value)
     confirming = rollout.phase is RolloutPhase.CONFIRMING
-    if confirming and refusal.reason in _FOR_GOOD and not workload.own_partition:
+    if confirming and refusal.reason in _NO_MEASURE and not workload.own_partition:
         message = f"{rollout.change} was not measured: {refusal.message}"
         entry = ended_roll(rollout, HistoryResult.UNMEASURED, message, now)
         return RolloutStep(None, memory, ended=(entry,))

@@ -72,11 +72,11 @@ def refuse_target(
     )
     if refusal is not None:
         return refusal
-    if workload.unclassed:
+    if len(workload.gpu_classes) > 1:
         return Refusal(
-            ClusterReason.GPU_CLASS_UNKNOWN,
-            f"pods run on {', '.join(workload.gpu_products)}, and the node of pod {workload.unclassed[0].name} carries no GPU "
-            "product label, so no profile counts for it: label the node (GPU Feature Discovery)",
+            ClusterReason.MIXED_GPU_CLASSES,
+            f"pods of {workload.title} run on {' and '.join(workload.gpu_classes)}, and no arm is the best on each: make one "
+            f"{workload.ref.resource.kind} per GPU class, each with a nodeSelector and a SpeculativeService of its own",
         )
     if identity.gpu_product is None and workload.serving:
         return Refusal(
@@ -226,12 +226,6 @@ def _controller_refuses(spec: SpeculativeServiceSpec, workload: Workload) -> Ref
         )
     if workload.held is not None:
         return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
-    if len(workload.gpu_products) > 1:
-        return Refusal(
-            ClusterReason.MIXED_GPU_CLASSES,
-            f"pods run on {', '.join(workload.gpu_products)}: where a roll puts its new pods would decide how it is measured; use "
-            f"mode Recommend, or one {workload.ref.resource.kind} per class with a nodeSelector",
-        )
     return None
 
 

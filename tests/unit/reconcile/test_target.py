@@ -156,33 +156,39 @@ def of_classes(*products):
     return dataclasses.replace(found, pods=pods, gpu_products=named)
 
 
-def test_a_target_on_several_gpu_classes_is_looked_at_and_not_rolled():
-    mixed = of_classes("A", "B", "A")
-    assert refusal(workload=mixed) is None
-    assert refuse_rolls(SPEC, mixed).reason == "MixedGpuClasses"
-    assert [(one.gpu_class, len(one.serving)) for one in mixed.by_class] == [("A", 2), ("B", 1)]
-    prints = {one.identity.fingerprint for one in mixed.by_class}
-    assert len(prints) == 2
-    assert mixed.identity.fingerprint in prints
-    assert mixed.on("B").identity.gpu_product == "B"
-    assert mixed.on("C") is mixed
+def test_a_target_on_several_gpu_classes_is_refused_and_told_to_split():
+    mixed = of_classes("B", "A", "B")
+    refused = refuse_target(SPEC, mixed, None)
+    assert refused.reason == "MixedGpuClasses"
+    assert "run on A and B" in refused.message
+    assert "make one Deployment per GPU class, each with a nodeSelector" in refused.message
+    assert mixed.proven_identity is None, "neither class speaks for the other"
+    assert refusal(workload=of_classes("A", "B", "")) == "MixedGpuClasses"
 
 
-def test_every_gpu_class_must_be_known():
+def test_a_gpu_class_must_be_known():
     assert refusal(workload=of_classes("", "")) == "GpuClassUnknown"
-    assert refusal(workload=of_classes("A", "B", "")) == "GpuClassUnknown"
     # Labels of a new node come late: the class of the others is taken for its own.
-    assert refusal(workload=of_classes("A", "A", "")) is None
+    labelled = of_classes("A", "A", "")
+    assert refusal(workload=labelled) is None
+    assert labelled.proven_identity.gpu_product == "A"
 
 
-def test_pods_of_the_template_before_make_no_class_of_their_own():
-    """During a roll to other nodes the profile of the pods that serve the newest template counts."""
+def test_pods_that_do_not_stay_make_no_class_of_their_own():
+    """During a roll to other nodes the profile of the pods of the newest template counts."""
     two = of_classes("A", "B")
-    old = dataclasses.replace(two.pods[0], current=False)
-    rolling = dataclasses.replace(two, pods=(old, two.pods[1]))
-    assert rolling.by_class == (rolling,)
-    assert rolling.identity.gpu_product == "B"
-    assert not rolling.identity.one_of_several
+    for gone in ({"current": False}, {"terminating": True}):
+        old = dataclasses.replace(two.pods[0], **gone)
+        rolling = dataclasses.replace(two, pods=(old, two.pods[1]))
+        assert refusal(workload=rolling) is None
+        assert rolling.proven_identity.gpu_product == "B"
+
+
+def test_a_pod_that_is_not_ready_yet_makes_a_class():
+    """Else a target that flaps would be taken and refused in turn."""
+    two = of_classes("A", "B")
+    starting = dataclasses.replace(two.pods[0], ready_since=None)
+    assert refusal(workload=dataclasses.replace(two, pods=(starting, two.pods[1]))) == "MixedGpuClasses"
 
 
 def roll_refusal(edit, spec=SPEC):
