@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from breakeven.profile import Profile
 from breakeven_operator.actions import ActionPlan, EmitEvent
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.calibration.run_view import RunView
@@ -37,26 +36,11 @@ class Decided:
     outcome: ServiceOutcome
 
     @property
-    def in_force(self) -> tuple[ProfileEntry, ...]:
-        """The profiles that decisions use: one, or one of each GPU class that has one."""
-        calibration, decision = self.outcome.status.calibration, self.outcome.status.decision
-        names = {one.profile for one in decision.classes} if decision is not None else set()
-        if calibration is not None:
-            names.add(calibration.profile)
-        return tuple(entry for entry in self.observation.profiles if entry.name in names)
-
-    def class_of(self, run: Manifest) -> str | None:
-        """The GPU class that a run measures, of several; None if the target's pods share one."""
-        workload, decision = self.observation.workload, self.outcome.status.decision
-        classes = decision.classes if decision is not None else ()
-        if workload is None or not classes:
-            return None
-        status, spec = run.get("status") or {}, run.get("spec") or {}
-        named = (status.get("plan") or {}).get("gpuProduct") or spec.get("gpuProduct")
-        if named is not None:
-            return str(named)
-        created = {entry.name: entry.created.timestamp() for entry in self.observation.profiles}
-        return min(classes, key=lambda one: (created.get(one.profile or "", 0.0), one.gpu)).gpu
+    def in_force(self) -> ProfileEntry | None:
+        """The profile that decisions use; None without one."""
+        calibration = self.outcome.status.calibration
+        name = calibration.profile if calibration is not None else None
+        return next((entry for entry in self.observation.profiles if entry.name == name), None)
 
     @property
     def ended(self) -> int:
@@ -104,8 +88,6 @@ def run_views(
         # An import measures nothing, so it does the same as no other run: of the two the younger one waits.
         waiting, item = phase_of(run) in _WAITING, owners.get(owner)
         same = before is not None and not imports(run) and not imports(before)
-        # A run of another GPU class waits as well.
-        same = same and (item is None or before is None or item.class_of(run) == item.class_of(before))
         duplicate_of = before["metadata"]["name"] if before is not None and same else None
         paused = item is not None and item.service.spec.paused
         may_start = not paused and (not waiting or (places > 0 and before is None))
@@ -195,7 +177,7 @@ def _view(
 ) -> RunView:
     meta = run["metadata"]
     namespace = meta["namespace"]
-    gpu_class = item.class_of(run) if item is not None else None
+    in_force = item.in_force if item is not None else None
     return RunView(
         run=run,
         service=world.manifests.get(item.service.metadata.uid) if item is not None else None,
@@ -211,14 +193,9 @@ def _view(
         warnings=world.warnings,
         claims=tuple(world.volume_claims.get(namespace, ())),
         seen_lengths=item.outcome.lengths if item is not None else None,
-        in_force=_profile_on(item.in_force, gpu_class) if item is not None else None,
+        in_force=in_force.profile if in_force is not None else None,
         lost_nodes=world.lost_nodes,
-        gpu_class=gpu_class,
     )
-
-
-def _profile_on(entries: Sequence[ProfileEntry], gpu_class: str | None) -> Profile | None:
-    return next((one.profile for one in entries if gpu_class in {None, one.gpu_product}), None)
 
 
 def kept_pods(world: Snapshot, decided: Iterable[Decided], now: datetime) -> list[ActionPlan]:

@@ -72,23 +72,8 @@ class ClusterReason(StrEnum):
     )
     KV_TRANSFER_PAIR = (
         "KvTransferPair",
-        "The target is one half of prefill and decode: a restart breaks the KV connections of the other half, so that it is never rolled.",
-        "Use mode Recommend, and change both halves together in a window without requests.",
-    )
-    PREFILL_NOT_FOUND = (
-        "PrefillNotFound",
-        "The workload that pair.prefill names does not exist, or has no pod.",
-        "Correct the name, or make it; without a pair the service is decided by its decode half alone.",
-    )
-    PREFILL_UNREADABLE = (
-        "PrefillUnreadable",
-        "The workload that pair.prefill names exists, and its object or its command line cannot be read.",
-        "Do what the message says: name its container, or write its command line so that it names the model.",
-    )
-    PAIR_MISMATCHED = (
-        "PairMismatched",
-        "The two halves of the pair cannot work together: another model, connector, role or drafter, or no transfer of KV caches.",
-        "Name the workloads that serve together: targetRef is the decode half, pair.prefill the other one.",
+        "The target hands KV caches on or takes them (prefill and decode apart, or a shared store). It is not calibrated, decided about or rolled, because a restart breaks the connections of the engines at the other end.",
+        "Let one engine read prompts and decode (no --kv-transfer-config, no prefill part), or set the arm yourself on both halves in a window without requests, and delete the service.",
     )
     TARGET_PAUSED = (
         "TargetPaused",
@@ -122,8 +107,8 @@ class ClusterReason(StrEnum):
     )
     MIXED_GPU_CLASSES = (
         "MixedGpuClasses",
-        "Pods of the target run on more than one GPU class. It is looked at whole, and not rolled: old and new pods of a roll would differ by class as well as by arm.",
-        "Use mode Recommend; or pin the target to one class with a nodeSelector, and use one target and SpeculativeService per class.",
+        "Pods of the target run on more than one GPU class. It is not calibrated, decided about or rolled: each class has a break-even of its own, and one pod template means one arm for all.",
+        "Split the target per GPU class with a nodeSelector, and make one SpeculativeService for each part.",
     )
     GROUP_NOT_COPIED = (
         "GroupNotCopied",
@@ -230,11 +215,6 @@ class ClusterReason(StrEnum):
 
     # Profile.
     NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
-    CLASS_NOT_CALIBRATED = (
-        "ClassNotCalibrated",
-        "Pods of the target run on several GPU classes, and one of them has no profile. Nothing is decided on those that have one.",
-        "Wait for the calibration on that class; `kubectl get calrun -o wide` shows the class of each.",
-    )
     NO_POD_SERVES = (
         "NoPodServes",
         "No pod of the target serves now. Only a serving pod tells which profile counts.",
@@ -648,7 +628,6 @@ QUIET: Final = frozenset(
         ClusterReason.CALIBRATION_REQUESTED,
         ClusterReason.TOO_FEW_REQUESTS,
         ClusterReason.NO_PROFILE,
-        ClusterReason.CLASS_NOT_CALIBRATED,
         ClusterReason.NO_POD_SERVES,
         ClusterReason.READING_PAST,
         ClusterReason.CALIBRATION_PAYS_NOTHING,

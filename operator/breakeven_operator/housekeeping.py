@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -66,12 +65,12 @@ def schedule(
 
 
 def mark_in_force(
-    namespace: str, entries: Iterable[ProfileEntry], in_force: Collection[ProfileEntry]
+    namespace: str, entries: Iterable[ProfileEntry], in_force: ProfileEntry | None
 ) -> tuple[WriteStatus, ...]:
     """Say on each profile whether decisions use it, if that has changed."""
-    changes, uids = [], {one.uid for one in in_force}
+    changes = []
     for entry in entries:
-        used = entry.uid in uids
+        used = in_force is not None and entry.uid == in_force.uid
         if entry.in_force is used:
             continue
         reason = ClusterReason.PROFILE_IN_FORCE if used else ClusterReason.PROFILE_SUPERSEDED
@@ -125,15 +124,15 @@ def retire(
     service: SpeculativeService,
     finished: Sequence[Manifest],
     entries: Sequence[ProfileEntry],
-    in_force: Collection[ProfileEntry],
+    in_force: ProfileEntry | None,
 ) -> tuple[Action, ...]:
-    """Delete finished runs and replaced profiles beyond what the service keeps, of each GPU class.
+    """Delete finished runs and replaced profiles beyond what the service keeps.
 
     Args:
         service: whose they are.
         finished: finished runs of the namespace; those of other services are skipped.
         entries: profiles of the service.
-        in_force: those that are never deleted.
+        in_force: the profile that is never deleted.
     """
     keep = service.spec.calibration.run_history_limit
     own = sorted(
@@ -144,14 +143,9 @@ def retire(
     namespace = service.metadata.namespace
     old_runs = [Ref(RUNS, namespace, run["metadata"]["name"], run["metadata"]["uid"]) for run in own[keep:]]
     replaced = sorted(
-        (entry for entry in entries if entry.uid not in {one.uid for one in in_force}),
+        (entry for entry in entries if in_force is None or entry.uid != in_force.uid),
         key=lambda entry: (entry.created, entry.name),
         reverse=True,
     )
-    kept: Counter[str] = Counter()
-    old_profiles = []
-    for entry in replaced:
-        kept[entry.gpu_product] += 1
-        if kept[entry.gpu_product] > keep:
-            old_profiles.append(Ref(PROFILES, namespace, entry.name, entry.uid))
+    old_profiles = [Ref(PROFILES, namespace, entry.name, entry.uid) for entry in replaced[keep:]]
     return tuple(Delete(ref) for ref in (*old_runs, *old_profiles))

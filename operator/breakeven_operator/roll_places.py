@@ -16,7 +16,7 @@ _MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.U
 def takes_a_place(service: SpeculativeService, failures: RefusedWrites, now: datetime) -> bool:
     """Whether a service's pods are being replaced; not while the API server refuses the write that would do it.
 
-    A target that is gone, that two GPU classes share or that is paused keeps its phase; the other services wait no longer than
+    A target that is gone or refused, or that is paused, keeps its phase; the other services wait no longer than
     until its deadline.
     """
     rollout = service.status.rollout

@@ -12,7 +12,6 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import service_of
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.reconcile.pairs import PrefillHalf
 from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.refused_writes import RefusedWrites
 from breakeven_operator.resources import SpeculativeService
@@ -72,16 +71,7 @@ class ServiceSurroundings:
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._failures.about(service.metadata.uid, now),
             target_problem=world.unreadable_targets.get(target_of(service)),
-            prefill=self._prefill(world, service, now),
         )
-
-    def _prefill(self, world: Snapshot, service: SpeculativeService, now: datetime) -> PrefillHalf | None:
-        half = service.prefill_half
-        if half is None:
-            return None
-        named = f"{half.spec.target_ref.kind} {half.spec.target_ref.name}"
-        problem = world.unreadable_targets.get(target_of(half))
-        return PrefillHalf(named, self._workload(world, half, now), problem)
 
     def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
         manifest = world.target_of(service)

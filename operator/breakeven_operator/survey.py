@@ -23,7 +23,7 @@ from breakeven_operator.reconcile.fleet_query import LAST_SEEN, REPORTING, sibli
 from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.workloads.known import target_of, with_halves
+from breakeven_operator.workloads.known import target_of
 
 
 def survey(world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> dict[str, Grounds]:
@@ -58,7 +58,7 @@ class _Surveyor:
         """Of one service."""
         source = service.spec.metrics_source
         namespace = service.metadata.namespace
-        pods = [pod for half in with_halves([service]) for pod in self._world.target_pods(half)]
+        pods = self._world.target_pods(service)
         watch, lookback = self._queries.watch_of(service), self._queries.lookback_of(service)
         # Of a large fleet sums tell whether anything has moved.
         sums = self._world.sums.get(watch)
@@ -108,11 +108,10 @@ class _Surveyor:
     def _versions(self, service: SpeculativeService, pods: Sequence[Manifest]) -> Iterator[Hashable]:
         world, meta = self._world, service.metadata
         name = NamespacedName(meta.namespace, meta.name)
-        halves = with_halves([service])
-        sets = [one for half in halves for one in world.makers_of(half)]
+        sets = world.makers_of(service)
         # Not its resourceVersion: what this operator wrote into its status is no news to it.
         yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
-        there = [one for half in halves for one in world.target_objects(half)]
+        there = world.target_objects(service)
         yield from map(_version, chain(there, sets, pods))
         # A pod does not change while events say why it does not come.
         awaited = chain(there, sets, pods)

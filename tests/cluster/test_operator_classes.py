@@ -1,4 +1,4 @@
-"""A Deployment whose pods run on nodes of two GPU classes: each is calibrated on nodes of its own, and nothing is rolled."""
+"""A Deployment whose pods run on nodes of two GPU classes: it is neither calibrated nor rolled."""
 
 from __future__ import annotations
 
@@ -32,24 +32,18 @@ def on_both_classes() -> manifests.Manifest:
     return target
 
 
-def test_each_class_is_measured_on_its_own_nodes_and_one_arm_is_recommended(place: Place) -> None:
+def test_a_target_on_two_classes_is_refused_by_name(place: Place) -> None:
     place.apply(manifests.profile(place.stage.fingerprint), on_both_classes())
-    # Were the service there first, a target whose pod on the L40S is the first to run would be all L40S for a cycle.
+    # Were the service there first, a target whose pod on the L40S is the first to be placed would be all L40S for a cycle.
     until(
         "a pod runs on each class",
         lambda: place.get("deployment", manifests.TARGET).get("status", {}).get("readyReplicas") == 2,
     )
     place.apply(manifests.service(updatePolicy={"pinnedArm": "eagle/3"}))
-    made = place.until_decided("CalibrationRunning")
-    assert L40S in made["message"]
-    (run,) = place.all("calrun")
-    assert run["spec"]["gpuProduct"] == L40S
-    place.until_calibrated()
     made = place.until_decided("MixedGpuClasses")
-    assert made["arm"] == "eagle/3"
-    found = {one["gpu"]: (one["pods"], one["profile"]) for one in made["classes"]}
-    (measured,) = (one for one in place.all("specprof") if one["spec"]["gpuProduct"] == L40S)
-    assert found == {A100: (1, "chat-known"), L40S: (1, measured["metadata"]["name"])}
+    assert made["action"] == "Hold"
+    assert f"{A100} and {L40S}" in made["message"]
     ready = condition(place.get("specsvc", "chat"), "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "MixedGpuClasses")
+    assert place.all("calrun") == []
     assert place.writes() == []

@@ -326,7 +326,7 @@ class FleetWorld:
         product: str = GPU,
     ) -> None:
         """Put an accepted profile of the target on a GPU class there: of LAWS, unless its JSON is given."""
-        target = self.target.on(product)
+        target = self.target
         spec = {
             "serviceRef": {"name": "chat"},
             "gpuProduct": product,
@@ -521,7 +521,6 @@ def fleet_profile_json(
     laws: Mapping[Arm, tuple[float, float]],
     gpu: str = GPU,
     schedules: Mapping[Arm, str] | None = None,
-    ttft: tuple[float, float] | None = None,
 ) -> str:
     """A profile of laws (C1 s, C2 s) at the lengths of the fleet's requests; drafts yield its tokens per step."""
     return lawful_profile_json(
@@ -531,5 +530,4 @@ def fleet_profile_json(
         output_tokens=100.0,
         gpu=gpu,
         schedules=schedules,
-        ttft=ttft,
     )

@@ -18,7 +18,6 @@ def lawful_profile_json(
     output_tokens: float,
     gpu: str,
     schedules: Mapping[Arm, str] | None = None,
-    ttft: tuple[float, float] | None = None,
 ) -> str:
     """A profile of laws (C1 s, C2 s) with half a percent of scatter, so that bounds are narrow and not absurd.
 
@@ -28,7 +27,6 @@ def lawful_profile_json(
         prompt_tokens, output_tokens: of every request.
         gpu: GPU class.
         schedules: tables of the arms that run one.
-        ttft: law of the time to the first token (s, s per other request) of every arm; None: it was not measured.
     """
     points = [
         point
@@ -40,7 +38,6 @@ def lawful_profile_json(
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             schedule=(schedules or {}).get(arm),
-            ttft=ttft,
         )
     ]
     profile = fit_points(points, provenance={"gpu": gpu})
@@ -56,7 +53,6 @@ def lawful_points(
     prompt_tokens: float,
     output_tokens: float,
     schedule: str | None = None,
-    ttft: tuple[float, float] | None = None,
 ) -> list[Point]:
     """Points of one arm that obey a law."""
     c1_s, c2_s = law
@@ -80,7 +76,6 @@ def lawful_points(
                 output_tokens=output_tokens,
                 tokens_per_step=tokens_per_step,
                 requests=1000.0,
-                ttft_mean_s=None if ttft is None else ttft[0] + ttft[1] * rps * latency_s,
             )
         )
     return points

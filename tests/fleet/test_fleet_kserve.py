@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LLM_SERVICES, PODS
+from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LLM_SERVICES, PODS, RUNS
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.played_kserve import MODE, as_inference_service, as_llm_inference_service
 
@@ -108,11 +108,13 @@ async def test_a_service_on_the_child_is_led_to_the_parent(form: Any) -> None:
     assert parent in world.condition("Ready")["message"]
 
 
-async def test_prefill_and_decode_are_looked_at_and_not_rolled() -> None:
+async def test_prefill_and_decode_are_refused_by_name() -> None:
     world = owned(as_llm_inference_service, lambda target: target["spec"].update(prefill={"replicas": 1}))
     await world.until(lambda: world.reason == "KvTransferPair", cycles=6)
     assert "has spec.prefill" in world.decision["message"]
+    assert world.decision["action"] == "Hold"
     assert world.rolls == []
+    assert world.cluster.of(RUNS) == []
 
 
 async def test_knative_mode_is_refused_by_name() -> None:

@@ -14,7 +14,7 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Manifest, Metrics
 from breakeven_operator.reconcile.fleet_query import siblings_of
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.workloads.known import target_name, with_halves
+from breakeven_operator.workloads.known import target_name
 
 
 class DuePods:
@@ -92,13 +92,13 @@ class DuePods:
             watch = self._queries.watch_of(service)
             sums = world.sums.get(watch)
             if sums is not None and sums.error is None:
-                own = {target_name(one): world.target_pods(one) for one in with_halves([service])}
-                more = sum(len(of) for target, of in own.items() if target not in pods.get(watch, ()))
+                target, own = target_name(service), world.target_pods(service)
+                more = len(own) if target not in pods.get(watch, ()) else 0
                 if pods and more > max(room, 0):
                     break
                 room -= more
-                pods[watch] |= {target: len(of) for target, of in own.items()}
-                if any(of and not any(_siblings(pod) in sums.pods for pod in of) for of in own.values()):
+                pods[watch][target] = len(own)
+                if own and not any(_siblings(pod) in sums.pods for pod in own):
                     lost.add(watch)
             chosen.append(service)
         return chosen, {watch: Wanted(counts, watch in lost) for watch, counts in pods.items()}

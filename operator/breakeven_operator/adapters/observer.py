@@ -43,7 +43,6 @@ from breakeven_operator.workloads.known import (
     kind_at,
     made_of,
     target_of,
-    with_halves,
 )
 from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
@@ -147,7 +146,7 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        targets, unmade = await self._foreign.completed(with_halves(known.services), pods, makers, targets)
+        targets, unmade = await self._foreign.completed(known.services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
         ours = owners_of_pods(readable.values(), makers, jobs)
@@ -206,9 +205,7 @@ class Observer:
     def _interest(self, manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
         return Interest(
             frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
-            frozenset(
-                ref for one in with_halves(services) for ref in (target_of(one), *made_of(target_of(one)))
-            ),
+            frozenset(ref for one in services for ref in (target_of(one), *made_of(target_of(one)))),
             self._scope.annotated,
         )
 

@@ -14,6 +14,7 @@ from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.target import refuse_transfer
 from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
@@ -50,6 +51,9 @@ def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -
 def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
     assert view.target is not None  # noqa: S101 - a run waits for its target before it is planned
     engine, identity = podcopy.engine_of(view.target.engine), view.identity
+    transfer = refuse_transfer(view.target)
+    if transfer is not None:
+        raise podcopy.NotCopyableError(ClusterReason.KV_TRANSFER_PAIR, transfer.message)
     podcopy.engine_address(engine)
     if not run.spec.import_from:
         podcopy.check_alone(view.target)
@@ -59,12 +63,6 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
             ClusterReason.GPU_CLASS_UNKNOWN,
             "the GPU class of the target's pods is unknown: label the nodes (GPU Feature Discovery) or add a"
             f" nodeSelector on {view.settings.gpu_label}",
-        )
-    if run.spec.gpu_product not in {None, identity.gpu_product}:
-        raise podcopy.NotCopyableError(
-            ClusterReason.INVALID_SPEC,
-            f"spec.gpuProduct is {run.spec.gpu_product}; expected a GPU class on which a pod of the target serves: "
-            f"{', '.join(one.gpu_class or identity.gpu_product for one in view.target.by_class)}",
         )
     calibration = service.spec.calibration
     # An import sends nothing; its files say how long its requests were.

@@ -36,7 +36,6 @@ class RunView:
             the operator may not read is not in it.
         files_problem: why these were not all read.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        gpu_class: the GPU class that the run measures, if the target's pods run on several; None: they share one.
     """
 
     run: Manifest
@@ -57,9 +56,8 @@ class RunView:
     seen_lengths: MeanLengths | None = None
     in_force: Profile | None = None
     lost_nodes: frozenset[str] = frozenset()
-    gpu_class: str | None = None
 
     @property
     def identity(self) -> Identity | None:
-        """The identity of the target as it runs now, on the class that is measured; None while that is unknown."""
-        return self.target.on(self.gpu_class).proven_identity if self.target is not None else None
+        """The identity of the target as it runs now; None while that is unknown."""
+        return self.target.proven_identity if self.target is not None else None

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from breakeven.phrases import counted, figure, fixed, saved_text, spoken, through
+from breakeven.phrases import figure, saved_text, spoken, through
 from breakeven.reasons import PAYS, Reason
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.plugin.service_table import doubts, last_roll, measuring, operator_gone
@@ -105,28 +105,6 @@ def why(service: ServiceView) -> Iterator[str]:
     ready = _condition(service, "Ready") or {}
     if said := sentence(service.decision.get("message") or ready.get("message")):
         yield said
-    first_s = number_of(service.decision, "firstTokenSeconds")
-    if first_s is not None:
-        yield f"Both halves of the pair: a request waits {figure(first_s)} s for its first token, as measured; the arm changes the rest."
-    for one in service.decision.get("classes") or ():
-        yield _on_class(one, service.decision.get("comparedArm"))
-
-
-def _on_class(one: Json, arm: object) -> str:
-    """The arm in question on one of several GPU classes."""
-    title = (
-        f"On {one.get('gpu')} ({counted(one.get('pods') or 0, 'pod')}, {one.get('profile') or 'no profile'})"
-    )
-    load, gain = number_of(one, "loadRps"), number_of(one, "speedup")
-    if load is None:
-        return f"{title}: no figures."
-    text = f"{title}: {figure(load)} rps per replica"
-    if arm and gain is not None:
-        text += f", where {arm} is {fixed(gain, 2)}x{_bounds(one, 'speedup')}"
-    edge = number_of(one, "breakEvenRps")
-    if arm and edge is not None:
-        text += f" with its break-even at {figure(edge)} rps{_bounds(one, 'breakEven', 'Rps')}"
-    return f"{text}."
 
 
 def changes(service: ServiceView) -> Iterator[str]:
@@ -178,14 +156,9 @@ def waits(service: ServiceView, now: datetime) -> Iterator[str]:
     decision = service.decision
     arm = service.recommended
     if service.mode == "Recommend" and arm and service.running and arm != service.running:
-        way = "mode RollingUpdate lets the operator make it"
-        if decision.get("classes"):
-            way = "the operator rolls no pods on several GPU classes"
-        elif service.spec.get("pair"):
-            way = "both halves of the pair need it"
         yield (
             f"A person: the mode is Recommend, so the target is not rolled to {spoken(arm)}. `kubectl breakeven export {service.name}` prints the change; "
-            f"{way}."
+            "mode RollingUpdate lets the operator make it."
         )
     held = time_of(decision.get("heldUntil"))
     if held is not None and held > now:

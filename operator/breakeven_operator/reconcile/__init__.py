@@ -9,7 +9,6 @@ past_metrics                       which loads are expected again
 active_profile, profile_in_force   which profile is in force
 known_runs, due_run                runs that ended or go on, and whether to measure again
 measured_schedules, carried        schedules that were measured, and loads that the running arm is seen to answer
-gpu_classes, pairs                 pods on several GPU classes, and prefill apart from decode: one profile of all requests
 suspicion, doubts, drift           what measurements and live text say against that profile
 model_account, model_report        measured over predicted latency, window by window
 first_cause                        why the arm in place does not pay

@@ -43,8 +43,7 @@ def calibrated(
     Args:
         service: whose it is.
         observation: its profiles, its runs, and attempts to create one that were refused.
-        identity: of the target with serving pods; None while that is unknown (then nothing is in force). Of a target on several
-            GPU classes that of one class: profiles and runs of the others do not count.
+        identity: of the target with serving pods; None while that is unknown (then nothing is in force).
         startup_s: start of the target's own pods.
         now: time of the observation.
         doubt: gives the reason of live traffic to measure a profile again.
@@ -55,7 +54,7 @@ def calibrated(
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
         status = status.replace(startup_seconds=startup_s)
     run = unfinished(runs)
-    again = to_measure_again(service, ended, identity)
+    again = to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
     found = find_in_force(service, identity, profiles, status.failures, now, doubt)
@@ -71,7 +70,7 @@ def calibrated(
         due = DueRun(once_more(service, again), again.spec.trigger).announced(refused)
     elif trigger is not None and (held := held_back(service, status, trigger, identity, entry, now)):
         due = DueRun(said=f"; {held}", reason=failure_of(status))
-    elif trigger is Trigger.INITIAL and (waits := spared(observation.first, identity)) is not None:
+    elif trigger is Trigger.INITIAL and (waits := spared(observation.first)) is not None:
         due = waits
     elif trigger is not None:
         known = frozenset(one.uid for one in profiles)

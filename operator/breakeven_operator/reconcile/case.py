@@ -10,7 +10,6 @@ from breakeven.profile import Profile
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.reconcile.calibration_state import Calibrated
 from breakeven_operator.reconcile.first_answer import FirstAnswer
-from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import Objectives
 from breakeven_operator.reconcile.roll_windows import settled
@@ -36,8 +35,6 @@ class Case:
         objectives: latencies that users see against the service's objectives; None without objectives.
         need: replicas that the load needs; None before it was worked out.
         first: what the past says while there is no profile; None: it is not asked, or there is one.
-        classes: GPU classes of the pods, if there are several; `calibrated` then holds one profile of all requests.
-        first_token_s: of a pair with figures: measured time (s) to the first token, which the profile's predictions hold.
     """
 
     service: SpeculativeService
@@ -49,8 +46,6 @@ class Case:
     objectives: Objectives | None = None
     need: FleetNeed | None = None
     first: FirstAnswer | None = None
-    classes: tuple[GpuClass, ...] = ()
-    first_token_s: float | None = None
 
     @property
     def spec(self) -> SpeculativeServiceSpec:

@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from breakeven.serving.plausibility import engine_limits
+from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.barred_arms import still_barred
 from breakeven_operator.reconcile.calibration_state import awaiting
+from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
-from breakeven_operator.reconcile.gpu_classes import calibrated_by_class, with_loads
 from breakeven_operator.reconcile.leaving import why_not_back
 from breakeven_operator.reconcile.measured_candidates import with_measured_candidates
 from breakeven_operator.reconcile.observation import ServiceObservation
@@ -18,7 +19,6 @@ from breakeven_operator.reconcile.present_figures import PresentFigures
 from breakeven_operator.reconcile.roll_evidence import RollEvidence
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.workloads.running_arm import running_arm
 from breakeven_operator.workloads.workload import Workload
 
@@ -27,15 +27,17 @@ def read_case(
     service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
 ) -> tuple[Case, RollEvidence]:
     """The case, and what its rolls are measured by."""
-    state, classes = calibrated_by_class(
+    known, rules = service.status.memory, rules_of(service.spec)
+    state = calibrated(
         service,
         observation,
-        workload,
+        workload.proven_identity,
+        workload.startup_s,
         now,
-        lambda entry: doubt_of(service.status.memory or MemoryStatus(), entry, rules_of(service.spec), now),
+        (lambda entry: doubt_of(known, entry, rules, now)) if known is not None else None,
     )
     state = awaiting(state, workload)
-    service = with_measured_candidates(service, state.entry, observation.profiles, classed=bool(classes))
+    service = with_measured_candidates(service, state.entry, observation.profiles)
     spec = service.spec
     engine, identity = workload.engine, workload.identity
     running = running_arm(workload, spec.candidates)
@@ -57,26 +59,15 @@ def read_case(
     window_s = spec.metrics_source.window_seconds
     evidence = RollEvidence(latencies, workload, model_name, state.entry, live.conditions, window_s, failures)
     objectives = present.objectives(watched, live)
-
-    state, classes = with_loads(
-        state,
-        classes,
-        running.arm,
-        live,
-        lambda one: present.read(replace(watched, serving=workload.on(one.product).serving), can),
-    )
-    whole = present.whole(live)
-    state = whole.profile_of(state)
+    state = with_carried(state, running.arm, live)
     case = Case(
         service,
         context,
         state,
         running,
-        whole.live,
+        live,
         can,
         objectives,
         first=observation.first if state.entry is None else None,
-        classes=classes,
-        first_token_s=whole.first_token_s,
     )
     return case, evidence

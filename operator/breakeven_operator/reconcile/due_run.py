@@ -58,13 +58,8 @@ class DueRun(NamedTuple):
         return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_REQUESTED)
 
 
-def spared(first: FirstAnswer | None, identity: Identity | None) -> DueRun | None:
-    """A first calibration that waits for the past, or that the past and others' measurements speak against; None: it may begin.
-
-    A past says nothing of one GPU class among several.
-    """
-    if identity is not None and identity.one_of_several:
-        return None
+def spared(first: FirstAnswer | None) -> DueRun | None:
+    """A first calibration that waits for the past, or that the past and others' measurements speak against; None: it may begin."""
     if first == AWAITED:
         return DueRun(said="; no run starts before its past is read", reason=ClusterReason.READING_PAST)
     if first is not None and first.pays_nothing:
@@ -99,9 +94,7 @@ def held_back(
     doubts = status.doubts if trigger in DOUBTS else 0
     measured = entry.created if entry is not None and trigger in DOUBTS else None
     last = max((time for time in (status.last_run_time, measured) if time is not None), default=None)
-    # Another GPU class is no repetition of what was measured last.
-    new_class = trigger is Trigger.INITIAL and identity.one_of_several and not status.failures
-    if last is None or new_class:
+    if last is None:
         return None
     factor = min(2 ** (status.failures + doubts), _MAX_PAUSE_FACTOR)
     next_time = last + timedelta(seconds=service.spec.calibration.min_interval_seconds * factor)
@@ -132,8 +125,6 @@ def requested_run(
     token = asked if trigger is Trigger.REQUESTED else ""
     seed = f"{trigger}/{identity.fingerprint if identity else ''}/{token}/{status.run or ''}"
     spec = {"serviceRef": {"name": service.metadata.name}, "trigger": str(trigger)}
-    if identity is not None and identity.one_of_several and identity.gpu_product is not None:
-        spec["gpuProduct"] = identity.gpu_product
     return _run(service, seed, spec)
 
 

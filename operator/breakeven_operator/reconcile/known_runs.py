@@ -9,7 +9,6 @@ from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import Mode
-from breakeven_operator.workloads.fingerprint import Identity
 
 _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}
@@ -54,20 +53,12 @@ def account_of(
     return status, ended
 
 
-def to_measure_again(
-    service: SpeculativeService, ended: Iterable[CalibrationRun], identity: Identity | None
-) -> CalibrationRun | None:
+def to_measure_again(service: SpeculativeService, ended: Iterable[CalibrationRun]) -> CalibrationRun | None:
     """A run that ended because its target changed or was gone, and whose question is still open.
 
-    It is seen as long as it is not marked as finished, which follows the creation of the next one. A run of a GPU class on which
-    no pod serves any more is not repeated.
+    It is seen as long as it is not marked as finished, which follows the creation of the next one.
     """
-    classes = {None, identity.gpu_product if identity is not None else None}
-    changed = [
-        run
-        for run in ended
-        if run.status.reason in _OPEN and (identity is None or run.spec.gpu_product in classes)
-    ]
+    changed = [run for run in ended if run.status.reason in _OPEN]
     if service.spec.update_policy.mode is Mode.DISABLED:
         changed = [run for run in changed if run.spec.trigger in _ASKED_FOR]
     return changed[-1] if changed else None

@@ -15,8 +15,6 @@ def with_measured_candidates(
     service: SpeculativeService,
     in_force: ProfileEntry | None,
     profiles: Iterable[ProfileEntry],
-    *,
-    classed: bool = False,
 ) -> SpeculativeService:
     """The service with the schedules and drafters that were measured for it.
 
@@ -24,12 +22,11 @@ def with_measured_candidates(
         service: as its spec says.
         in_force: the profile in force; None without one.
         profiles: of this service: without one in force the newest still tells what its pods run.
-        classed: whether pods run on several GPU classes; a schedule of one class was measured on no other.
     """
     newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
     entry = in_force or next(iter(newest), None)
     candidates = service.spec.candidates
-    fits = entry.profile.arms if entry is not None and entry.profile is not None and not classed else ()
+    fits = entry.profile.arms if entry is not None and entry.profile is not None else ()
     schedules = {
         method.name: Schedule.parse(fit.schedule, f"schedule of {fit.arm}")
         for fit in fits

@@ -11,7 +11,6 @@ from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading
-from breakeven_operator.reconcile.pairs import PrefillHalf
 from breakeven_operator.reconcile.past_metrics import PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.roll_metrics import RollReading
@@ -41,7 +40,6 @@ class ServiceObservation:
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
         target_problem: why the target's object could not be read; None: it could, or there is none.
-        prefill: the other half of its pair; None: the service has no pair.
     """
 
     workload: Workload | None
@@ -60,7 +58,6 @@ class ServiceObservation:
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()
     target_problem: str | None = None
-    prefill: PrefillHalf | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,21 @@
-"""Present figures of a service out of the answers of one cycle: of its target, of both halves of a pair, and of its objectives."""
+"""Present figures of a service out of the answers of one cycle: of its target, and of its objectives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from breakeven.serving.plausibility import EngineLimits, engine_limits
+from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.fleet_query import workload_of
-from breakeven_operator.reconcile.latency_metrics import TPOT, latencies_of
+from breakeven_operator.reconcile.latency_metrics import latencies_of
 from breakeven_operator.reconcile.live_metrics import Live, read_service
 from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.reconcile.pairs import PrefillHalf, WholeRequests, whole_requests
 from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
 from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.workloads.running_arm import running_arm
 from breakeven_operator.workloads.workload import Workload
 
 
@@ -45,14 +43,10 @@ class PresentFigures:
             keep_names=workload.kind.keeps_names,
         )
 
-    def read(self, watched: WatchedPods, can: EngineLimits) -> Live:
-        """The figures of some pods in this window, or why there are none."""
-        source = self.service.spec.metrics_source
-        return read_service(self.observation.fleet, watched, source, can, self.now)
-
     def of(self, workload: Workload, watched: WatchedPods, can: EngineLimits) -> Live:
         """The figures of the target, with its arrivals and its past."""
-        live = self.read(watched, can)
+        source = self.service.spec.metrics_source
+        live = read_service(self.observation.fleet, watched, source, can, self.now)
         namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
         if figures is not None:
             pods = {pod.name for pod in watched.serving}
@@ -73,28 +67,8 @@ class PresentFigures:
             return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
         return replace(live, past=past)
 
-    def whole(self, live: Live) -> WholeRequests:
-        """Figures of whole requests: of a pair, with the time in its prefill half."""
-        half = self.observation.prefill
-        return WholeRequests(live) if half is None else whole_requests(live, self._of_half(half))
-
-    def _of_half(self, half: PrefillHalf) -> Live:
-        workload, candidates = half.workload, self.service.spec.candidates
-        assert workload is not None and workload.engine is not None  # noqa: PT018, S101 - a pair that is refused is not read
-        can = engine_limits(workload.engine.words, running_arm(workload, candidates).arm, candidates.arms())
-        model_name = workload.identity.served_model if workload.identity is not None else None
-        return self.read(self.pods_of(workload, model_name or ""), can)
-
     def objectives(self, watched: WatchedPods, live: Live) -> Objectives | None:
         """Latencies that users see against the service's objectives; None without objectives."""
-        source, slo = self.service.spec.metrics_source, self.service.spec.slo
-        pair = self.observation.prefill is not None
-        if pair:
-            # The decode half's histograms begin behind the prompt: users wait longer than they say.
-            slo = slo.replace(ttft_p95_milliseconds=None, e2e_p95_milliseconds=None)
+        spec, known = self.service.spec, self.service.status.objectives
         latencies = latencies_of(self.observation.latencies, watched, live)
-        known = self.service.status.objectives
-        found = measured(slo, latencies, known, source.window_seconds, self.now)
-        if found is None or not pair:
-            return found
-        return replace(found, figures=tuple(one for one in found.figures if one.figure == TPOT))
+        return measured(spec.slo, latencies, known, spec.metrics_source.window_seconds, self.now)

@@ -38,15 +38,13 @@ def find_in_force(
 
     Args:
         service: whose it is.
-        identity: of the target; None while no pod serves. Of one GPU class among several, only profiles of that class count.
+        identity: of the target; None while no pod serves.
         profiles: of the service, in any order.
         failures: runs in a row that have failed.
         now: time of the observation.
         doubt: gives the reason of live traffic to measure a profile again; None: it is not asked.
     """
-    newest = sorted(
-        _on_its_class(profiles, identity), key=lambda entry: (entry.created, entry.name), reverse=True
-    )
+    newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
     own = [entry for entry in newest if identity is not None and identity.has(entry.fingerprint)]
     if not own:
         return _none_fits(newest, identity, failures)
@@ -84,9 +82,6 @@ def find_in_force(
 
 def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failures: int) -> InForce:
     """The word for a target that none of the profiles (newest first) was measured on."""
-    if not newest and identity is not None and identity.one_of_several:
-        message = f"the arms were never measured on {identity.gpu_product}, on which some of the pods run"
-        return InForce(None, ClusterReason.CLASS_NOT_CALIBRATED, message, Trigger.INITIAL)
     if not newest:
         message = "no calibration has succeeded yet" if failures else "the arms were never measured"
         return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
@@ -108,13 +103,6 @@ def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failur
         ),
         Trigger.FINGERPRINT_CHANGED,
     )
-
-
-def _on_its_class(profiles: Sequence[ProfileEntry], identity: Identity | None) -> Sequence[ProfileEntry]:
-    """The profiles that may count: of a target on several GPU classes those of the class in question."""
-    if identity is None or not identity.one_of_several:
-        return profiles
-    return [one for one in profiles if one.gpu_product == identity.gpu_product]
 
 
 def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
@@ -145,7 +133,7 @@ def former_of(profiles: Sequence[ProfileEntry], identity: Identity | None) -> Pr
         return None
     alike = (
         one
-        for one in _on_its_class(profiles, identity)
+        for one in profiles
         if one.profile is not None
         and identity.gpu_product in {None, one.gpu_product}
         and one.model in {None, identity.model}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from breakeven.arm import Arm
-from breakeven.errors import BreakevenError
-from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.learned_laws import slowdown
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.policy import Policy
-from breakeven.profile import Bounds, Comparison, Profile
+from breakeven.profile import Bounds, Profile
 from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.steps import RollCost
@@ -81,25 +79,6 @@ def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptan
         for seen in memory.seen
         if seen.arm in arms
     )
-
-
-def against_none(
-    profile: Profile, figures: Window, seen: Sequence[LiveAcceptance], running: Arm, subject: Arm
-) -> Comparison | None:
-    """A speculative arm against no speculation at a load; None if the profile does not know the load or the arm.
-
-    Args:
-        profile: by which they are compared.
-        figures: of the load.
-        seen: live acceptance.
-        running: the arm in place.
-        subject: the speculative arm.
-    """
-    try:
-        found = evaluate_live(profile, load_of(figures), running, [subject], seen, Slo()).of(subject)
-    except BreakevenError:
-        return None
-    return found.against_none if found is not None else None
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -171,7 +171,7 @@ def forget_target(context: RolloutContext) -> RolloutStep:
 
 def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: str) -> RolloutStep:
     """Go back to the arm that ran before, and wait longer before the next change; stay if that belongs to another template."""
-    if context.outlived is not None and rollout.wave_partition is None:
+    if context.outlived is not None:
         message = f"{rollout.change}: {why}; it is not undone: {context.outlived}"
         return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
     memory = context.memory

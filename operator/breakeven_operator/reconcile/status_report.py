@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from breakeven_operator.reconcile.conditions import merge
 from breakeven_operator.reconcile.cycle_aspects import aspects_of
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.gpu_classes import GpuClass
 from breakeven_operator.reconcile.model_report import model_status
 from breakeven_operator.reconcile.objectives import with_predictions
 from breakeven_operator.reconcile.paying import pays_now, with_measured, with_overload
@@ -16,7 +15,7 @@ from breakeven_operator.reconcile.service_display import columns_of
 from breakeven_operator.reconcile.target_report import current_status, target_status
 from breakeven_operator.reconcile.worth import inflight_time, worth_of
 from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.decisionstatus import Basis, ClassStanding, DecisionFacts, DecisionStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.servicestatus import ServiceWorkings
 
@@ -97,22 +96,5 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
             else None
         ),
-        classes=tuple(_standing(cycle, one) for one in case.classes[:8]) if case is not None else (),
-        first_token_seconds=case.first_token_s if case is not None else None,
         **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, decision, past)),
     )
-
-
-def _standing(cycle: CycleFacts, one: GpuClass) -> ClassStanding:
-    """A GPU class with its load, and the arm in question on it alone."""
-    decision, figures = cycle.verdict.decision, one.figures
-    subject = decision.subject if decision is not None else None
-    standing = ClassStanding(
-        gpu=one.product,
-        pods=one.pods,
-        profile=one.entry.name if one.entry is not None else None,
-        load_rps=figures.rps if figures is not None else None,
-    )
-    if decision is None or subject is None:
-        return standing
-    return standing.compared(one.compared(cycle.service, cycle.step.memory, decision.running, subject))

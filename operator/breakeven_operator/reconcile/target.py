@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from breakeven.reasons import Reason
-from breakeven.serving.hindrances import hands_caches_on, serves_for_itself
+from breakeven.serving.hindrances import serves_for_itself
 from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
@@ -65,14 +65,18 @@ def refuse_target(
             else f"{kind} {name} has several containers and not exactly one that starts vLLM: "
             "set targetRef.containerName",
         )
-    refusal = _engine_refused(workload.title, engine, identity) or _workers_serve(workload)
+    refusal = (
+        refuse_transfer(workload)
+        or _engine_refused(workload.title, engine, identity)
+        or _workers_serve(workload)
+    )
     if refusal is not None:
         return refusal
-    if workload.unclassed:
+    if len(workload.gpu_classes) > 1:
         return Refusal(
-            ClusterReason.GPU_CLASS_UNKNOWN,
-            f"pods run on {', '.join(workload.gpu_products)}, and the node of pod {workload.unclassed[0].name} carries no GPU "
-            "product label, so no profile counts for it: label the node (GPU Feature Discovery)",
+            ClusterReason.MIXED_GPU_CLASSES,
+            f"pods of {workload.title} run on {' and '.join(workload.gpu_classes)}, and no arm is the best on each: make one "
+            f"{workload.ref.resource.kind} per GPU class, each with a nodeSelector and a SpeculativeService of its own",
         )
     if identity.gpu_product is None and workload.serving:
         return Refusal(
@@ -81,6 +85,22 @@ def refuse_target(
             "label the nodes (GPU Feature Discovery) or add a nodeSelector",
         )
     return None
+
+
+def refuse_transfer(workload: Workload) -> Refusal | None:
+    """A restart of the target breaks connections of engines at the other end; None if it keeps its caches.
+
+    An engine that only moves its own caches to memory or disk has nobody at the other end.
+    """
+    found = workload.hands_caches_on
+    if found is None:
+        return None
+    return Refusal(
+        ClusterReason.KV_TRANSFER_PAIR,
+        f"{workload.title} has {found}: the engines at the other end keep connections to a pod that is restarted, and requests hang "
+        "on them, whatever the method; let one engine read prompts and decode, or set the arm yourself on prefill and decode "
+        "together, in a window without requests, and delete this service",
+    )
 
 
 def _engine_refused(title: str, engine: ServedEngine, identity: Identity) -> Refusal | None:
@@ -135,7 +155,6 @@ def refuse_rolls(
         _kind_refuses(workload),
         _owner_refuses(workload),
         _controller_refuses(workload),
-        _hands_caches_on(spec, workload),
         *(_not_opted_in(workload, one) for one in workload.engines),
         _nobody_shares(workload, workload.engine, claims),
         _cuts_off(spec, workload.engine),
@@ -176,22 +195,6 @@ def _owner_refuses(workload: Workload) -> Refusal | None:
     )
 
 
-def _hands_caches_on(spec: SpeculativeServiceSpec, workload: Workload) -> Refusal | None:
-    """The target is one half of prefill and decode, whose restart breaks the other half's connections; None if it is not.
-
-    An engine that only moves its own caches to memory or disk has nobody at the other end.
-    """
-    halves = workload.kind.halves(workload.manifest) or ("spec.pair" if spec.pair is not None else None)
-    if halves is None and not any(hands_caches_on(one.words) for one in workload.engines):
-        return None
-    return Refusal(
-        ClusterReason.KV_TRANSFER_PAIR,
-        f"{workload.title} has {halves or '--kv-transfer-config'}: the engines at the other end keep connections to a pod that "
-        "is restarted, and requests hang on them, whatever the method; use mode Recommend, and change prefill and decode "
-        "together in a window without requests",
-    )
-
-
 def _nobody_shares(workload: Workload, engine: ServedEngine, claims: Iterable[Manifest]) -> Refusal | None:
     """A new pod needs a volume that the old one holds; None if it does not."""
     # Without surge a pod is gone before the next one comes, and leaves it what only one may have.
@@ -218,12 +221,6 @@ def _controller_refuses(workload: Workload) -> Refusal | None:
     """Why the target's controller would not roll, or its nodes let no roll be measured; None if neither."""
     if workload.held is not None:
         return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
-    if len(workload.gpu_products) > 1:
-        return Refusal(
-            ClusterReason.MIXED_GPU_CLASSES,
-            f"pods run on {', '.join(workload.gpu_products)}: where a roll puts its new pods would decide how it is measured; use "
-            f"mode Recommend, or one {workload.ref.resource.kind} per class with a nodeSelector",
-        )
     return None
 
 

@@ -13,7 +13,6 @@ from breakeven_operator.resources.targetstatus import (
     Target,
 )
 from breakeven_operator.workloads.running_arm import pods_by_arm
-from breakeven_operator.workloads.workload import Workload
 
 
 def target_status(cycle: CycleFacts) -> Target | None:
@@ -32,12 +31,14 @@ def target_status(cycle: CycleFacts) -> Target | None:
             cycle.service.spec.metrics_source.served_model_name
             or (_cut(identity.served_model, LONGEST_MODEL) if identity else None)
         ),
-        gpu_product=_cut(_gpu_product(workload), 128),
+        gpu_product=_cut(
+            ", ".join(workload.gpu_classes) or (identity.gpu_product if identity else None), 128
+        ),
         gpus_per_pod=identity.gpus if identity else None,
         replicas=workload.desired,
         replicas_changed_time=scaled_time(workload, cycle.service.status.target, cycle.now),
         ready_replicas=workload.ready,
-        fingerprint=identity.fingerprint if identity and len(workload.by_class) < 2 else None,
+        fingerprint=identity.fingerprint if identity and len(workload.gpu_classes) < 2 else None,
         opted_in=engine.opt_in.ok if engine else None,
         drain_configured=engine.drain.ok if engine else None,
     )
@@ -46,14 +47,6 @@ def target_status(cycle: CycleFacts) -> Target | None:
 def _cut(text: str | None, longest: int) -> str | None:
     """A text of the target as a status has room for it; `refuse_target` names the one that is too long."""
     return None if text is None else text[:longest]
-
-
-def _gpu_product(workload: Workload) -> str | None:
-    """The GPU class of the pods; all of several."""
-    names = [one.gpu_class for one in workload.by_class if one.gpu_class is not None]
-    if not names:
-        return workload.identity.gpu_product if workload.identity is not None else None
-    return ", ".join(names)
 
 
 def current_status(cycle: CycleFacts) -> Current | None:

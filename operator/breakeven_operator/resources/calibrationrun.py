@@ -164,16 +164,6 @@ class CalibrationRunSpec(Model):
         int | None,
         Field(ge=3, le=20, description="Operating points per arm. Without it: as the service says."),
     ] = None
-    gpu_product: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=63,
-            pattern=r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$",
-            description="GPU class to measure, if the target's pods run on several. Without it: one that has no profile, else the one "
-            "whose profile is oldest.",
-        ),
-    ] = None
     import_from: Annotated[
         tuple[ImportedArm, ...],
         Field(

@@ -27,7 +27,6 @@ from breakeven_operator.resources.base import (
     Sentence,
     StatusModel,
     Word,
-    list_map,
 )
 from breakeven_operator.resources.figures import (
     LOGGED,
@@ -164,35 +163,6 @@ class Alternative(StatusModel):
     speedup: Number | None = row("Its speedup against no speculation at this load.")
     speedup_lower: LowerBound = None
     speedup_upper: UpperBound = None
-
-
-class ClassStanding(StatusModel):
-    """One of several GPU classes that the target's pods run on."""
-
-    gpu: Annotated[str, Field(max_length=128, description="The GPU class.")]
-    pods: Annotated[int, Field(ge=0, description="Pods of it that serve.")]
-    profile: ObjectName | None = row(
-        "SpeculationProfile in force for it; absent without one: nothing is decided then.", Renewal.AT_ONCE
-    )
-    load_rps: Number | None = row("Offered load per replica of this class, requests per second.")
-    verdict: PaysWhereStatus | None = row("For which loads of its own the compared arm pays here.")
-    speedup: Number | None = row("Speedup of the compared arm against no speculation here, at the load here.")
-    speedup_lower: LowerBound = None
-    speedup_upper: UpperBound = None
-    break_even_rps: Number | None = row("Load per replica of this class at which that gain is gone.")
-    break_even_lower_rps: LowerOrOpen = None
-    break_even_upper_rps: UpperOrOpen = None
-
-    def compared(self, found: Comparison | None) -> ClassStanding:
-        """The same with the figures of a comparison; None leaves them absent."""
-        if found is None:
-            return self
-        edge = Estimate.of(found.break_even_rps, found.break_even_ci_rps)
-        return self.replace(
-            verdict=PaysWhereStatus(str(found.verdict).capitalize()),
-            **bounded("speedup", _speedup(found)),
-            **bounded("break_even_rps", edge),
-        )
 
 
 _OF_ARM = {"arm": "compared_arm"}
@@ -430,11 +400,6 @@ class DecisionStatus(StatusModel):
             only_with="profile",
         ),
     )
-    first_token_seconds: Number | None = row(
-        "Of a pair: measured mean time of a request to the first token that the decode half hands out, prefill included. Measured and "
-        "predicted latencies hold it.",
-        LOGGED,
-    )
     requests: int | None = row(
         "Finished requests behind the measured figures.",
         _read(lambda facts: facts.live and max(0, round(facts.live.requests))),
@@ -472,9 +437,3 @@ class DecisionStatus(StatusModel):
         LOGGED,
     )
     profile: ObjectName | None = row("SpeculationProfile the figures come from.", Renewal.AT_ONCE, LOGGED)
-    classes: tuple[ClassStanding, ...] = row(
-        "GPU classes of the pods that serve, if there are several; the figures above are of the requests of all of them.",
-        default=(),
-        extra=list_map("gpu"),
-        max_length=8,
-    )

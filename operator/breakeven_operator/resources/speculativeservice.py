@@ -18,8 +18,16 @@ from breakeven_operator.resources.updatepolicy import UpdatePolicy
 MAX_SERVICE_NAME = 42
 
 
-class WorkloadReference(Model):
-    """A workload whose pods run vLLM, in the same namespace."""
+class TargetReference(Model):
+    """The workload whose arm is decided, in the same namespace."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.kind == oldSelf.kind && self.name == oldSelf.name",
+            "targetRef cannot be changed",
+            "another SpeculativeService for another target",
+        ),
+    )
 
     api_version: Annotated[
         str,
@@ -51,27 +59,6 @@ class WorkloadReference(Model):
             description="Container that runs vLLM. Without it: the only container whose command line starts vLLM.",
         ),
     ] = None
-
-
-class TargetReference(WorkloadReference):
-    """The workload whose arm is decided."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.kind == oldSelf.kind && self.name == oldSelf.name",
-            "targetRef cannot be changed",
-            "another SpeculativeService for another target",
-        ),
-    )
-
-
-class Pair(Model):
-    """Prefill and decode on different pods."""
-
-    prefill: Annotated[
-        WorkloadReference,
-        Field(description="The workload that reads the prompts and hands KV caches on to the target."),
-    ]
 
 
 class ServiceLevel(Model):
@@ -124,29 +111,9 @@ class SpeculativeServiceSpec(Model):
             ),
             ".updatePolicy.pinnedArm",
         ),
-        Rule(
-            "!has(self.pair) || self.pair.prefill.name != self.targetRef.name "
-            "|| (has(self.pair.prefill.kind) ? self.pair.prefill.kind : 'Deployment') != "
-            "(has(self.targetRef.kind) ? self.targetRef.kind : 'Deployment')",
-            "pair.prefill is the target itself",
-            "the workload of the other half; targetRef is the decode half",
-            lambda spec: (
-                spec.pair is None
-                or (spec.pair.prefill.kind, spec.pair.prefill.name)
-                != (spec.target_ref.kind, spec.target_ref.name)
-            ),
-            ".pair.prefill",
-        ),
     )
 
     target_ref: Annotated[TargetReference, Field(description="The workload whose pods run vLLM; immutable.")]
-    pair: Annotated[
-        Pair | None,
-        Field(
-            description="The other half, if the target only decodes: a request's latency is then the sum of two pods' parts. The target "
-            "is never rolled then, because a restarted pod leaves stale connections at the other half."
-        ),
-    ] = None
     paused: Annotated[
         bool,
         Field(
@@ -195,20 +162,6 @@ class SpeculativeService(Model):
     status: Annotated[SpeculativeServiceStatus, Field(description="What is, written by the operator.")] = (
         SpeculativeServiceStatus()
     )
-
-    @property
-    def prefill_half(self) -> Self | None:
-        """The same service with the prefill half of its pair as its target; None without a pair."""
-        if self.spec.pair is None:
-            return None
-        half = self.spec.pair.prefill
-        target = TargetReference(
-            api_version=half.api_version,
-            kind=half.kind,
-            name=half.name,
-            container_name=half.container_name,
-        )
-        return self.replace(spec=self.spec.replace(target_ref=target, pair=None))
 
     def with_candidates(self, candidates: Candidates) -> Self:
         """The same service with other candidates, such as those whose schedules were measured."""

@@ -76,7 +76,6 @@ class Identity:
         gpu_product: GPU class; None if unknown.
         gpus: devices per replica, slices and claims among them.
         registry_digest: the image's digest in its registry; None of a version, and while no pod tells one.
-        one_of_several: whether the target's pods run on other GPU classes too, each of which has an identity of its own.
     """
 
     fingerprint: str
@@ -86,7 +85,6 @@ class Identity:
     gpu_product: str | None
     gpus: int
     registry_digest: str | None = None
-    one_of_several: bool = False
     fingerprints: frozenset[str] = frozenset()
 
     def has(self, fingerprint: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -71,11 +71,6 @@ def target_of(service: SpeculativeService) -> Ref:
     return Ref(
         kind_of(service.spec.target_ref).resource, service.metadata.namespace, service.spec.target_ref.name
     )
-
-
-def with_halves(services: Iterable[SpeculativeService]) -> list[SpeculativeService]:
-    """The services, and each pair's prefill half as a service of its own: everything whose target has to be read."""
-    return [one for service in services for one in (service, service.prefill_half) if one is not None]
 
 
 def made_of(target: Ref) -> tuple[Ref, ...]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import Any, NamedTuple
 
+from breakeven.serving.hindrances import TRANSFER_FLAG, hands_caches_on
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
@@ -103,7 +104,6 @@ class Workload:
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
         returned: whether its template is that of an earlier revision again.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
-        gpu_class: the only class of which `pods` are kept; None: those of all classes are.
         gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """
 
@@ -136,7 +136,6 @@ class Workload:
     refusal: str = ""
     workers: Workers = ALONE
     returned: bool = False
-    gpu_class: str | None = None
 
     @property
     def title(self) -> str:
@@ -148,48 +147,34 @@ class Workload:
         """The identity that a measurement of its current pods belongs to; of its template if no pod runs yet. None without an engine."""
         if self.engine is None:
             return None
-        if len(self.by_class) > 1:
-            return self.by_class[0].identity
-        products = self._serving_products or self.gpu_products
-        product = self.gpu_class or (products[0] if len(products) == 1 else self.gpu_hint)
+        products = self.gpu_classes or self.gpu_products
+        product = products[0] if len(products) == 1 else self.gpu_hint
         # An engine that crashes at its start tells its image's digest, too.
         pods = self.serving or [pod for pod in self.pods if pod.coming]
         images = [pod.image_id for pod in pods if pod.image_id]
-        found = identify(self.engine, images, product, self.workers)
-        return replace(found, one_of_several=self.gpu_class is not None)
+        return identify(self.engine, images, product, self.workers)
 
     @cached_property
-    def _serving_products(self) -> tuple[str, ...]:
-        """GPU classes of the pods that serve, sorted; during a roll pods of the template before may run on others."""
-        return tuple(sorted({pod.gpu_product for pod in self.serving} - {""}))
+    def gpu_classes(self) -> tuple[str, ...]:
+        """Known GPU classes of the pods of the newest template, sorted; one for a target that a profile can describe.
 
-    @cached_property
-    def by_class(self) -> tuple[Workload, ...]:
-        """The same with the pods of one GPU class each, by name of the class; itself alone if the pods that serve share one."""
-        products = self._serving_products
-        if self.gpu_class is not None or len(products) < 2:
-            return (self,)
-        return tuple(
-            replace(self, pods=tuple(pod for pod in self.pods if pod.gpu_product == one), gpu_class=one)
-            for one in products
-        )
-
-    @property
-    def unclassed(self) -> tuple[PodState, ...]:
-        """Pods that serve on nodes without a GPU class although others have several: none knows which profile counts for them."""
-        if len(self.by_class) < 2:
-            return ()
-        return tuple(pod for pod in self.serving if not pod.gpu_product)
-
-    def on(self, gpu_product: str | None) -> Workload:
-        """The same with the pods of one GPU class; itself if its pods share a class, or none serves on that one."""
-        return next((one for one in self.by_class if one.gpu_class == gpu_product), self)
+        Pods of the template before may run on others during a roll. Labels of a new node come late, so a node without one
+        makes no class.
+        """
+        return tuple(sorted({pod.gpu_product for pod in self.pods if pod.coming} - {""}))
 
     @cached_property
     def engines(self) -> tuple[ServedEngine, ...]:
         """The engines of a replica that take their arm from the annotation: the one that serves, and that of its workers."""
         beside = ServedEngine.of_workers(self.workers.pod_spec) if self.workers.number else None
         return tuple(one for one in (self.engine, beside) if one is not None)
+
+    @property
+    def hands_caches_on(self) -> str | None:
+        """The field or flag by which it hands KV caches to other engines or takes theirs; None if it keeps its own."""
+        if (field := self.kind.halves(self.manifest)) is not None:
+            return field
+        return TRANSFER_FLAG if any(hands_caches_on(one.words) for one in self.engines) else None
 
     @property
     def proven_identity(self) -> Identity | None:
@@ -294,12 +279,13 @@ class Workload:
 
     @property
     def identifiable(self) -> bool:
-        """Ready pods run the template as it stands: only they tell its image's digest and its GPU class.
+        """Ready pods run the template as it stands, on one GPU class: only they tell that class and the image's digest.
 
         Between a change of the template and its controller's first pod of it, pods of the template before would pass for the
         newest ones.
         """
-        return self.observed_generation >= self.generation and bool(self.serving)
+        known = self.observed_generation >= self.generation and bool(self.serving)
+        return known and len(self.gpu_classes) < 2
 
     @property
     def startup_s(self) -> float | None:

@@ -569,7 +569,7 @@ def test_what_a_script_hides_or_keeps_from_vllm_is_said(script, said, edited, tm
     ("args", "annotation", "said"),
     [
         (["--kv-transfer-config", "{}"], None, "NIXL refuses their handshake"),
-        (["--kv-transfer-config", "{}"], {"method": "ngram", "num_speculative_tokens": 3}, None),
+        (["--kv-transfer-config", "{}"], {"method": "ngram", "num_speculative_tokens": 3}, "KvTransferPair"),
         (["-pp", "2"], {"method": "eagle3", "model": "h", "num_speculative_tokens": 3}, "hidden states from stage to stage"),
         (["-pp", "2"], {"method": "ngram", "num_speculative_tokens": 3}, None),
         (["--max-model-len=8k"], {"method": "draft_model", "model": "d", "num_speculative_tokens": 3, "max_model_len": 2048}, "shorter than the target's 8000"),

@@ -156,33 +156,39 @@ def of_classes(*products):
     return dataclasses.replace(found, pods=pods, gpu_products=named)
 
 
-def test_a_target_on_several_gpu_classes_is_looked_at_and_not_rolled():
-    mixed = of_classes("A", "B", "A")
-    assert refusal(workload=mixed) is None
-    assert refuse_rolls(SPEC, mixed).reason == "MixedGpuClasses"
-    assert [(one.gpu_class, len(one.serving)) for one in mixed.by_class] == [("A", 2), ("B", 1)]
-    prints = {one.identity.fingerprint for one in mixed.by_class}
-    assert len(prints) == 2
-    assert mixed.identity.fingerprint in prints
-    assert mixed.on("B").identity.gpu_product == "B"
-    assert mixed.on("C") is mixed
+def test_a_target_on_several_gpu_classes_is_refused_and_told_to_split():
+    mixed = of_classes("B", "A", "B")
+    refused = refuse_target(SPEC, mixed, None)
+    assert refused.reason == "MixedGpuClasses"
+    assert "run on A and B" in refused.message
+    assert "make one Deployment per GPU class, each with a nodeSelector" in refused.message
+    assert mixed.proven_identity is None, "neither class speaks for the other"
+    assert refusal(workload=of_classes("A", "B", "")) == "MixedGpuClasses"
 
 
-def test_every_gpu_class_must_be_known():
+def test_a_gpu_class_must_be_known():
     assert refusal(workload=of_classes("", "")) == "GpuClassUnknown"
-    assert refusal(workload=of_classes("A", "B", "")) == "GpuClassUnknown"
     # Labels of a new node come late: the class of the others is taken for its own.
-    assert refusal(workload=of_classes("A", "A", "")) is None
+    labelled = of_classes("A", "A", "")
+    assert refusal(workload=labelled) is None
+    assert labelled.proven_identity.gpu_product == "A"
 
 
-def test_pods_of_the_template_before_make_no_class_of_their_own():
-    """During a roll to other nodes the profile of the pods that serve the newest template counts."""
+def test_pods_that_do_not_stay_make_no_class_of_their_own():
+    """During a roll to other nodes the profile of the pods of the newest template counts."""
     two = of_classes("A", "B")
-    old = dataclasses.replace(two.pods[0], current=False)
-    rolling = dataclasses.replace(two, pods=(old, two.pods[1]))
-    assert rolling.by_class == (rolling,)
-    assert rolling.identity.gpu_product == "B"
-    assert not rolling.identity.one_of_several
+    for gone in ({"current": False}, {"terminating": True}):
+        old = dataclasses.replace(two.pods[0], **gone)
+        rolling = dataclasses.replace(two, pods=(old, two.pods[1]))
+        assert refusal(workload=rolling) is None
+        assert rolling.proven_identity.gpu_product == "B"
+
+
+def test_a_pod_that_is_not_ready_yet_makes_a_class():
+    """Else a target that flaps would be taken and refused in turn."""
+    two = of_classes("A", "B")
+    starting = dataclasses.replace(two.pods[0], ready_since=None)
+    assert refusal(workload=dataclasses.replace(two, pods=(starting, two.pods[1]))) == "MixedGpuClasses"
 
 
 def roll_refusal(edit, spec=SPEC):
@@ -235,22 +241,15 @@ TRANSFER = {
 }
 
 
-def looking_up():
-    spec = copy.deepcopy(SERVICE["spec"])
-    spec["candidates"] = {"methods": [{"name": "lookup", "method": "ngram", "draftLengths": [3]}]}
-    return SpeculativeServiceSpec.read(spec, "spec")
-
-
 @pytest.mark.parametrize(("connector", "pair"), TRANSFER.items())
-def test_half_of_a_pair_is_not_rolled_whatever_the_method(connector, pair):
-    """A restarted pod leaves stale connections at the other end; a lookup without a drafter restarts it as well."""
+def test_an_engine_that_hands_caches_on_is_refused_in_every_mode(connector, pair):
+    """A restarted pod leaves stale connections at the other end, whatever the method."""
 
     def transferring(target):
         said = json.dumps({"kv_connector": connector, "kv_role": "kv_both"})
         container(target)["args"] += ["--kv-transfer-config", said]
 
-    for spec in (SpeculativeServiceSpec.read(SERVICE["spec"], "spec"), looking_up()):
-        assert roll_refusal(transferring, spec) == ("KvTransferPair" if pair else None)
+    assert refusal(transferring) == ("KvTransferPair" if pair else None)
 
 
 OFFLOAD, NIXL = (
@@ -274,17 +273,11 @@ OFFLOAD, NIXL = (
         ([], True),
     ],
 )  # fmt: skip
-def test_only_what_keeps_its_own_caches_is_rolled(config, pair):
+def test_only_an_engine_that_keeps_its_own_caches_is_taken(config, pair):
     def transferring(target):
         container(target)["args"] += [f"--kv-transfer-config={json.dumps(config)}"]
 
-    assert roll_refusal(transferring, looking_up()) == ("KvTransferPair" if pair else None)
-
-
-def test_a_service_that_names_its_prefill_half_is_not_rolled_even_if_a_script_hides_the_flag():
-    spec = copy.deepcopy(SERVICE["spec"])
-    spec["pair"] = {"prefill": {"name": "prefill"}}
-    assert roll_refusal(unchanged, SpeculativeServiceSpec.read(spec, "spec")) == "KvTransferPair"
+    assert refusal(transferring) == ("KvTransferPair" if pair else None)
 
 
 def test_an_offload_with_a_role_is_half_of_a_pair():
@@ -293,7 +286,7 @@ def test_an_offload_with_a_role_is_half_of_a_pair():
             '--kv-transfer-config={"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_producer"}'
         ]
 
-    assert roll_refusal(producing) == "KvTransferPair"
+    assert refusal(producing) == "KvTransferPair"
 
 
 def test_loss_can_be_accepted_and_recommend_needs_nothing():

@@ -5,7 +5,6 @@ step_fit      the law of steps as it was fitted         step_form     departures
 step_curves   an arm's curve, read off the law          curves        latency against load, with its doubt
 quantiles     p50, p95 and p99 beside the mean          student_t     the quantiles that bounds need
 predictions   one arm at one load                       comparisons   one arm against another
-composition   one profile of requests that several classes of engines share
 credit        an arm that carries more than its law says
 operating_conditions   other acceptance, lengths and arrivals than measured
 document      the profile: JSON in and out, `predict`, `compare`; `document_checks` refuses impossible ones

@@ -35,7 +35,7 @@ _OWN_SERVER = {
     "--data-parallel-rank",
     "--data-parallel-start-rank",
 }
-_TRANSFER_FLAG = "--kv-transfer-config"
+TRANSFER_FLAG = "--kv-transfer-config"
 # Connectors that move an engine's own caches to memory or disk.
 _OFFLOADING = ("LMCacheConnectorV1", "LMCacheMPConnector", "OffloadingConnector")
 
@@ -257,23 +257,22 @@ def _stages(
 def _transfer(
     given: Mapping[str, GivenFlag], config: Mapping[str, Any] | None, version: VllmVersion | None
 ) -> Iterator[str]:
-    flag = given.get(_TRANSFER_FLAG)
-    method = method_of(config) if config is not None else None
-    limit = LIMITS[_TRANSFER]
-    if flag is None or method in LOOKUP_METHODS or not (version is None or limit.versions.holds(version)):
+    flag = given.get(TRANSFER_FLAG)
+    if flag is None or _keeps_its_caches(flag):
         return
-    if _keeps_its_caches(flag):
-        return
-    yield (
-        f"{flag.items[0].partition('=')[0]}: since {limit.versions.first} prefill and decode must speculate with the same "
-        "drafter, or NIXL refuses their handshake, and a roll changes one of them alone; keep to ngram or suffix there, or use mode "
-        "Recommend with the prefill half in spec.pair"
+    name, limit = flag.items[0].partition("=")[0], LIMITS[_TRANSFER]
+    refused = (
+        f"{name}: the operator decides about no engine that hands KV caches on or takes them (KvTransferPair)"
     )
+    drafts = config is None or method_of(config) not in LOOKUP_METHODS
+    if drafts and (version is None or limit.versions.holds(version)):
+        refused += f"; since {limit.versions.first} prefill and decode must speculate with the same drafter, or NIXL refuses their handshake"
+    yield refused
 
 
 def hands_caches_on(words: Sequence[str]) -> bool:
-    """Whether an engine hands KV caches to others or takes theirs: prefill or decode of a pair, not an offload of its own."""
-    flags = [flag for flag in cut(words) if flag.name == _TRANSFER_FLAG]
+    """Whether an engine hands KV caches to others or takes theirs: prefill or decode, not an offload of its own."""
+    flags = [flag for flag in cut(words) if flag.name == TRANSFER_FLAG]
     return any(not _keeps_its_caches(flag) for flag in flags)
 
 

@@ -126,8 +126,8 @@ def _half_held(spec: Mapping[str, Any]) -> str | None:
     if spec.get("prefill") is None:
         return None
     return (
-        "has spec.prefill: prefill and decode must speculate with the same drafter, and a roll changes decode alone; keep to "
-        "ngram or suffix"
+        "has spec.prefill: prefill and decode must speculate with the same drafter, and the operator decides about neither "
+        "(KvTransferPair)"
     )
 
 
