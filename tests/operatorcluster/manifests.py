@@ -304,7 +304,7 @@ def profile(fingerprint: str, service_name: str = "chat", gpu: str = A100) -> Ma
         "spec": {
             "serviceRef": {"name": service_name},
             "gpuProduct": gpu,
-            "model": MODEL,
+            "model": "org/chat-8b",
             "fingerprint": fingerprint,
             "profile": profile_json(),
         },

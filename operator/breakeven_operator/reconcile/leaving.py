@@ -75,14 +75,15 @@ def _outlived(workload: Workload, arm: str, profiles: Sequence[ProfileEntry]) ->
         return None
     known = [one for one in profiles if arm in one.arms and arm not in {failed.arm for failed in one.failed}]
     models = {one.model for one in known}
-    if known and not models & {None, identity.model}:
+    measured = [one for one in known if one.fingerprint == identity.fingerprint]
+    if known and not measured and not models & {None, identity.model}:
         return (
             f"its value was written for model {', '.join(sorted(filter(None, models)))}, and the template asks for "
             f"{identity.model}, on which {arm} was never measured"
         )
     crashed = [pod for pod in workload.pods if pod.coming and pod.crashes and pod.trouble is not None]
     image = engine.container.get("image")
-    there = any(one.fingerprint == identity.fingerprint and one.image in {None, image} for one in known)
+    there = any(one.image in {None, image} for one in measured)
     if workload.serving or not crashed or there:
         return None
     said = crashed[0].trouble.message if crashed[0].trouble is not None else ""
