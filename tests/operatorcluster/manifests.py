@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from operatorcluster.target_engine import A100, METHOD, MODEL, OUTPUT_TOKENS, PROMPT_TOKENS, profile_json
+from operatorcluster.target_engine import A100, METHOD, OUTPUT_TOKENS, PROMPT_TOKENS, profile_json
 
 Manifest = dict[str, Any]
 ANNOTATION = "breakeven.dev/speculative-config"
