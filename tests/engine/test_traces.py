@@ -84,8 +84,8 @@ def test_a_request_without_an_answer_is_left_out_and_counted(write):
     assert trace.arrival_s.tolist() == [0.0, 1.0]
     assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == ([5, 1], [7, 9])
     assert trace.notes == (
-        "1 requests without an answer are left out",
-        "1 requests without a prompt count one token",
+        "1 request without an answer is left out",
+        "1 request without a prompt counts one token",
     )
     with pytest.raises(InputError, match="no request has an answer"):
         read_trace(write(f"{header}1,m,5,0\n"))
@@ -190,6 +190,7 @@ def test_a_time_and_a_rate_are_windows_whatever_the_columns_are_called(write, he
         ("Time,pod-a,pod-b\n0,,3\n60,,4\n120,5,5\n", "column pod-a: numbers beside a time"),
         ("Time,request count\n0,180\n61,190\n119,200\n", "column request count: numbers"),
         ("Time,throughput\n0,180 req/s\n61,190 req/s\n", "column throughput: numbers"),
+        ("time_s,rps,prompt_tokens,output_tokens\n0,3,512,256\n60,4,512,256\n120,5,512,256\n", "row 1, column rps: numbers at even times: a column of rates?; expected window_start_s,rate_rps"),
         ("Time,rps,qps\n0,3,3\n60,4,4\n", "2 columns of rates (rps, qps); expected window_start_s,rate_rps"),
         ('{"time": 0, "active_users": 3}\n{"time": 61, "active_users": 4}\n', "column active_users: numbers"),
     ],
@@ -223,7 +224,7 @@ def test_an_empty_cell_leaves_its_row_out_and_is_counted(write, empty):
     for row in (f"1,{empty},7", f"1,7,{empty}", f"{empty},7,7"):
         trace = read_trace(write(f"{header}0,5,7\n{row}\n2,6,8\n"))
         assert (trace.arrival_s.tolist(), trace.prompt_tokens.tolist()) == ([0, 2], [5, 6])
-        assert trace.notes == ("1 requests without a time or a length are left out",)
+        assert trace.notes == ("1 request without a time or a length is left out",)
     rates = read_trace(write(f"Time,rps\n0,3\n60,{empty}\n120,5\n"))
     assert (rates.start_s.tolist(), rates.length_s.tolist()) == ([0, 120], [60, 60])
     assert rates.notes == ("1 of 3 windows without a rate are left out",)
@@ -235,7 +236,7 @@ def test_a_row_that_is_cut_and_a_member_that_is_missing_are_empty_cells(write):
         '{"timestamp": 1, "input_length": 5, "output_length": 7}\n{"timestamp": 2}\n',
         '{"timestamp": 1, "input_length": 5, "output_length": 7}\n{"timestamp": 2, "input_length": NaN, "output_length": 1}\n',
     ):
-        assert read_trace(write(text)).notes[0] == "1 requests without a time or a length are left out"
+        assert read_trace(write(text)).notes[0] == "1 request without a time or a length is left out"
 
 
 def test_finer_windows_hold_the_same_requests():

@@ -105,12 +105,15 @@ class _Counted(NamedTuple):
         whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
         return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
 
-    def rates(self, ends_s: FloatArray) -> FloatArray:
-        """Rates (1/s) between times that follow each other; NaN before the first scrape, or if a counter fell."""
+    def grown(self, ends_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Requests between times that follow each other, and for how much of that (s) they were counted; NaN if a counter fell, or before all."""
         if self.asked.size < 2:
-            return np.full(ends_s.size - 1, np.nan)
-        grown = np.diff(np.interp(ends_s, self.sampled_s, self.asked, left=np.nan))
-        return np.where(grown >= 0.0, grown, np.nan) / np.diff(ends_s)
+            return np.full(ends_s.size - 1, np.nan), np.full(ends_s.size - 1, np.nan)
+        # What is counted of the oldest part only is compared as well: a spike there would make bursts of the load of now half an hour later.
+        counted_s = np.maximum(ends_s, self.sampled_s[0])
+        grown, lengths_s = np.diff(np.interp(counted_s, self.sampled_s, self.asked)), np.diff(counted_s)
+        known = (grown >= 0.0) & (lengths_s > 0.0)
+        return np.where(known, grown, np.nan), np.where(known, lengths_s, np.nan)
 
 
 def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None:
@@ -122,11 +125,10 @@ def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None
         return 0.0
     newest_s = max(float(one.sampled_s[-1]) for one in counted if one.sampled_s.size)
     ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
-    rates = np.array([one.rates(ends_s) for one in counted])[:, ::-1]
+    grown, lengths_s = np.array([one.grown(ends_s) for one in counted]).transpose(1, 2, 0)[:, ::-1]
     dispersion = max(_usual_dispersion(counted, ends_s), 1.0)
-    for back, of_pods in enumerate(rates.T):
-        known = of_pods[np.isfinite(of_pods)]
-        if known.size and _differs(float(known.mean()), figures.rps, half_s * known.size / dispersion):
+    for back, (requests, time_s) in enumerate(zip(np.nansum(grown, 1), np.nansum(lengths_s, 1), strict=True)):
+        if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion):
             # The rate may have changed within the half window behind it.
             return newest_s - half_s * (back - 1) if back > 1 else None
     return 0.0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from breakeven.phrases import counted
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import acquitted
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
@@ -146,6 +147,6 @@ def crashing(workload: Workload, now: datetime) -> str | None:
     if count < _OFTEN_PER_HOUR * hours:
         return None
     return (
-        f"engines of {len(crashed)} of {len(pods)} pods crashed {count} times since they were made, the last time at "
+        f"engines of {len(crashed)} of {counted(len(pods), 'pod')} crashed {count} times since they were made, the last time at "
         f"{last:%Y-%m-%d %H:%M:%S} UTC ({crashed[0].name}: kubectl logs --previous)"
     )

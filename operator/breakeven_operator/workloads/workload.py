@@ -11,6 +11,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import Any, NamedTuple
 
+from breakeven.phrases import counted
 from breakeven.serving.hindrances import TRANSFER_FLAG, hands_caches_on
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import FIELD_MANAGER, Ref
@@ -215,7 +216,7 @@ class Workload:
     @property
     def progress(self) -> str:
         """How far the pods of the newest template are, as a clause: `1 of 2 pods run it (1 older, 1 still ending)`."""
-        run = f"{len(self.serving)} of {self.desired} pods run it"
+        run = f"{len(self.serving)} of {counted(self.desired, 'pod')} {'runs' if self.desired == 1 else 'run'} it"
         old = sum(not pod.current and not pod.terminating for pod in self.pods)
         ending = sum(pod.terminating for pod in self.pods)
         rest = [f"{old} older"] if old else []

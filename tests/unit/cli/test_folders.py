@@ -114,6 +114,17 @@ def test_the_same_run_counts_once(fit):
     assert "copy.json: row 1: the same run was given before" in done.stderr
 
 
+def test_a_run_without_an_answer_leaves_the_others_of_its_file(fit):
+    """SGLang appends all runs of a sweep to one file, and writes NaN for every mean of nothing."""
+    runs = [json.loads(text) for text in results(1, 4, 8).values()]
+    means = {name: float("nan") for name in runs[0] if name.startswith(("mean_", "median_", "p99_"))}
+    runs.insert(1, runs[0] | means | {"completed": 0, "request_throughput": 0.0})
+    done = fit({"sweep.jsonl": "\n".join(map(json.dumps, runs))})
+    (arm,) = json.loads(done.stdout)["arms"]
+    assert arm["points"] == 3
+    assert "line 2: a run in which no request was answered" in done.stderr
+
+
 def test_rows_of_a_points_file_are_somebodys_own_and_stay(fit):
     rows = "none,0,1.2,1\nnone,0,1.4,4\nnone,0,1.4,4\nnone,0,1.8,8\n"
     done = fit({"points.csv": "method,k,mean_latency_s,concurrency\n" + rows})

@@ -155,7 +155,7 @@ def test_spans_at_another_rate_do_not_count(rates_rps, bursts):
         assert one.dispersion == (pytest.approx(1.0, abs=0.55) if lasted > 1 else None)
 
 
-@pytest.mark.parametrize("ago_s", [(700.0,), (700.0, 1100.0), (690.0, 1000.0, 1300.0)])
+@pytest.mark.parametrize("ago_s", [(700.0,), (700.0, 1100.0), (690.0, 1000.0, 1300.0), (SPAN_S - 20.0,)])
 def test_spikes_of_seconds_are_no_bursts_of_the_load_of_now(ago_s):
     """In the dispersion of all spans spikes hide themselves: of 200 requests in five seconds it is 40."""
     usual = stepping((4.0,) * 6)

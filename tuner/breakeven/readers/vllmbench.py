@@ -58,7 +58,7 @@ _Columns = dict[str, tuple[Any, ...]]
 class VllmBenchResult(ForeignResult):
     """One result file. Older versions write 0 for what was not measured."""
 
-    requests: Annotated[Number, Field(ge=0)] = at("completed", default=...)
+    requests: Annotated[Number, Field(gt=0)] = at("completed", default=...)
     prompts: Counted = at(
         "num_prompts", "sent_requests", means="requests that were sent, where `failed` is not there"
     )
@@ -161,7 +161,13 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     Raises:
         InputError: naming the JSON path.
     """
-    read = document.read(VllmBenchResult)
+    if document.value.get("completed") == 0:
+        # SGLang writes NaN for every mean of nothing, and appends all runs of a sweep to one file.
+        return (document.disown("a run in which no request was answered", "one with answers"),)
+    return _points(document, document.read(VllmBenchResult), arm)
+
+
+def _points(document: Document, read: VllmBenchResult, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     if (refused := _no_measurement(document, read, arm)) is not None:
         return (refused,)
     scale = 1.0 / read.requests
@@ -225,8 +231,6 @@ def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> Fore
     for word in (read.backend, read.endpoint):
         if word and _NO_TEXT.fullmatch(word):
             return document.disown(f"a run of {word[:40]}", "one that generates text")
-    if not read.requests:
-        return document.disown("a run in which no request was answered", "one with answers")
     if not (read.mean_latency_s or _mean_latency_s(read, arm) or _guessed_s(read)):
         return document.disown(
             "no mean end-to-end latency",

@@ -24,6 +24,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from breakeven.errors import InputError
+from breakeven.phrases import counted
 from breakeven.points.row import MISSING
 from breakeven_sim.replay.traces import RateTrace, RequestTrace, Trace
 
@@ -88,9 +89,7 @@ def read_trace(path: Path, prompt_tokens: int | None = None, output_tokens: int 
             columns = _columns(names, path)
             if columns.rate is not None:
                 return _rate_trace(rows, columns, path)
-            if columns.prompt is None and columns.output is None:
-                rows = _no_rates(rows, columns, path)
-            return _request_trace(rows, columns, path, prompt_tokens, output_tokens)
+            return _request_trace(_no_rates(rows, columns, path), columns, path, prompt_tokens, output_tokens)
     except OSError as problem:
         raise InputError(str(path), str(problem.strerror), "a readable file") from None
     except (UnicodeDecodeError, csv.Error) as problem:
@@ -191,11 +190,13 @@ def _meaning(name: str) -> str:
 
 
 def _no_rates(rows: _Rows, columns: _Columns, path: Path) -> _Rows:
-    """The rows of a trace that has no lengths.
+    """The rows of a trace of requests.
 
     Raises:
         InputError: numbers stand beside the times, and they look like a load: by their name, or because the times are a clock's.
+            Beside lengths they have to look so by both.
     """
+    lengths = columns.prompt is not None or columns.output is not None
     first = list(itertools.islice(rows, _LOOKED_AT))
     _, data = _values(iter(first), [(columns.time, columns.seconds, "s")], columns, path)
     steps = np.abs(np.diff(data[~np.isnan(data[:, 0]), 0]))
@@ -206,8 +207,15 @@ def _no_rates(rows: _Rows, columns: _Columns, path: Path) -> _Rows:
         cells = [row[at] for _, row in first if at < len(row) and not _missing(row[at])]
         if at == columns.time or not name or name.lower().endswith("id") or not cells:
             continue
-        if all(map(_is_number, cells)) and (ticks or _LIKE_LOAD.search(name.lower())):
-            problem = "numbers beside a time, and no lengths: a column of rates?"
+        if not all(map(_is_number, cells)):
+            continue
+        if (
+            (ticks and _RATE.fullmatch(_meaning(name)))
+            if lengths
+            else (ticks or _LIKE_LOAD.search(name.lower()))
+        ):
+            beside = "at even times" if lengths else "beside a time, and no lengths"
+            problem = f"numbers {beside}: a column of rates?"
             raise InputError(f"{path}: row 1, column {name[:80]}", problem, _ONE_RATE)
     return itertools.chain(first, rows)
 
@@ -305,7 +313,9 @@ def _request_trace(
     prompts = np.full(len(data), given["prompt_tokens"]) if "prompt_tokens" in given else lengths.pop(0)
     outputs = np.full(len(data), given["output_tokens"]) if "output_tokens" in given else lengths.pop(0)
     if empty := int((prompts < 1).sum()):
-        notes.append(f"{empty} requests without a prompt count one token")
+        notes.append(
+            f"{counted(empty, 'request')} without a prompt {'counts' if empty == 1 else 'count'} one token"
+        )
     return RequestTrace(
         data[:, 0] - data[0, 0],
         np.maximum(prompts, 1).astype(np.int64),
@@ -314,12 +324,17 @@ def _request_trace(
     )
 
 
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 def _answered(data: _Floats, columns: _Columns, path: Path, notes: list[str]) -> _Floats:
     """The rows of requests that were a load; notes on the others are added."""
     # Gateways count no tokens of a request that they refuse.
     whole = ~np.isnan(data).any(axis=1)
     if not whole.all():
-        notes.append(f"{(~whole).sum()} requests without a time or a length are left out")
+        unknown = int((~whole).sum())
+        notes.append(f"{counted(unknown, 'request')} without a time or a length {_are(unknown)} left out")
     data = data[whole]
     if not len(data):
         raise InputError(str(path), "no request has a time and its lengths", "at least one")
@@ -327,7 +342,7 @@ def _answered(data: _Floats, columns: _Columns, path: Path, notes: list[str]) ->
         return data
     answered = data[:, -1] >= 1
     if failed := int((~answered).sum()):
-        notes.append(f"{failed} requests without an answer are left out")
+        notes.append(f"{counted(failed, 'request')} without an answer {_are(failed)} left out")
     if failed == len(data):
         raise InputError(str(path), "no request has an answer", "at least one of a token or more")
     return data[answered]
