@@ -109,7 +109,7 @@ class _Counted(NamedTuple):
         """Requests between times that follow each other, and for how much of that (s) they were counted; NaN if a counter fell, or before all."""
         if self.asked.size < 2:
             return np.full(ends_s.size - 1, np.nan), np.full(ends_s.size - 1, np.nan)
-        # What is counted of the oldest part only is compared as well: a spike there would make bursts of the load of now half an hour later.
+        # The oldest part is known in part only, and compared: a spike there would make bursts of the load of now half an hour later.
         counted_s = np.maximum(ends_s, self.sampled_s[0])
         grown, lengths_s = np.diff(np.interp(counted_s, self.sampled_s, self.asked)), np.diff(counted_s)
         known = (grown >= 0.0) & (lengths_s > 0.0)

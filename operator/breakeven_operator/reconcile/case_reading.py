@@ -12,7 +12,6 @@ from breakeven_operator.reconcile.calibration_state import awaiting
 from breakeven_operator.reconcile.carried import with_carried
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
-from breakeven_operator.reconcile.leaving import why_not_back
 from breakeven_operator.reconcile.measured_candidates import with_measured_candidates
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.present_figures import PresentFigures
@@ -52,8 +51,7 @@ def read_case(
     if state.profile_name not in {None, memory.profile}:
         # Lessons about another profile do not count.
         memory = memory.replace(evidence=())
-    outlived = why_not_back(context.rollout, workload, observation.profiles)
-    context = replace(context, memory=memory, outlived=outlived)
+    context = replace(context, memory=memory)
     # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
     latencies, failures = observation.roll if observation.roll is not None else (None, None)
     window_s = spec.metrics_source.window_seconds

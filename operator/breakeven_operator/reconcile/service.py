@@ -39,7 +39,7 @@ def reconcile(
         return refused(service, observation, workload, refusal, limits, now)
 
     case, evidence = read_case(service, observation, workload, now)
-    step = go_on(case.service, case.context, evidence, observation.later)
+    step = go_on(case.service, case.context, evidence, observation)
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
     case = case.after(step)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from breakeven_operator.labels import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
-from breakeven_operator.reconcile.leaving import acquit
+from breakeven_operator.reconcile.leaving import acquit, why_not_back
+from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.roll_evidence import RollEvidence
-from breakeven_operator.reconcile.roll_failures import LaterReading
 from breakeven_operator.reconcile.rollout import forget_target, watch
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.verification import verify
@@ -18,7 +18,10 @@ from breakeven_operator.resources.rolloutstatus import RolloutPhase
 
 
 def go_on(
-    service: SpeculativeService, context: RolloutContext, evidence: RollEvidence, later: LaterReading | None
+    service: SpeculativeService,
+    context: RolloutContext,
+    evidence: RollEvidence,
+    observation: ServiceObservation,
 ) -> RolloutStep:
     """The step of whatever is under way; one without a write and not busy if nothing is.
 
@@ -26,9 +29,10 @@ def go_on(
         service: as the API server holds it.
         context: of this cycle.
         evidence: about a roll that is measured.
-        later: requests after the last roll; None: Prometheus was not asked.
+        observation: requests after the last roll, and the profiles of any image and model.
     """
-    return acquit(_step(service, context, evidence), context, later)
+    outlived = why_not_back(context.rollout, context.workload, observation.profiles)
+    return acquit(_step(service, replace(context, outlived=outlived), evidence), context, observation.later)
 
 
 def _step(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
