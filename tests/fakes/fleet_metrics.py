@@ -536,7 +536,9 @@ class FakePrometheus:
         The page comes with the pod's first Ready, and knows nothing of a probe that misses later.
         """
         now_s, meta = self.clock.now().timestamp(), pod["metadata"]
-        (status, *_), shown_s = pod["status"]["containerStatuses"], load.window_s + 3.0 * SCRAPE_S
+        # A bench names pods that no cluster has.
+        statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+        status, shown_s = statuses[0], load.window_s + 3.0 * SCRAPE_S
         lives = self.began_s.get((meta["namespace"], meta["name"]), {})
         # A pod shows the series of the one whose name it has, too.
         served_s = now_s - min(lives.values(), default=-math.inf)
