@@ -334,7 +334,9 @@ class FakeKubelet:
                 "state": {
                     "waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}
                 },
-                "lastState": {"terminated": {"reason": "Error", "exitCode": 1}},
+                "lastState": {
+                    "terminated": {"reason": "Error", "exitCode": 1, "finishedAt": self._clock.now().isoformat()}
+                },
             }  # fmt: skip
         else:
             container["state"] = {"running": {"startedAt": scheduled["lastTransitionTime"]}}

@@ -188,10 +188,25 @@ async def test_pods_that_crash_under_the_template_that_was_measured_are_no_forei
     world.kubelet.crash = {VALUE}
     for pod in list(world.cluster.of(PODS)):
         world.kubelet.end(pod["metadata"]["name"])
-    for _ in range(6):
-        await world.cycle()
-    assert world.value == VALUE
+    await world.until(lambda: world.value == "null", cycles=6)
+    # It is left because it crashes, and not because it belongs to another template.
+    assert world.status["rollout"]["reason"] == "ArmCrashes"
     assert "FingerprintChanged" not in world.events
+
+
+async def test_a_copy_of_the_value_that_somebody_else_writes_after_an_undo_is_his():
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(stabilizationWindowSeconds=0))
+    world.calibrate()
+    world.load(3.0)
+    world.kubelet.crash = {VALUE}
+    await world.until(lambda: world.phase == "Undoing")
+
+    def copied(target: dict[str, Any]) -> None:
+        target["spec"]["template"]["metadata"]["annotations"]["breakeven.dev/speculative-config"] = VALUE
+
+    world.cluster.change(world.kind, "llm", "chat-vllm", copied, manager="flux")
+    await world.until(lambda: world.reason == "TakenOver", cycles=6)
+    assert world.decision["message"].startswith("flux changed the annotation")
 
 
 async def test_a_stateful_set_s_value_is_withdrawn_too():
