@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.kinds import EVENTS, PODS, SERVICES
+from breakeven_operator.kinds import EVENTS, PODS, PROFILES, SERVICES
 from fakes.fleet_world import VALUE, FleetWorld
 
 Edit = Callable[[dict[str, Any]], None]
@@ -251,3 +251,15 @@ async def test_an_undo_to_a_drafter_that_crashes_under_another_template_is_not_w
     assert world.status["history"][0]["result"] == "Undone"
     await world.until(lambda: world.target.settled, cycles=40)
     assert serving(world) == 2
+
+
+async def test_an_arm_that_was_measured_on_this_very_template_stays_however_its_profile_spells_the_model():
+    world = await speculating()
+    (profile,) = world.cluster.of(PROFILES)
+    profile["spec"]["model"] = "chat"
+    world.cluster.put(PROFILES, profile)
+    for _ in range(4):
+        world.load(3.0)
+        await world.cycle()
+    assert world.value == VALUE
+    assert "FingerprintChanged" not in world.events

@@ -59,7 +59,7 @@ def why_leave(
 
 
 def why_not_back(rollout: Rollout | None, workload: Workload, profiles: Sequence[ProfileEntry]) -> str | None:
-    """Why the arm that a change under way leaves does not belong to the template as it stands now; None: it does, or nothing is under way."""
+    """Why a change under way may not be undone: the arm before belongs to another template; None if it may."""
     if rollout is None or rollout.from_arm is None or same_value(rollout.previous_value, None):
         return None
     return _outlived(workload, rollout.from_arm, profiles)
