@@ -16,6 +16,7 @@ from breakeven.profile import Conditions, Profile
 from breakeven.profile.fits import Bounds
 from breakeven.serving.causes import DEAD_POSITION, FULL_POOL, Cause, Finding, ModelSnapshot, prompt_bound
 from breakeven.serving.profiled_causes import Against, first_causes, last_causes
+from breakeven.serving.vllm_versions import OLDEST
 
 # Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
 _COLLAPSED_TOKENS_PER_STEP = 1.05
@@ -106,7 +107,8 @@ def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
         yield Finding(
             Cause.SERIES_MISSING,
             f"Prometheus holds series of this model, and not {', '.join(snapshot.missing)}",
-            "check which relabelling drops them; what is missing is neither zero nor as it was calibrated",
+            f"check whether the engine is older than vLLM {OLDEST}, or which relabelling drops them; what is missing is neither "
+            "zero nor as it was calibrated",
         )
     if snapshot.not_a_number:
         yield Finding(
