@@ -106,10 +106,10 @@ class _Counted(NamedTuple):
         return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
 
     def grown(self, ends_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Requests between times that follow each other, and for how much of that (s) they were counted; NaN if a counter fell, or before all."""
+        """Requests and counted time (s) between successive times; NaN if a counter fell, and before its first sample."""
         if self.asked.size < 2:
             return np.full(ends_s.size - 1, np.nan), np.full(ends_s.size - 1, np.nan)
-        # The oldest part is known in part only, and compared: a spike there would make bursts of the load of now half an hour later.
+        # The oldest part is compared although only some of it was counted: a spike in it would pass for bursts of the present load.
         counted_s = np.maximum(ends_s, self.sampled_s[0])
         grown, lengths_s = np.diff(np.interp(counted_s, self.sampled_s, self.asked)), np.diff(counted_s)
         known = (grown >= 0.0) & (lengths_s > 0.0)
@@ -135,7 +135,7 @@ def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None
 
 
 def _usual_dispersion(counted: Sequence[_Counted], ends_s: FloatArray) -> float:
-    """The median of the dispersions between times that follow each other: in that of all, spikes of seconds hide themselves."""
+    """The median of the dispersions between successive times; the dispersion of all spans would hide the spikes that raise it."""
     found = []
     for begins_s, until_s in pairwise(ends_s):
         within = [one.since(begins_s, until_s).spans(0.0) for one in counted]

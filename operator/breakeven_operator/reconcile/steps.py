@@ -123,7 +123,7 @@ class RolloutContext:
         may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
         startup_s: longest known start of this engine, s; None if never seen.
         place_s: how long a new pod may wait for room, s.
-        outlived: why the value that an undo would write again, or has written, belongs to another template; None: it does not.
+        outlived: why the value of an undo belongs to another template; None if it belongs to this one.
     """
 
     policy: UpdatePolicy

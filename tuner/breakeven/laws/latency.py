@@ -321,7 +321,7 @@ def dispersion_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> flo
 
 
 def scatter_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> tuple[float, float, int]:
-    """Scatter of spans, what it would be of Poisson arrivals, and the number of pairs that it is of; see `dispersion_of_spans`."""
+    """Scatter of spans, the scatter that Poisson arrivals would have, and the number of compared pairs; see `dispersion_of_spans`."""
     scatter = expected = 0.0
     compared = 0
     for counts, lengths_s in streams:

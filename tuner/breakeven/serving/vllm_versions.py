@@ -55,7 +55,7 @@ class Span:
 SHUTDOWN_TIMEOUT = VllmVersion(0, 18)
 """The first version with `--shutdown-timeout`."""
 OLDEST = VllmVersion(0, 14)
-"""The oldest version that is worked with: older ones take requests that they do not answer as asked while they speculate."""
+"""The oldest supported version: older ones answer some requests otherwise than asked while they speculate."""
 
 
 def version_of(image: str) -> VllmVersion | None:
