@@ -7,7 +7,9 @@ import copy
 import pytest
 
 from breakeven_operator.kinds import (
+    BUDGETS,
     CLAIMS,
+    CORE_SERVICES,
     CRONJOBS,
     DEPLOYMENTS,
     EVENTS,
@@ -504,3 +506,19 @@ async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplo
     assert "surprise" in caplog.text
     assert "llm/aaa" in caplog.text
     assert world.registry.get_sample_value("breakeven_errors_total", {"reason": "InternalError"}) > 0
+
+
+async def test_a_calibration_pod_has_no_label_by_which_a_service_or_a_budget_of_the_namespace_picks_pods():
+    picked = {"app": "chat", "tier": "serving", "team": "nlp", "kept": "yes"}
+    world = FleetWorld(target=lambda target: target["spec"]["template"]["metadata"].update(labels=picked))
+    for resource, name, selector in (
+        (CORE_SERVICES, "front", {"tier": "serving"}),
+        (BUDGETS, "budget", {"matchLabels": {"team": "nlp"}}),
+    ):
+        body = {"metadata": {"namespace": "llm", "name": name}, "spec": {"selector": selector}}
+        world.cluster.put(resource, body)
+    world.load(3.0)
+    await world.until(lambda: world.cluster.of(JOBS))
+    labels = world.cluster.of(JOBS)[0]["spec"]["template"]["metadata"]["labels"]
+    assert labels["kept"] == "yes"
+    assert not {"tier", "team"} & labels.keys()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from datetime import datetime
 from itertools import pairwise
 
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven_operator.kinds import DEPLOYMENTS, RUNS, SERVICES
+from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, RUNS, SERVICES
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 
@@ -74,6 +75,11 @@ async def test_intent_is_in_the_status_before_the_target_is_written():
     await world.until(lambda: world.value == VALUE)
     write = next(entry for entry in seen if entry[0] == "apply" and entry[1] == "deployments")
     assert write[2] == "Intended"
+    assert float(world.status["rollout"]["loadRps"]) == pytest.approx(3.0, rel=0.05), (
+        "the load that the promise is for"
+    )
+    (begun,) = [one for one in world.cluster.of(EVENTS) if one["reason"] == "RollStarted"]
+    assert "at 3 rps per replica" in (begun.get("note") or begun["message"])
     after = seen[seen.index(write) + 1]
     assert (after[0], after[1]) == ("get", "deployments"), "what was written is read back"
 
@@ -138,6 +144,7 @@ async def test_a_roll_that_finds_no_gpu_is_undone_and_backs_off_doubling():
         await world.until(lambda: world.value == VALUE)
         await world.until(lambda: world.phase == "Undoing")
         assert world.reason == "InsufficientGPU"
+        assert re.search(r"\(for \d+ s\)", world.decision["message"]), "how long was waited for a GPU"
         until = datetime.fromisoformat(world.memory["backoffUntilTime"])
         pauses.append((until - world.clock.now()).total_seconds())
         await world.until(lambda: world.phase is None)

@@ -149,6 +149,21 @@ async def test_a_target_that_is_wanted_otherwise_is_told_at_once_and_its_status_
 
 
 @in_virtual_time
+async def test_a_target_that_joined_wakes_by_what_people_change_of_it_and_not_by_joining():
+    server, told = WatchedServer(), []
+    for name in ("one", "two"):
+        server.put(name, namespace="a")
+    async with watching(server, wake=lambda: told.append(1)) as objects:
+        await objects.read(DEPLOYMENTS, interest("a", targets=["one"]))
+        told.clear()
+        await objects.read(DEPLOYMENTS, interest("a", targets=["one", "two"]))
+        assert not told
+        server.put("two", namespace="a", generation=7)
+        await asyncio.sleep(0.1)
+        assert told
+
+
+@in_virtual_time
 async def test_what_people_change_of_a_service_wakes_and_a_status_does_not():
     server, told = WatchedServer(), []
     server.put("chat")

@@ -11,6 +11,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.design import LOADS_AGAIN
+from breakeven.load_driver.question import EXPECTED_SHARES
 from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
@@ -66,7 +67,11 @@ def test_the_arm_that_would_win_starts_again_after_the_judge_and_its_points_are_
     world.answer_fit()
     chosen = status_of(world)
     assert chosen["repeats"] == "eagle/7"
-    assert chosen["message"].startswith("eagle/7 would win at 5 of 5: ")
+    won, loads = chosen["message"].split(": ")
+    assert won == "eagle/7 would win at 5 of 5"
+    saturation_rps = 1 / LAWS["none"][1]
+    shown = [float(load) for load in loads.removesuffix(" requests/s per replica").split(", ")]
+    assert shown == pytest.approx([share * saturation_rps for share in EXPECTED_SHARES], rel=0.1)
     assert not world.jobs, "the choice is durable before the Job"
     assert [event.reason for event in world.said][-1] == "SecondStart"
     world.turn()

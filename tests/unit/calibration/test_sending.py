@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from breakeven.errors import InputError
-from breakeven_operator.adapters.run_files import read_run_files
+from breakeven_operator.adapters.run_files import RunFiles, read_run_files
 from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import planned_workload
 from breakeven_operator.kinds import CONFIG_MAPS
-from breakeven_operator.ports import MeanLengths
+from breakeven_operator.ports import ClusterError, MeanLengths
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.trial_environment import PromptsError
 from fakes.api_server import FakeCluster
@@ -361,6 +361,23 @@ async def test_of_a_config_map_only_the_keys_that_are_named_are_kept():
     assert read.config_maps["none"] is None
     assert read.config_maps["c"]["data"] == {"a": "text", "b": ""}
     assert read.config_maps["c"]["binaryData"] == {"x": ""}
+
+
+async def test_a_config_map_that_may_not_be_read_is_left_out_and_one_that_did_not_come_is_not_taken_for_missing():
+    cluster = FakeCluster(FakeClock())
+
+    def answers(status):
+        def fail(*_asked):
+            raise ClusterError("no", status)
+
+        cluster.fail = fail
+
+    answers(403)
+    assert await read_run_files(cluster, "llm", {"c": {"a"}}) == RunFiles({}, None, 0)
+    for status in (0, 500, 503):
+        answers(status)
+        with pytest.raises(ClusterError):
+            await read_run_files(cluster, "llm", {"c": {"a"}})
 
 
 async def test_files_of_more_than_16_mib_are_refused_before_they_are_all_read(world):

@@ -212,6 +212,11 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
     assert deadline(900.0) > 2 * 900.0, "a 70B model loads longer than progressDeadlineSeconds' 600 s"
     assert deadline(900.0, desired=4) > 1.9 * deadline(900.0)
     assert deadline(None) > deadline(900.0), "what was never seen gets the most time"
+    for startup_s, desired in ((5.0, 1), (5.0, 2), (40.0, 8)):
+        takes_s = desired * (startup_s + DEPLOYMENT.grace_s)
+        assert deadline(startup_s, desired) >= takes_s + 60.0, (
+            "a slow node or a pulled image undoes no sound roll"
+        )
     assert deadline(900.0, roll_deadline_seconds=60) == 60.0
     assert deadline(900.0, desired=2**31 - 1) == 366 * 86400.0, "later there is no date"
 
