@@ -224,7 +224,7 @@ def test_from_the_release_before_to_this_one_and_back_no_object_is_lost(cluster,
     finally:
         cluster.helm("uninstall", "breakeven", "--namespace=breakeven", "--wait", check=False, program=helm)
         cluster.kubectl(
-            "delete", "namespace", "llm", "breakeven", "--wait=true", "--timeout=120s", check=False
+            "delete", "namespace", "llm", "breakeven", "--wait=true", "--timeout=180s", check=False
         )
 
 
@@ -242,7 +242,7 @@ def test_helm_test_fails_where_a_right_is_missing(cluster, helm):
         assert "forbidden" in log
     finally:
         cluster.helm("uninstall", "breakeven", "--namespace=breakeven", "--wait", check=False, program=helm)
-        cluster.kubectl("delete", "namespace", "breakeven", "--wait=true", "--timeout=120s", check=False)
+        cluster.kubectl("delete", "namespace", "breakeven", "--wait=true", "--timeout=180s", check=False)
 
 
 def test_the_kustomize_base_installs_what_the_chart_does(cluster, tmp_path):
@@ -257,4 +257,4 @@ def test_the_kustomize_base_installs_what_the_chart_does(cluster, tmp_path):
             "rollout", "status", "--namespace=breakeven", "deployment/breakeven", "--timeout=240s"
         )
     finally:
-        cluster.kubectl("delete", "--kustomize", str(tmp_path), "--wait=true", "--timeout=120s", check=False)
+        cluster.kubectl("delete", "--kustomize", str(tmp_path), "--wait=true", "--timeout=180s", check=False)

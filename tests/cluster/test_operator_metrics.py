@@ -157,8 +157,8 @@ def test_one_impossible_answer_is_neither_acted_upon_nor_remembered(watched, tra
     watched.place.until_decided("BelowBreakEven", "Stay")
     # A possible figure is averaged into it, slowly; the impossible one would have moved it to the limit of 4 tokens or to 1.
     after = watched.remembers()["eagle/3"]
-    assert between == pytest.approx(known["eagle/3"], rel=0.02)
-    assert after == pytest.approx(known["eagle/3"], rel=0.02)
+    assert between == pytest.approx(known["eagle/3"], rel=0.1)
+    assert after == pytest.approx(known["eagle/3"], rel=0.1)
     assert len(watched.place.writes()) == 1
 
 

@@ -131,7 +131,7 @@ def served(folder: Path, command: Sequence[str], address: str, ready: str = "/-/
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     (folder / "pid").write_text(str(process.pid))
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not _answers(f"{address}{ready}"):
             assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
             time.sleep(0.1)
