@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,13 +107,21 @@ class Kubectl:
         where = self._here() or ("--all-namespaces",)
         return self.json("get", "pods", *where, f"--selector={OPERATORS}").get("items") or ()
 
-    def forwarded(self, namespace: str, pod: str, ports: str) -> Iterator[str]:
-        """Local ports that are forwarded to a pod, as soon as they are; it goes on until kubectl ends.
+    def exists(self, kind: str, name: str, namespace: str) -> bool:
+        """Whether there is such an object, and the user may see it."""
+        try:
+            self.get(kind, name, namespace)
+        except KubectlError:
+            return False
+        return True
+
+    def forwarded(self, namespace: str, place: str, ports: str) -> Generator[str]:
+        """Local ports that are forwarded to `pod/NAME` or `service/NAME`, as soon as they are; it goes on until kubectl ends.
 
         Raises:
             KubectlError: kubectl ends by itself.
         """
-        arguments = ("port-forward", f"--namespace={namespace}", f"pod/{pod}", ports, "--address=127.0.0.1")
+        arguments = ("port-forward", f"--namespace={namespace}", place, ports, "--address=127.0.0.1")
         with subprocess.Popen(
             [self._program(), *arguments, *self.options], stdout=subprocess.PIPE, text=True
         ) as running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -279,10 +280,8 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
         )
     worth = str(found.part("savings").get("message") or "")
     note = ("--note", worth) if worth and "--note" not in arguments else ()
-    text = (asked.get(PROFILE, name, found.namespace).get("spec") or {}).get("profile")
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{name}.json"
-        file.write_text(str(text), encoding="utf-8")
+        file = _profile_file(asked, found, str(name), Path(folder))
         sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments))
 
 
@@ -302,7 +301,7 @@ def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> 
 
     asked = _kubectl(options)
     place = board_place(asked.operators(), asked.leases(), pod)
-    for local in asked.forwarded(place.namespace, place.pod, f"{port or ''}:{place.port}"):
+    for local in asked.forwarded(place.namespace, f"pod/{place.pod}", f"{port or ''}:{place.port}"):
         click.echo(place.address(local))
         if opens:
             click.launch(place.address(local))
@@ -310,13 +309,43 @@ def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> 
 
 @root.command(
     short_help="Does speculation pay right now, and if not, why.",
-    add_help_option=False,
     context_settings={"ignore_unknown_options": True},
 )
+@_service
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def doctor(arguments: tuple[str, ...]) -> None:
-    """Does speculation pay right now, and if not, why. Runs `breakeven doctor` with the same arguments."""
-    sys.exit(_breakeven("doctor", *arguments))
+@_of_cluster
+def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
+    """Run `breakeven doctor` on the pods of the service's target.
+
+    Model, pods, running arm and profile are the service's. The Prometheus is the service's, else the operator's; if it is a Service
+    of the cluster, a port is forwarded to it. Further arguments are passed on; with --prometheus nothing is looked for.
+    """
+    from breakeven_operator.plugin.examined import examined, prometheus_of
+
+    asked = _kubectl(options)
+    found = asked.service(service)
+    given = any(one.partition("=")[0] == "--prometheus" for one in arguments)
+    server = None if given else prometheus_of(found, asked.operators)
+    inside = server.inside() if server is not None else None
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as forwarding:
+        words = [*examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))]
+        if server is not None:
+            address = server.address
+            if inside is not None and asked.exists("service", inside.name, inside.namespace):
+                port = f":{inside.port}"
+                ports = asked.forwarded(inside.namespace, f"service/{inside.name}", port)
+                forwarding.callback(ports.close)
+                address = inside.behind(next(ports))
+            words += ["--prometheus", address]
+        sys.exit(_breakeven("doctor", *words, *arguments))
+
+
+def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:
+    """The profile as a file, as the library reads it."""
+    file = folder / f"{name}.json"
+    text = (asked.get(PROFILE, name, service.namespace).get("spec") or {}).get("profile")
+    file.write_text(str(text), encoding="utf-8")
+    return file
 
 
 def _breakeven(*arguments: str) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -13,7 +14,9 @@ import yaml
 from click.testing import CliRunner
 
 from breakeven.errors import BreakevenError
+from breakeven_operator.plugin.examined import examined
 from breakeven_operator.plugin.plugin_commands import completions, root
+from breakeven_operator.plugin.service_view import ServiceView
 
 _KUBECTL = """#!/bin/sh
 printf '%s\\n' "$*" >> "{folder}/asked"
@@ -23,6 +26,7 @@ case "$*" in
 "get leases"*) echo 'Error from server (Forbidden): leases' >&2; exit 1;;
 "get speculativeservices.breakeven.dev --"*) echo '{{"items": ['; cat "{folder}/service"; echo ']}}';;
 *speculativeservices*) cat "{folder}/service";;
+"get service prometheus "*) echo '{{"kind": "Service"}}';;
 "get pods"*) cat "{folder}/pods";;
 "port-forward"*) echo 'Forwarding from 127.0.0.1:40001 -> 8081'; echo 'Handling connection for 40001';;
 "get Deployment"*) cat "{folder}/target";;
@@ -144,12 +148,65 @@ def test_the_report_is_made_of_the_profile_in_force(verbs, tmp_path):
     assert "eagle/3" in page.read_text()
 
 
-def test_doctor_gets_its_arguments(verbs, capfd):
-    done = CliRunner().invoke(root, ["doctor", "--prometheus"])
-    assert done.exit_code == 2
-    assert "'--prometheus' requires an argument" in capfd.readouterr().err
-    assert CliRunner().invoke(root, ["doctor", "--help"]).exit_code == 0
-    assert "breakeven.cli doctor" in capfd.readouterr().out.replace("python -m ", "")
+PROMETHEUS = "BREAKEVEN_PROMETHEUS_ADDRESS"
+
+
+def names_prometheus(address, namespace="breakeven"):
+    """A pod of an operator that asks this Prometheus."""
+    environment = [{"name": PROMETHEUS, "value": address}]
+    return {"metadata": {"namespace": namespace}, "spec": {"containers": [{"env": environment}]}}
+
+
+@pytest.mark.parametrize(
+    ("address", "forwarded", "asked"),
+    [
+        ("http://prometheus.monitoring:9090/p/", "--namespace=monitoring service/prometheus :9090", "http://127.0.0.1:40001/p"),
+        ("http://prometheus.monitoring.svc.cluster.local.", "--namespace=monitoring service/prometheus :80", "http://127.0.0.1:40001"),
+        ("http://prometheus:9090", "--namespace=breakeven service/prometheus :9090", "http://127.0.0.1:40001"),
+        # No such Service.
+        ("http://outside.example:9", None, "http://outside.example:9"),
+        ("http://127.0.0.1:9", None, "http://127.0.0.1:9"),
+    ],
+)  # fmt: skip
+def test_doctor_asks_the_prometheus_of_the_operator_about_the_pods_of_the_service(
+    verbs, capfd, address, forwarded, asked
+):
+    (verbs.folder / "pods").write_text(json.dumps({"items": [names_prometheus(address)]}))
+    done = CliRunner().invoke(root, ["doctor", "chat", "-n", "llm", "--timeout-seconds", "0.2"])
+    said = capfd.readouterr().err
+    assert (done.exit_code, said.count("\n"), asked in said) == (1, 1, True), said
+    forwards = [one for one in verbs.asked if one.startswith("port-forward")]
+    assert forwards == ([f"port-forward {forwarded} --address=127.0.0.1"] if forwarded else [])
+
+
+def test_doctor_asks_the_prometheus_that_it_is_given_and_no_pod(verbs, capfd):
+    done = CliRunner().invoke(root, ["doctor", "chat", "--prometheus=ftp://x"])
+    assert (done.exit_code, "'ftp://x'" in capfd.readouterr().err) == (1, True)
+    assert not [one for one in verbs.asked if "pods" in one or "port-forward" in one]
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([], "chat: names no Prometheus, nor does a pod of the operator that you may read; expected --prometheus"),
+        ([names_prometheus("http://a:1"), names_prometheus("http://b:1")], "and operators name several"),
+        ([names_prometheus("https://prometheus.monitoring")], "its certificate is not for a forwarded port"),
+    ],
+)  # fmt: skip
+def test_doctor_says_what_is_missing(verbs, pods, said):
+    (verbs.folder / "pods").write_text(json.dumps({"items": pods}))
+    done = CliRunner().invoke(root, ["doctor", "chat", "-n", "llm"])
+    assert said in str(done.exception)
+
+
+def test_doctor_judges_the_running_arm_by_the_profile_in_force(settled, fresh):
+    service = ServiceView.of(settled.service)
+    words = list(examined(service, lambda name: Path(f"{name}.json")))
+    assert words == [
+        "--model", "chat", "--namespace", "llm", "--match", r"pod=~chat\-vllm-.+",
+        "--profile", "chat-p1.json", "--method", "eagle", "--k", "3",
+    ]  # fmt: skip
+    assert "--profile" not in list(examined(ServiceView.of(fresh.service), Path))
 
 
 def test_kubectl_completes_verbs_options_and_services(verbs):
