@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-times test-faults test-stacks times-baseline goals check quick-library quick-operator types lint contracts compatible-crds coverage uncounted docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock image release clean
+.PHONY: help env suitable-python programs demo real load test test-thorough test-faults test-stacks times-baseline check quick-library quick-operator types lint contracts compatible-crds coverage docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock image release clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -50,21 +50,15 @@ real: env ## A real vLLM on CPU through that cluster: 50 minutes, first 4 more t
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)
 
-# Each test once; the table at the end says what each stage took.
-test: env ## Everything, 50 minutes on two cores: checks, unit, property, reference, engine, fleet and cluster tests
-	@$(BIN)/python -m timekeeping test
+# The table at the end says what each stage took, beside the stored landing.
+test: env ## Checks, all tests in memory, and those on real parts that carry a claim (TIER=landing adds a quarter of the others): 20 minutes
+	@$(BIN)/python -m timekeeping test $(if $(TIER),--tier "$(TIER)")
 
-test-times: env ## Seconds and CPU seconds by folder, the dearest tests and fixtures, what is waiting (TESTS=tests/fleet)
-	@$(BIN)/python -m timekeeping measure $(TESTS)
+test-thorough: env ## Everything, at a release: all tests on real parts, lines counted, mutants, repeated faults, three Pythons: three hours
+	@BREAKEVEN_CONTROLLERS=build $(BIN)/python -m timekeeping thorough
 
 times-baseline: env ## Take what the last whole `make test` took as what the next ones are compared with
 	@$(BIN)/python -m timekeeping store
-
-dear-tests: env ## List anew the tests that `make check` leaves to `make test`: ten minutes
-	@$(BIN)/python -m timekeeping dear --of "$(LIBRARY_TESTS)" --of "$(OPERATOR_TESTS)"
-
-goals: env ## Seconds of the commands that have a goal, three runs each (RUNS=1 ROWS='"make check"')
-	@$(BIN)/python -m timekeeping goals $(if $(RUNS),--runs $(RUNS)) $(ROWS)
 
 # Kinds that were not built are built. What the tests showed goes into tests/golden/kinds and docs/install.md.
 STACKS := $(addprefix tests/cluster/test_operator_,deployments.py stateful.py lws.py rollouts.py kserve.py)
@@ -152,24 +146,11 @@ docs: .venv-docs/.installed ## The documentation as a site in .site, built stric
 crds-baseline: env ## Take today's CRDs as those that users have (a narrower field is meant, and in the changelog)
 	@$(BIN)/python -m crd_compatibility --store
 
-coverage: env ## The tests whose lines are counted, and the floor
+coverage: env ## The tests in memory with their lines counted, and the floor
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q --numprocesses=auto --dist=worksteal $(COUNTED) $(addprefix --ignore=,$(UNCOUNTED))
+	@$(BIN)/coverage run -m pytest -q --numprocesses=auto --dist=worksteal $(addprefix tests/,fleet engine golden unit property reference tools)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
-
-uncounted: env ## The other tests in memory: counting their lines takes as long as running them, and others run these lines too
-	@$(BIN)/python -m pytest -q --numprocesses=auto --dist=worksteal $(UNCOUNTED)
-
-# The dearest first, so that none of them is left for one process when the others have ended.
-COUNTED := tests/fleet tests/engine tests/golden tests/unit
-UNCOUNTED := tests/engine/test_hindsight.py tests/fleet/test_agenda.py tests/engine/test_engine_examples.py \
-	tests/golden/test_other_commands.py tests/engine/test_fitted_saturation.py tests/fleet/test_fleet_ownership.py \
-	tests/golden/test_tutorial.py tests/engine/test_conversions.py tests/fleet/test_fleet_model_account.py \
-	tests/fleet/test_fleet_metrics.py tests/fleet/test_fleet_surprises.py tests/engine/test_calibrate_against_engine.py \
-	tests/fleet/test_fleet_experiments.py tests/engine/test_law_trials.py tests/engine/test_prior_trials.py \
-	tests/engine/test_rolled_fleets.py tests/property tests/reference tests/tools tests/unit/demo tests/unit/docs tests/unit/fakes \
-	tests/unit/house tests/unit/localcluster tests/unit/real tests/unit/shipping tests/unit/timekeeping tests/unit/validation
 
 matrix: env ## Unit and property tests on Python 3.11 to 3.13 and with the oldest dependencies (CELL="3.12 lowest")
 	@$(BIN)/python -m matrix $(CELL)

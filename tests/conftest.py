@@ -6,14 +6,14 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Mapping
 
 import pytest
 
-from timekeeping.dear import listed, named
-from timekeeping.plugin import Timekeeper
-from timekeeping.readings import read
+from timekeeping.landings import STORED, read
+from timekeeping.stages import ROOT
+from timekeeping.tiers import TIERS, left_out
 
-_STARTED = read()
 _QUICK = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
 
 # A shell ignores SIGINT for what it starts in the background, and children inherit that: tests of Ctrl-C would find
@@ -30,19 +30,39 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         choose_profile()
 
 
+# Seconds of a file of tests with all draws above which `make check` leaves it to `make test`; with few draws a law takes a tenth.
+_LONGEST_QUICK_S = 3.0
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--times", metavar="FILE", help="write what each test and fixture took (python -m timekeeping)"
+        "--tier",
+        choices=TIERS,
+        default="all",
+        help="tests on real parts that run now (tests/timekeeping/tiers.py)",
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not _QUICK:
-        return
-    names = listed()
-    dear = [item for item in items if named(item.nodeid) in names]
-    config.hook.pytest_deselected(items=dear)
-    items[:] = [item for item in items if named(item.nodeid) not in names]
+    left = set(left_out([item for item in items if _is_on_real_parts(item)], config.getoption("tier")))
+    if _QUICK:
+        took = read(STORED).files
+        left |= {item for item in items if _quick_s(item, took) > _LONGEST_QUICK_S}
+    if left:
+        config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
+        items[:] = [item for item in items if item not in left]
+
+
+def _is_on_real_parts(item: pytest.Item) -> bool:
+    return item.path.relative_to(ROOT).parts[1] in {"cluster", "faults"}
+
+
+def _quick_s(item: pytest.Item, took: Mapping[str, float]) -> float:
+    """Seconds of the item's file; rules of the house are in `make check` whatever they take: they answer what one just wrote."""
+    name = item.path.relative_to(ROOT).as_posix()
+    if name.startswith("tests/unit/house/"):
+        return 0.0
+    return took.get(name, 0.0) * (0.1 if name.startswith("tests/property/") else 1.0)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -50,12 +70,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    # `make test` holds every test to its budget; fifty files of /proc a test are a twentieth of `make check`.
-    if not _QUICK or config.getoption("times"):
-        config.pluginmanager.register(Timekeeper(config, _STARTED), "timekeeper")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

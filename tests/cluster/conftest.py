@@ -12,6 +12,7 @@ Fixtures (session unless said otherwise):
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections import defaultdict
@@ -31,6 +32,7 @@ from operatorcluster.administrator import Administrator
 from operatorcluster.fixtures import place, shows, stage  # noqa: F401 - fixtures of the operator's tests
 from operatorcluster.optional import asked
 from operatorcluster.stage import HOME, Place, Stage
+from timekeeping.tiers import due_files
 
 HERE = Path(__file__).parent
 # Against hanging only: waits have limits of their own and say what they waited for.
@@ -100,18 +102,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 # Controllers of kinds that not every cluster has, and servers in Prometheus' place; their tests are skipped if nobody asks for them
 # and they were not built.
-OPTIONAL = asked(
-    (
-        *optional_controllers.NAMES,
-        *(program.name for bundle in (*SOURCES, *CLIENTS) for program in bundle.programs),
-    )
+OPTIONAL = (
+    *optional_controllers.NAMES,
+    *(program.name for bundle in (*SOURCES, *CLIENTS) for program in bundle.programs),
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("tier") == "landing" and not os.environ.get("BREAKEVEN_CONTROLLERS"):
+        texts = [file.read_text(encoding="utf-8") for file in due_files()]
+        # Before the tests are imported: whether they are skipped is known then.
+        os.environ["BREAKEVEN_CONTROLLERS"] = ",".join(
+            name for name in OPTIONAL if any(name in text or name.replace("-", "_") in text for text in texts)
+        )
     # Of several processes the first: it runs no test, and what the others print while they build is seen by nobody.
     if config.getoption("numprocesses", None) and not config.option.collectonly:
-        ensure((*EVERYDAY, *OPTIONAL))
+        ensure((*EVERYDAY, *asked(OPTIONAL)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -120,7 +126,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if wanted and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
-            ensure((*EVERYDAY, *OPTIONAL))
+            ensure((*EVERYDAY, *asked(OPTIONAL)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,6 +16,8 @@ from fakes.arrivals import gamma_arrivals, scraped_arrivals
 from fakes.held_series import SeriesStore
 from operatorcluster.made_up_prometheus import past_asked, prometheus_of_store
 
+pytestmark = pytest.mark.always
+
 WINDOW_S, SECONDS, RPS = 300, 1900.0, 8.0
 PODS = ("chat-7d9f8b6c5d-bbbbb", "chat-7d9f8b6c5d-ccccc")
 

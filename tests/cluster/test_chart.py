@@ -31,6 +31,9 @@ from fakes.empty_snapshot import NOTHING
 from localcluster import LocalCluster, LocalClusterError
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("charts/",)
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "breakeven"
 OPERATOR = "system:serviceaccount:breakeven:breakeven"
@@ -69,6 +72,7 @@ def as_operator(cluster, *arguments, stdin="", check=False):
     return cluster.kubectl(f"--as={OPERATOR}", *arguments, stdin=stdin, check=check)
 
 
+@pytest.mark.always
 def test_lint(cluster):
     assert "0 chart(s) failed" in cluster.helm("lint", "--strict", str(CHART)).stdout
 
@@ -222,6 +226,7 @@ def test_the_dashboard_is_found_by_its_label_and_can_be_left_out(cluster):
     assert not only(render(cluster, "--set=dashboard.enabled=false"), "ConfigMap")
 
 
+@pytest.mark.always
 def test_promtool_tests_of_every_alert(cluster):
     for test in sorted((CHART / "tests").glob("*_test.yaml")):
         assert "SUCCESS" in cluster.promtool("test", "rules", str(test)).stdout
@@ -313,6 +318,7 @@ def patch_target(cluster, namespace, patch, kind="merge"):
     )
 
 
+@pytest.mark.always
 def test_the_operator_may_write_its_annotation(cluster, target):
     done = patch_target(cluster, target, ANNOTATE)
     assert done.returncode == 0, done.stderr
@@ -331,6 +337,7 @@ def test_the_operator_may_write_its_annotation(cluster, target):
     assert applied.returncode == 0, applied.stderr
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
@@ -438,6 +445,7 @@ def test_an_image_is_beyond_its_reach(cluster, target):
     assert "may change nothing of the pods" in patch_target(cluster, target, patch, "json").stderr
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     "denied",
     [
@@ -542,6 +550,7 @@ def restricted_as_a_pod(pod):
         container["securityContext"] = UNPRIVILEGED
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("target_is", [restricted_by_its_containers, restricted_as_a_pod])
 def test_a_namespace_that_enforces_restricted_takes_every_pod_that_is_made_there(
     cluster, release, namespace, target_is
@@ -923,6 +932,7 @@ def test_the_policies_cannot_be_left_behind(cluster, target):
     )
 
 
+@pytest.mark.always
 def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, target):
     driver = f"system:serviceaccount:{target}:breakeven-chat"
     cluster.kubectl(

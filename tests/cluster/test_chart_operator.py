@@ -18,6 +18,9 @@ from localcluster.free_ports import free_ports
 from operatorcluster.waiting import until
 from shipping.image import FACTS, ROOT_FILES, sources_digest
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("charts/", "Dockerfile")
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "breakeven"
 COSTS = ROOT / "examples" / "engine-costs" / "demo.json"

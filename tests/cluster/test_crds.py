@@ -11,6 +11,8 @@ import yaml
 
 from localcluster import LocalCluster
 
+pytestmark = pytest.mark.always
+
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "tests" / "unit" / "resources"
 

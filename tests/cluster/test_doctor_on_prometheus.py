@@ -13,6 +13,9 @@ from breakeven.cli import root
 from fakes.model_series import RPS, ModelSeries
 from operatorcluster.made_up_prometheus import prometheus_of_store
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("tuner/breakeven/cli/doctor.py", "tuner/breakeven/serving/")
+
 # Those whose rate is looked at go on for so long: a test that comes a minute late on a busy machine has a whole window, too.
 ON: dict[str, Any] = {"until_s": 300}
 PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

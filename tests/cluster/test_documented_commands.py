@@ -20,6 +20,9 @@ from breakeven.readers.reading import read_text
 from localcluster import LocalCluster
 from localcluster.binaries import ensure
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("docs/install.md", "docs/runbooks/")
+
 ROOT = Path(__file__).parents[2]
 INSTALL = ROOT / "docs" / "install.md"
 RUNBOOKS = sorted((ROOT / "docs" / "runbooks").glob("*.md"))

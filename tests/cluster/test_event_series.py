@@ -12,6 +12,9 @@ from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.kinds import CONFIG_MAPS, EVENTS, Ref
 from breakeven_operator.writer import Writer
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/adapters/kubernetes.py",)
+
 
 def series_of_events(cluster, namespace):
     found = cluster.kubectl("get", "events.events.k8s.io", f"--namespace={namespace}", "-o", "json")

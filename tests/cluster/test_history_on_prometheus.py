@@ -25,6 +25,9 @@ from validation.judged_engines import ENGINES, Half
 from validation.past_trials import read_made
 from validation.pasts import DEPLOYMENT, PastOf, made_past
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("tuner/breakeven/past/",)
+
 DAYS, DRAFTS, HIGHEST_RPS = 2, 2, 1.0
 HOUR_S = 3600
 (ENGINE,) = (one for one in ENGINES if one.kind == "cpu" and one.half is Half.APART)

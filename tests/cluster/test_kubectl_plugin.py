@@ -16,6 +16,9 @@ from operatorcluster import manifests
 from operatorcluster.stage import condition, decision
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/plugin/",)
+
 PIN = {"updatePolicy": {"mode": "Recommend"}}
 LIMIT_S = 120
 
@@ -93,6 +96,7 @@ def test_kubectl_finds_the_plugin_and_completes_it(place, shell):
     assert done.stdout.splitlines()[0] == "chat", done
 
 
+@pytest.mark.always
 def test_every_verb_that_shows_shows_what_the_operator_says(place, plugin, shell, tmp_path):
     place.managed(**PIN)
     place.until_service("a decision", lambda status: (status.get("calibration") or {}).get("profile"))

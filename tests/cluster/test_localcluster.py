@@ -22,6 +22,9 @@ from localcluster import LocalCluster, LocalClusterError
 from localcluster.free_ports import free_ports
 from localcluster.nodes import with_this_package
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("localcluster/",)
+
 PARTS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
 # A node that nobody plays: enough for the scheduler, and independent of the node agent.
 NODE = {

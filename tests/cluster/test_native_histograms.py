@@ -34,6 +34,9 @@ from fakes.protobuf_page import CONTENT_TYPE, protobuf_page
 from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_scraping, series_of
 from operatorcluster.page_server import PageServer
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/reconcile/fleet_query.py",)
+
 COSTS = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
 WINDOW_S = 15
 RPS = 8.0

@@ -13,6 +13,9 @@ import yaml
 import breakeven_sim
 from localcluster.nodes import GpuNode
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("localcluster/nodeagent/",)
+
 RIG = GpuNode("rig", "NVIDIA-L4", 4)
 AGENT = "rig-agent"
 DEFAULT_COSTS = Path(breakeven_sim.__file__).parent / "engine/default_costs.json"

@@ -11,6 +11,9 @@ from operatorcluster import manifests
 from operatorcluster.stage import OPERATOR, condition
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/reconcile/rollout.py", "operator/breakeven_operator/writer.py")
+
 EAGLE = {"updatePolicy": {"pinnedArm": "eagle/3"}}
 CONFIG = {"method": "eagle3", "model": "org/eagle-head", "num_speculative_tokens": 3}
 
@@ -32,6 +35,7 @@ def until_noted(place, text):
     until(f"one pod, with note {text}", look)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     "options", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"]
 )
@@ -90,6 +94,7 @@ def test_kubectl_rollout_undo_is_respected_until_a_person_hands_the_target_back(
     assert len(place.writes()) == 3
 
 
+@pytest.mark.always
 def test_a_value_that_somebody_else_owns_is_not_overwritten(place):
     """While paused a person writes the annotation; unpausing must not force it: the API server's 409 is obeyed."""
     place.managed(paused=True, **EAGLE)
@@ -216,6 +221,7 @@ def test_what_an_agent_takes_back_at_once_is_written_three_times_and_no_more(pla
     assert len(place.writes()) == 4
 
 
+@pytest.mark.always
 def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
     place.managed(**EAGLE)
     place.until_settled("eagle/3")

@@ -4,6 +4,9 @@ from operatorcluster import manifests
 from operatorcluster.stage import SECLUDED, SECLUDED_IMAGE, condition
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/calibration/",)
+
 OURS = ("job", "calrun", "specprof", "cronjob")
 # So long the scheduler and the node agent may take to say what is wrong with a pod; a deadline before that has another word.
 SHORT_WAIT = {"pendingDeadlineSeconds": 15}

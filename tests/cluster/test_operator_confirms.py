@@ -13,6 +13,9 @@ from operatorcluster import manifests
 from operatorcluster.posed_pods import LOW_RPS, PosedPods
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("tuner/breakeven/planning/roll_experiment.py",)
+
 # The break-even lies near 11. Eagle is at 90 % of its saturation here, no speculation at 61 % of its own.
 HIGH_RPS = 12.0
 # Words of a roll that stays. Which of them one is given depends on how many windows a busy machine lets through.

@@ -7,6 +7,8 @@ from operatorcluster.stage import condition, decision
 from operatorcluster.users import users
 from operatorcluster.waiting import until
 
+pytestmark = pytest.mark.always
+
 RPS = 2.0
 # The old arm gets as much time as the new one: six windows of six seconds. With fewer requests the bounds hold 1, and the roll ends Unmeasured.
 REQUESTS_BEFORE = 72

@@ -2,9 +2,13 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from operatorcluster import manifests
 from operatorcluster.stage import HOME, Place
 from operatorcluster.waiting import until
+
+pytestmark = pytest.mark.always
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/breakeven"
 

@@ -16,6 +16,9 @@ from operatorcluster.optional import needs_controller
 from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/workloads/",)
+
 CONTROLLER = "llmisvc-controller"
 CHILD = f"{manifests.TARGET}-kserve"
 GROUPS = 2

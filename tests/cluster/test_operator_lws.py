@@ -12,6 +12,9 @@ from operatorcluster.there_and_back import put_on_troubled, start_troubled, ther
 from operatorcluster.users import users
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/workloads/",)
+
 CONTROLLER = "lws-controller"
 GROUPS = 2
 SURGE = {"rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": 1}}

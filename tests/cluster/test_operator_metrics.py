@@ -15,6 +15,9 @@ from operatorcluster.posing import PosedTraffic
 from operatorcluster.replaying import Replaying
 from operatorcluster.target_engine import EAGLE, law, tokens_per_step
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/adapters/",)
+
 RPS = 2.0
 # Of `metricsSource.windowSeconds` in the manifests.
 WINDOW_S = 6
@@ -70,12 +73,14 @@ def traffic():
     return steady(NO_SPECULATION)
 
 
+@pytest.mark.always
 def test_with_figures_it_rolls(watched, traffic):
     watched.told_by(traffic.page)
     watched.place.until_settled("eagle/3")
     assert len(watched.place.writes()) == 1
 
 
+@pytest.mark.always
 def test_no_series_of_the_pods(watched):
     watched.holds("MetricsEmpty", "PodMonitor")
 
@@ -86,6 +91,7 @@ def test_a_figure_that_is_not_a_number(watched, traffic, series):
     watched.holds("MetricsNaN", "is not a number")
 
 
+@pytest.mark.always
 def test_scrapes_that_fail(watched, traffic):
     # One scrape tells no rate, so that nothing can be decided before they fail.
     pages = iter([traffic.page()])

@@ -23,6 +23,9 @@ from operatorcluster.made_up_prometheus import prometheus_of
 from operatorcluster.stage import decision
 from operatorcluster.users import users
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("tuner/breakeven/past/",)
+
 STEP_S, SCRAPE_S = 300, 15
 HOURS = 3
 # A pod's last sample counts as present for five minutes: blocks made of a text hold no mark that a series has ended.

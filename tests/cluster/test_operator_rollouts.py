@@ -13,6 +13,9 @@ from operatorcluster.stage import OPERATOR, condition, decision
 from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/workloads/",)
+
 CONTROLLER = "rollouts-controller"
 PODS = 2
 HALF: manifests.Manifest = {"setWeight": 50}

@@ -15,6 +15,9 @@ from operatorcluster.stage import HOME, Place, condition, decision
 from operatorcluster.target_engine import law
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/adapters/",)
+
 RPS = 2.0
 # Longer than liveness has patience with a loop that does not come round, so that a query without a deadline shows.
 BYTES = 400

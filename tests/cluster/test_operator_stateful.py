@@ -11,6 +11,9 @@ from operatorcluster.there_and_back import put_on_troubled, start_troubled, ther
 from operatorcluster.users import users
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/workloads/",)
+
 PODS = 2
 CONTROLLER = "kube-controller-manager"
 
@@ -27,6 +30,7 @@ def uids(place):
     }
 
 
+@pytest.mark.always
 def test_it_is_rolled_there_and_back_under_load_and_no_request_is_lost(place, shows):
     managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
     place.until_runs("none", PODS)

@@ -14,6 +14,8 @@ import yaml
 from localcluster import LocalCluster
 from operatorcluster import manifests
 
+pytestmark = pytest.mark.always
+
 CRDS = Path(__file__).parents[2] / "crds"
 CYCLE_S, SEEN_S = 600, 120
 

@@ -7,6 +7,9 @@ from operatorcluster.stage import condition
 from operatorcluster.target_engine import METHOD
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/calibration/",)
+
 MARKER = "xyzzy-not-for-logs"
 ARM = f"{METHOD['name']}/{METHOD['draftLengths'][0]}"
 

@@ -42,6 +42,8 @@ from breakeven_sim.engine.requests import Request
 from operatorcluster.made_up_prometheus import asked, prometheus_of, series_of
 from operatorcluster.waiting import until
 
+pytestmark = pytest.mark.always
+
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "breakeven" / "files" / "rules.yaml"
 COSTS = ROOT / "examples" / "engine-costs" / "demo.json"

@@ -37,6 +37,8 @@ from fakes.held_series import STALE, NativeHistogram, SeriesStore
 from fakes.promql_evaluation import evaluate, evaluate_range
 from operatorcluster.made_up_prometheus import prometheus_of_store
 
+pytestmark = pytest.mark.always
+
 SECONDS, WINDOW_S = 1500, 300
 PODS = (
     "chat-7d9f8b6c5d-bbbbb",

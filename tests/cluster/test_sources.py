@@ -41,6 +41,9 @@ from operatorcluster.sources import (
 )
 from operatorcluster.waiting import until
 
+# Product files whose change runs these tests at the next landing.
+COVERS = ("operator/breakeven_operator/adapters/",)
+
 SECONDS, SCRAPE_S, WINDOW_S, OFFSET_S = 1200, 15, 300, 30
 FIRST, SECOND = PODS = ("chat-7d9f8b6c5d-bbbbb", "chat-7d9f8b6c5d-ccccc")
 RPS = 2.0

@@ -17,6 +17,8 @@ import yaml
 from localcluster import LocalCluster
 from operatorcluster import manifests
 
+pytestmark = pytest.mark.always
+
 CRDS = Path(__file__).parents[2] / "crds"
 SEEN_S = 120
 

@@ -23,6 +23,8 @@ from breakeven_operator.ports import ClusterError, EventKind
 from localcluster import LocalCluster
 from operatorcluster.api_proxy import ApiProxy, Line
 
+pytestmark = pytest.mark.always
+
 PATIENCE_S, LOOK_S = 180.0, 0.05
 OLDEST_S = 5.0
 

@@ -65,6 +65,7 @@ def until_undone(place):
     return place.get("specsvc", "chat")["status"]["history"][0]
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     ("node", "costs", "fault", "promised"),
     [

@@ -8,6 +8,7 @@ from localcluster.plainhttp import Reader
 from operatorcluster.waiting import until
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("process", ["kube-apiserver", "etcd"])
 def test_stopped_in_a_roll(place, stage, facing, process):
     place.managed(updatePolicy={"pinnedArm": "none"})

@@ -32,6 +32,7 @@ def kill(stage):
             )
 
 
+@pytest.mark.always
 def test_killed_at_random_moments_of_rolls(place, stage, facing):
     times = repeats(2)
     place.managed(updatePolicy={"pinnedArm": "none"})

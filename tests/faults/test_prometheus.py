@@ -38,6 +38,7 @@ def watched(stage):
         yield place
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     ("mode", "words"),
     [

@@ -40,6 +40,7 @@ def until_pods(place, arm, pods):
     )
 
 
+@pytest.mark.always
 def test_scaled_by_a_real_autoscaler_in_a_roll(pinned, facing):
     with facing(
         pinned,

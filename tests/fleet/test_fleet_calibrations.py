@@ -518,7 +518,7 @@ async def test_a_calibration_pod_has_no_label_by_which_a_service_or_a_budget_of_
         body = {"metadata": {"namespace": "llm", "name": name}, "spec": {"selector": selector}}
         world.cluster.put(resource, body)
     world.load(3.0)
-    await world.until(lambda: world.cluster.of(JOBS))
+    await world.until(lambda: bool(world.cluster.of(JOBS)))
     labels = world.cluster.of(JOBS)[0]["spec"]["template"]["metadata"]["labels"]
     assert labels["kept"] == "yes"
     assert not {"tier", "team"} & labels.keys()

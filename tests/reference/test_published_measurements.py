@@ -21,10 +21,6 @@ def test_the_ramp_share_learned_from_three_cells_is_that_of_the_study() -> None:
 
 @needs_data
 def test_unseen_loads_between_three_measured_ones_are_predicted_within_the_goals() -> None:
-    """Loads that were left out are predicted.
-
-    Costly: every choice of three and of five of the published loads is fitted.
-    """
     outcomes = {one.dataset: one for one in checks.unseen_loads(FOLDER) if one.goals}
     for dataset in ("Apertus 8B GH200", "DeepSeek-V4 MI355X"):
         assert outcomes[dataset].met, outcomes[dataset]

@@ -1,4 +1,4 @@
-"""The stages of `make test`, one after another, and what each took beside the last landing.
+"""The stages of `make test` and `make test-thorough`, one after another.
 
 A stage that fails keeps no other from running, but what cannot be done without it. Nothing runs beside the cluster tests: they
 measure arms in real time.
@@ -18,12 +18,13 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 STATIC: Final = ("types", "lint", "contracts", "generated", "compatible-crds")
 """Targets of the Makefile that run no test."""
-CLUSTER_TESTS: Final = (
-    *(sys.executable, "-m", "pytest"),
-    *("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder", "tests/cluster", "tests/faults"),
-    *("-m", "not table"),
+REPORTS: Final = ROOT / ".local" / "times"
+"""Junit files of the stages."""
+_PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "--numprocesses=auto", "--dist=worksteal")
+IN_MEMORY: Final = tuple(
+    f"tests/{name}" for name in ("fleet", "engine", "golden", "unit", "property", "reference", "tools")
 )
-"""They wait more than they compute; each process has clusters of its own (tests/README.md)."""
+"""The dearest first, so that none of them is left for one process when the others have ended."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,35 @@ class Outcome:
     cpu_s: float = 0.0
 
 
-STAGES: Final = (
-    Stage("static checks", ("make", "--jobs=2", "--output-sync", "--keep-going", *STATIC)),
-    Stage("lines counted", ("make", "coverage")),
-    Stage("not counted", ("make", "uncounted")),
-    Stage("programs", (sys.executable, "-m", "localcluster", "build"), needed=True),
-    Stage("cluster tests", CLUSTER_TESTS),
-)
+def _junit(name: str) -> str:
+    return f"--junitxml={REPORTS / name}.xml"
+
+
+_STATIC: Final = Stage("static checks", ("make", "--jobs=2", "--output-sync", "--keep-going", *STATIC))
+_PROGRAMS: Final = Stage("programs", (sys.executable, "-m", "localcluster", "build"), needed=True)
+
+
+def _real_parts(tier: str) -> Stage:
+    return Stage("real parts", (sys.executable, "-m", "timekeeping", "real-parts", tier))
+
+
+def landing_stages(tier: str) -> tuple[Stage, ...]:
+    """Stages of `make test`, with the tests on real parts of a tier."""
+    tests = Stage("in memory", (*_PYTEST, *IN_MEMORY, _junit("in-memory")))
+    return _STATIC, tests, _PROGRAMS, _real_parts(tier)
+
+
+def thorough_stages() -> tuple[Stage, ...]:
+    """Stages of `make test-thorough`."""
+    return (
+        _STATIC,
+        Stage("lines counted", ("make", "coverage")),
+        _PROGRAMS,
+        _real_parts("all"),
+        Stage("faults repeated", ("make", "test-faults")),
+        Stage("mutants", ("make", "mutants", "COUNT=60", f"SEED={int(time.time()) // 86400}")),
+        Stage("Pythons", ("make", "matrix")),
+    )
 
 
 def run(stages: Sequence[Stage]) -> list[Outcome]:
