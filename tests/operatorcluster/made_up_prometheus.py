@@ -16,8 +16,10 @@ from typing import Any, TypeVar, cast
 
 import yaml
 
+from breakeven.prometheus import InstantSample
+from breakeven.readers.prometheus import Samples
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess, Samples
+from breakeven_operator.ports import Cluster, PrometheusAccess
 from fakes.held_series import HeldSeries, NativeHistogram, SeriesStore, Stale
 from localcluster.binaries import ensure
 from localcluster.free_ports import free_ports

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from breakeven import phrases
 from breakeven.profile import Conditions
+from breakeven.prometheus import InstantSample
 from breakeven.serving.counted_window import Window
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import InstantSample, MeanLengths
+from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.fleet_query import (
     ENDED,
     EVALUATED,
