@@ -58,7 +58,7 @@ class PrometheusError(BreakevenError):
 
     Attributes:
         status: of HTTP; 0 if there was no answer.
-        said: the server's own words without the credentials, not yet made printable; they belong into no status.
+        said: the server's own words on one printable line, without the credentials; they belong into no status.
     """
 
     def __init__(self, problem: str, status: int = 0, said: str = "") -> None:
@@ -200,6 +200,16 @@ class Dialect:
     metricsql: bool = False
     until_s: float = float("-inf")
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the server was asked for it within the hour."""
+        return time.monotonic() < self.until_s
+
+    @property
+    def is_metricsql(self) -> bool:
+        """Whether the server is known not to understand Prometheus' own language."""
+        return self.metricsql and self.is_known
+
 
 def plain_socket(found: tuple[Any, ...]) -> socket.socket:
     """A socket for one address that a server's name resolved to."""
@@ -243,9 +253,7 @@ class Prometheus:
         Raises:
             PrometheusError: there is no usable answer.
         """
-        classic = classic_only(promql)
-        asked = classic if classic != promql and self._speaks_metricsql() else promql
-        return self._asked(_VECTOR, asked, {} if time_s is None else {"time": str(time_s)})
+        return self._understood(_VECTOR, promql, {} if time_s is None else {"time": str(time_s)})
 
     def past(self, promql: str) -> list[Samples]:
         """The elements of an instant query whose result is a range vector, such as a subquery's.
@@ -253,12 +261,10 @@ class Prometheus:
         Raises:
             PrometheusError: there is no usable answer.
         """
-        classic = classic_only(promql)
-        over = RangeQuestion.of_subquery(classic, self.now() - _LATE_S)
-        if (over is None and classic == promql) or not self._speaks_metricsql():
-            return self._asked(_MATRIX, promql, {})
-        # Without the offset counters stand still in the newest half minute.
-        return self.over(over) if over is not None else self._asked(_MATRIX, classic, {})
+        over = RangeQuestion.of_subquery(promql, self.now() - _LATE_S)
+        if over is None or not self._speaks_metricsql():
+            return self._understood(_MATRIX, promql, {})
+        return self.over(over)
 
     def over(self, question: RangeQuestion) -> list[Samples]:
         """The elements of a range query's result.
@@ -266,10 +272,8 @@ class Prometheus:
         Raises:
             PrometheusError: there is no usable answer.
         """
-        classic = classic_only(question.promql)
-        if classic != question.promql and self._speaks_metricsql():
-            question = question._replace(promql=classic)
-        return self._asked(_MATRIX, question.promql, {"latency_offset": "1ms"}, question)
+        # Without the offset VictoriaMetrics' counters stand still in the newest half minute.
+        return self._understood(_MATRIX, question.promql, {"latency_offset": "1ms"}, question)
 
     def end(self) -> None:
         """Ends the query that is under way, in whichever thread, and all later ones."""
@@ -277,20 +281,40 @@ class Prometheus:
         if self._session is not None:
             self._session.end()
 
+    def _understood(
+        self, kind: _Kind[_Row], promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
+    ) -> list[Any]:
+        """The answer to a question, without what is asked of native histograms if the server has no functions of theirs."""
+        classic = classic_only(promql)
+        if classic == promql or not self.dialect.is_metricsql:
+            try:
+                return self._asked(kind, promql, more, over)
+            except PrometheusError as error:
+                if (
+                    classic == promql
+                    or error.status not in _REFUSALS
+                    or self.dialect.is_known
+                    or not self._speaks_metricsql()
+                ):
+                    raise
+        return self._asked(kind, classic, more, over)
+
     def _speaks_metricsql(self) -> bool:
-        if time.monotonic() >= self.dialect.until_s:
-            metricsql = False
+        if not self.dialect.is_known:
+            status: int = HTTPStatus.OK
             try:
                 self._asked(_VECTOR, _PROBE, {})
             except PrometheusError as error:
-                metricsql = error.status in _REFUSALS
-                if not error.status:
+                status = error.status
+                if not status:
                     raise
-                # The answer of a proxy, or of a server that starts, tells nothing about the language.
-                if not metricsql and error.status != HTTPStatus.OK:
-                    return False
-            self.dialect.metricsql, self.dialect.until_s = metricsql, time.monotonic() + _PROBED_AGAIN_S
-        return self.dialect.metricsql
+            # The answer of a proxy, or of a server that starts, tells nothing about the language.
+            if status in _REFUSALS or status == HTTPStatus.OK:
+                self.dialect.metricsql, self.dialect.until_s = (
+                    status in _REFUSALS,
+                    time.monotonic() + _PROBED_AGAIN_S,
+                )
+        return self.dialect.is_metricsql
 
     def _asked(
         self, kind: _Kind[_Row], promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
@@ -377,8 +401,8 @@ class _Session(requests.Session):
             connection.request(
                 str(request.method), request.path_url, form, {**request.headers, "Host": where.netloc}
             )
-            answer = connection.getresponse()
-            return self._answer(answer, self._body(answer))
+            with contextlib.closing(connection.getresponse()) as answer:
+                return self._answer(answer, self._body(answer))
         except (OSError, http.client.HTTPException, zlib.error) as error:
             if self._ended or isinstance(error, TimeoutError):
                 raise self.late() from error
@@ -498,7 +522,7 @@ class _Session(requests.Session):
         except _UNREADABLE:
             document = _Document()
         if status != HTTPStatus.OK or document.status == "error":
-            said = self._hidden(f"{document.error_type}: {document.error}") if document.error else ""
+            said = self._hidden(f"{document.error_type} {document.error}") if document.error else ""
             raise PrometheusError(f"refused the query: {_refusal(status, document)}", status, said)
         if document.is_partial:
             raise PrometheusError(
@@ -515,10 +539,11 @@ class _Session(requests.Session):
         return _Answer(found.result)
 
     def _hidden(self, text: str) -> str:
-        """The text without the credentials: a proxy may repeat what it was sent."""
+        """The text on one printable line, without the credentials: a proxy may repeat what it was sent."""
         for word in {word for value in self._server.headers.values() for word in value.split()}:
             text = text.replace(word, "...")
-        return text[:_LONGEST_SAID]
+        printable = (letter if letter.isprintable() else " " for letter in text)
+        return " ".join("".join(printable).split())[:_LONGEST_SAID]
 
 
 def tls_context(

@@ -33,7 +33,6 @@ from breakeven_operator.ports import (
     PrometheusAccess,
     SecretKey,
 )
-from breakeven_operator.printable import one_line
 
 _Answer = TypeVar("_Answer")
 _LOG = logging.getLogger(__name__)
@@ -128,7 +127,7 @@ class PrometheusClient:
             raise MetricsError(f"{source.name} gave no whole answer within {self._timeout_s:g} s") from error
         except PrometheusError as error:
             if error.said:
-                _LOG.warning("%s: %s", source.name, one_line(error.said))
+                _LOG.warning("%s: %s", source.name, error.said)
             raise MetricsError(f"{source.name} {error}") from error
 
     def _own_of(self, source: PrometheusAccess) -> OwnPrometheus | None:

@@ -372,15 +372,16 @@ async def test_a_server_without_native_histograms_is_asked_in_its_own_words_and_
             assert len(await prometheus.query(source, NATIVE)) == 2
         await prometheus.query_past(source, "(up)[600s:60s]")
         await prometheus.query_past(source, f"({NATIVE})[600s:60s] @ 1200")
-    assert len(asked) == 5
+    assert len(asked) == 6
     classic = "increase(a_count[5m])"
     assert asked_for(asked) == [
+        ("query", NATIVE),
         ("query", classic),
         ("query", classic),
         ("query_range", "up"),
         ("query_range", classic),
     ]
-    spans = [tuple(one.query[name] for name in ("start", "end", "step")) for one in asked[3:]]
+    spans = [tuple(one.query[name] for name in ("start", "end", "step")) for one in asked[4:]]
     # Without the newest half minute; and as of the time that is named, less nothing.
     assert spans == [("1260", "1800", "60s"), ("660", "1200", "60s")]
 
@@ -393,6 +394,17 @@ async def test_any_other_server_is_asked_as_prometheus_is(body):
         with contextlib.suppress(MetricsError):
             await prometheus.query_past(PrometheusAccess(url), "(up)[600s:60s]")
     assert asked_for(asked) == [("query", NATIVE), ("query", "(up)[600s:60s]")]
+
+
+async def test_a_question_that_prometheus_itself_refuses_is_not_asked_in_other_words():
+    refusal = {"status": "error", "errorType": "execution", "error": "too many samples"}
+    body = lambda request: (200, VECTOR) if "vector(0)" in request.query["query"] else (422, refusal)  # noqa: E731
+    async with server(body=body) as (url, asked), adapter() as prometheus:
+        for _ in range(2):
+            with pytest.raises(MetricsError, match="HTTP 422 execution"):
+                await prometheus.query(PrometheusAccess(url), NATIVE)
+    assert asked_for(asked) == [("query", NATIVE)] * 2
+    assert len(asked) == 3, "and is probed once"
 
 
 async def test_a_question_that_all_servers_understand_alike_needs_no_probe():

@@ -177,9 +177,9 @@ class AskedPrometheus(NamedTuple):
         try:
             yield
         except PrometheusError as error:
-            more = "; give a credential (--bearer-token-env, --basic-user, --tenant)"
-            refused = more if error.status in {401, 403} else ""
-            raise BreakevenError(f"{self.client.url}: Prometheus {error}{refused}") from error
+            more = "give a credential (--bearer-token-env, --basic-user, --tenant)"
+            parts = (f"{error}", error.said, more if error.status in {401, 403} else "")
+            raise BreakevenError(f"{self.client.url}: Prometheus {'; '.join(filter(None, parts))}") from error
 
 
 def read_matcher(text: str) -> Matcher:
