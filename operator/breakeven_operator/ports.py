@@ -16,7 +16,7 @@ from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.printable import one_line
 
 if TYPE_CHECKING:
-    from breakeven.prometheus import InstantSample
+    from breakeven.prometheus_queries import InstantSample
 
 Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from breakeven.prometheus import InstantSample
+from breakeven.prometheus_queries import InstantSample
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.plausibility import ENGINES

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from breakeven.prometheus import (
+from breakeven.prometheus_queries import (
     LARGEST_MIB,
     Dialect,
     InstantSample,

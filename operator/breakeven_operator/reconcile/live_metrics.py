@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from breakeven import phrases
 from breakeven.profile import Conditions
-from breakeven.prometheus import InstantSample
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.counted_window import Window
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason

@@ -105,7 +105,7 @@ class TenantHeader(Model):
 
 
 class PodLabels(Model):
-    """What a server calls the labels that name the pod of an engine's series."""
+    """Names of the labels that name the pod of an engine's series."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

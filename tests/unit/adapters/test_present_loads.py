@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.prometheus import InstantSample
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.present_loads import Present
 from breakeven_operator.adapters.prometheus_answers import Watch, parted

@@ -13,7 +13,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.prior.calibration_worth import CalibrationCost
 from breakeven.prior.public_table import ServiceFacts
-from breakeven.prometheus import InstantSample
+from breakeven.prometheus_queries import InstantSample
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.readers.reading import read_text
 from breakeven.serving.engine_series import EngineSeries

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from breakeven.past.courses import TimeGrid
-    from breakeven.prometheus import Prometheus
+    from breakeven.prometheus_queries import Prometheus
     from breakeven.readers.prometheus import Samples
     from breakeven.serving.promql import Matcher
 
@@ -100,7 +100,7 @@ class AskedPrometheus(NamedTuple):
         Raises:
             InputError: one of them is wrong; no credential is repeated.
         """
-        from breakeven.prometheus import Prometheus
+        from breakeven.prometheus_queries import Prometheus
         from breakeven.serving.promql import LabelNames
 
         given = {name: options.pop(name) for name in OPTION_NAMES}
@@ -172,7 +172,7 @@ class AskedPrometheus(NamedTuple):
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
         """Names the server in errors."""
-        from breakeven.prometheus import PrometheusError
+        from breakeven.prometheus_queries import PrometheusError
 
         try:
             yield
@@ -258,7 +258,7 @@ def _content(file: Path) -> bytes:
 
 
 def _tls(given: Mapping[str, Any]) -> SSLContext | None:
-    from breakeven.prometheus import tls_context
+    from breakeven.prometheus_queries import tls_context
 
     authority, certificate, key = given["ca"], given["client_cert"], given["client_key"]
     if authority is None and certificate is None and key is None:

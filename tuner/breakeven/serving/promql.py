@@ -70,7 +70,7 @@ def selector(matchers: Iterable[Matcher]) -> str:
 
 
 class LabelNames(NamedTuple):
-    """What a Prometheus calls the labels that name the pod of an engine's series, where a federation or relabelling renames them.
+    """Names that a Prometheus has for the labels of a pod, where a federation or relabelling has changed those of engines' series.
 
     Questions are written, and answers are read, with `namespace` and `pod`. Only the client of a server translates.
     """

@@ -191,7 +191,7 @@ _MATRIX = _Kind("matrix", "range vector", msgspec.json.Decoder(_Result[_MatrixRo
 
 @dataclass(slots=True)
 class Dialect:
-    """What a server speaks, which is known for an hour, because another may answer at its address later.
+    """Language of a server, which is known for an hour, because another may answer at its address later.
 
     VictoriaMetrics refuses whole questions that name functions of native histograms. It also means other times by a subquery than
     Prometheus, and never says so.
@@ -334,7 +334,7 @@ class Prometheus:
                 raise kind.refusal from error
 
 
-class _Answer(requests.Response):
+class _RowsAnswer(requests.Response):
     """An answer as PrometheusConnect reads it, whose rows a fast parser has read."""
 
     def __init__(self, rows: list[Any]) -> None:
@@ -507,7 +507,7 @@ class _Session(requests.Session):
                     raise TimeoutError
             self._large = True
 
-    def _answer(self, answer: http.client.HTTPResponse, body: bytearray) -> _Answer:
+    def _answer(self, answer: http.client.HTTPResponse, body: bytearray) -> _RowsAnswer:
         """The rows of an answer; the API's own errors, and whatever is not of this API, are errors."""
         status = answer.status
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
@@ -536,7 +536,7 @@ class _Session(requests.Session):
             raise self._kind.refusal from error
         if found.result_type != self._kind.word:
             raise self._kind.refusal
-        return _Answer(found.result)
+        return _RowsAnswer(found.result)
 
     def _hidden(self, text: str) -> str:
         """The text on one printable line, without the credentials: a proxy may repeat what it was sent."""
