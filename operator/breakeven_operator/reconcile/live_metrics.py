@@ -13,6 +13,7 @@ from breakeven import phrases
 from breakeven.profile import Conditions
 from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.counted_window import Window
+from breakeven.serving.engine_series import NAMESPACES, PODS
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
@@ -22,8 +23,6 @@ from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     LAST_SEEN,
     MIXED,
-    NAMESPACES,
-    PODS,
     POSITION_STAT,
     PRESENT,
     SIBLINGS,

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from breakeven.serving.promql import LabelNames
 from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
@@ -340,6 +341,15 @@ async def test_a_native_histogram_is_its_count_and_its_buckets():
         await client.close()
     assert (one.labels, one.value) == ({"pod": "a"}, 7.0)
     assert one.buckets == ((-math.inf, 0.1, 3.0), (0.5, math.inf, 4.0))
+
+
+async def test_a_server_with_other_labels_is_asked_by_them_and_read_as_any_other():
+    row = {"metric": {"exported_pod": "a", "pod": "prometheus-0", "stat": "x"}, "value": [1.0, "3.5"]}
+    source_labels = LabelNames(pod="exported_pod")
+    async with server(body=answer("vector", row)) as (url, asked):
+        (found,) = await ask(PrometheusAccess(url, labels=source_labels), promql='sum by(pod)(up{pod="pod"})')
+    assert asked[0].query["query"] == 'sum by(exported_pod)(up{exported_pod="pod"})'
+    assert found.labels == {"pod": "a", "stat": "x"}
 
 
 class OtherServer:

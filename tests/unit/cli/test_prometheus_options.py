@@ -226,3 +226,11 @@ def test_an_answer_without_the_share_of_a_store_is_refused(victoria_metrics):
     with pytest.raises(BreakevenError, match="answered in part: a store behind it is down"):
         server(url).instant("partly")
     assert "partial_response=false&deny_partial_response=1" in seen[0]
+
+
+def test_labels_have_the_names_that_a_command_gives(victoria_metrics):
+    url, seen = victoria_metrics
+    server(url, label=("pod=exported_pod",)).instant('sum by(namespace,pod)(x{pod="chat"})')
+    assert "sum+by%28namespace%2Cexported_pod%29%28x%7Bexported_pod%3D%22chat%22%7D%29" in seen[0]
+    with pytest.raises(InputError, match="--label: 'engine=x'; expected namespace=LABEL or pod=LABEL"):
+        server(url, label=("engine=x",))
