@@ -180,7 +180,7 @@ class ClusterReason(StrEnum):
     METRICS_MISLABELLED = (
         "MetricsMislabelled",
         "There are series of the target's pods, with another model_name, or with the pod's name under other labels.",
-        "Set metricsSource.servedModelName to the label's value; for other labels, honorLabels in the job that scrapes or federates.",
+        "Set metricsSource.servedModelName to the label's value; name other labels in metricsSource.prometheus.labelNames, or set honorLabels in the job that scrapes or federates.",
     )
     METRICS_PARTIAL = (
         "MetricsPartial",

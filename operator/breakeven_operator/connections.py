@@ -19,7 +19,7 @@ class Connections:
     Attributes:
         cluster: its requests and unreadable objects are counted.
         metrics: asks every Prometheus.
-        own_prometheus: the one that services use that name none; None: there is none.
+        own_prometheus: Prometheus for services whose spec names no server; None if the installation sets none.
     """
 
     cluster: KubernetesCluster
@@ -39,7 +39,11 @@ class Connections:
             counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
             unreadable=unreadable.found,
         )
-        own = PrometheusAccess(settings.prometheus_address) if settings.prometheus_address else None
+        own = (
+            PrometheusAccess(settings.prometheus_address, labels=settings.prometheus_label_names)
+            if settings.prometheus_address
+            else None
+        )
         metrics = PrometheusClient(
             cluster,
             timeout_s=settings.prometheus_timeout_s,

@@ -7,13 +7,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import msgspec
-
+from breakeven.readers.prometheus import Samples
+from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.actions import Fit, FitOutcome
 from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.printable import one_line
+
+if TYPE_CHECKING:
+    from breakeven.prometheus_queries import InstantSample
 
 Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""
@@ -221,6 +224,7 @@ class PrometheusAccess:
         namespace: of the Secrets below.
         bearer_secret, ca_secret, cert_secret, key_secret: read when asked and never kept in status.
         headers: further headers with their values (a tenant). secret_headers: headers whose values are in Secrets.
+        labels: what it calls the labels that name a pod.
     """
 
     address: str
@@ -231,53 +235,12 @@ class PrometheusAccess:
     key_secret: SecretKey | None = None
     headers: tuple[Header, ...] = ()
     secret_headers: tuple[SecretHeader, ...] = ()
+    labels: LabelNames = SAME_LABELS
 
     @property
     def name(self) -> str:
         """The server as messages call it, without path and without credentials; also of an address that is none."""
         return f"Prometheus at {self.address.partition('//')[2].partition('/')[0].rpartition('@')[2]}"
-
-
-class Bucket(NamedTuple):
-    """A part of a native histogram: how many values lay between two ends."""
-
-    lower: float
-    upper: float
-    values: float
-
-
-class InstantSample(msgspec.Struct, frozen=True, gc=False):
-    """One element of an instant vector, kept from the garbage collector: an answer about ten thousand pods has a quarter of a million.
-
-    Attributes:
-        labels: label set without the metric's name.
-        value: may be NaN or infinite; of a native histogram the number of values.
-        buckets: of a native histogram, those that are not empty.
-    """
-
-    labels: Mapping[str, str]
-    value: float
-    buckets: tuple[Bucket, ...] = ()
-
-
-class TimedValue(NamedTuple):
-    """One value of a series, with the Unix time (s) that it is of."""
-
-    time_s: float
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """One element of a range vector.
-
-    Attributes:
-        labels: label set without the metric's name.
-        values: (time in s since the epoch, value), oldest first, and only of moments with a sample; a value may be NaN or infinite.
-    """
-
-    labels: Mapping[str, str]
-    values: tuple[TimedValue, ...]
 
 
 class Metrics(Protocol):

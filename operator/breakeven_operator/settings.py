@@ -24,6 +24,7 @@ from breakeven import __version__
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
+from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.candidates import Candidates
 
@@ -52,6 +53,15 @@ def _is_address(text: str) -> bool:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
+
+
+def _label_names(text: str) -> LabelNames:
+    try:
+        return LabelNames.of(_listed(text))
+    except ValueError as error:
+        raise PydanticCustomError(
+            "rule", "{problem}", {"problem": f"is {text!r}", "wanted": str(error)}
+        ) from error
 
 
 def _candidates(text: str) -> Candidates:
@@ -107,6 +117,7 @@ class Settings(BaseModel):
         prometheus_address: for services that name none; empty: they must.
         prometheus_bearer_file, prometheus_ca_file: for that address alone.
         prometheus_timeout_s: of one query of any Prometheus, from its beginning to the last byte of the answer.
+        prometheus_label_names: what that server calls the labels namespace and pod, such as pod=exported_pod.
         prometheus_allowed_addresses: loopback and link-local servers that services may name all the same.
         lease_name, lease_s: of the Lease.
         trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, trial_longest_s, gpu_label: see `trial`.
@@ -144,6 +155,7 @@ class Settings(BaseModel):
     prometheus_bearer_file: _File = ""
     prometheus_ca_file: _File = ""
     prometheus_timeout_s: int = Field(default=10, ge=1, le=300)
+    prometheus_label_names: Annotated[LabelNames, BeforeValidator(_label_names)] = SAME_LABELS
     prometheus_allowed_addresses: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     lease_name: _Label = "breakeven-operator"
     lease_s: float = Field(default=30.0, ge=6, le=600)

@@ -1,4 +1,4 @@
-"""Cost of reading Prometheus' answers about 10,000 pods, by the libraries that could do it: seven answers of 1,500 pods each.
+"""Cost of reading Prometheus' answers about 10,000 pods, by the libraries that could do it and by the client: seven answers of 1,500 pods each.
 
 Beside a heap of 2.8 million objects, as the operator's may be about a thousand services: what a reader leaves to the garbage
 collector is paid for by the size of the heap.
@@ -8,16 +8,23 @@ collector is paid for by the size of the heap.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
 import pydantic
 import pydantic_core
 from typing_extensions import TypedDict
+
+from breakeven.prometheus_queries import Prometheus
 
 _ANSWERS, _PODS, _STATISTICS, _ROUNDS = 7, 1500, 21, 5
 _HEAP = 700_000
@@ -74,6 +81,39 @@ def by_msgspec(body: bytes) -> Rows:
     return [(row.metric, float(row.value.text)) for row in _DECODER.decode(body).data.result]
 
 
+def by_client(url: str, _body: bytes) -> Rows:
+    return [(one.labels, one.value) for one in Prometheus(url, {}, 60.0).instant("up")]
+
+
+@contextlib.contextmanager
+def served(body: bytes) -> Iterator[str]:
+    """A Prometheus, in a process of its own, that has one answer; yields its address."""
+    mine, its = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=_serve, args=(body, its))
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{mine.recv()}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _serve(body: bytes, pipe: Connection) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    pipe.send(server.server_port)
+    server.serve_forever()
+
+
 def answer() -> bytes:
     """One answer to a fleet query."""
     rows = [
@@ -95,17 +135,23 @@ def answer() -> bytes:
 
 def main() -> int:
     body = answer()
-    heap = [{"list": [number], "dict": {"tuple": (number,)}} for number in range(_HEAP)]
-    readers: tuple[Callable[[bytes], Rows], ...] = (by_pydantic_core, by_pydantic_types, by_msgspec)
-    if len({repr(reader(body)) for reader in readers}) != 1:
-        raise ValueError("the readers differ in what they read")
-    took_s: dict[str, list[float]] = {reader.__name__: [] for reader in readers}
-    for _ in range(_ROUNDS):
-        for reader in readers:
-            began_s = time.process_time()
-            for _ in range(_ANSWERS):
-                reader(body)
-            took_s[reader.__name__].append(time.process_time() - began_s)
+    with served(body) as url:
+        readers: dict[str, Callable[[bytes], Rows]] = {
+            "pydantic_core": by_pydantic_core,
+            "pydantic types": by_pydantic_types,
+            "msgspec": by_msgspec,
+            "client": functools.partial(by_client, url),
+        }
+        heap = [{"list": [number], "dict": {"tuple": (number,)}} for number in range(_HEAP)]
+        if len({repr(reader(body)) for reader in readers.values()}) != 1:
+            raise ValueError("the readers differ in what they read")
+        took_s: dict[str, list[float]] = {name: [] for name in readers}
+        for _ in range(_ROUNDS):
+            for name, reader in readers.items():
+                began_s = time.process_time()
+                for _ in range(_ANSWERS):
+                    reader(body)
+                took_s[name].append(time.process_time() - began_s)
     print(f"{_ANSWERS} answers of {len(body) / 1e6:.1f} MB beside {4 * len(heap):,} objects, s of CPU")  # noqa: T201
     for name, each in took_s.items():
         print(f"{name:20s} {min(each):.2f} to {max(each):.2f}")  # noqa: T201

@@ -14,9 +14,9 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decision
 from breakeven.profile import Comparison, Profile
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.arrival_metrics import arrivals_of
 from breakeven_operator.reconcile.decide import choose
 from breakeven_operator.reconcile.fleet_query import arrivals_query

@@ -54,7 +54,7 @@ def _instant(store: SeriesStore, asked: dict[str, str]) -> dict[str, Any]:
 
 
 def _range(store: SeriesStore, asked: dict[str, str]) -> dict[str, Any]:
-    begin, end, step = (int(asked[name]) for name in ("start", "end", "step"))
+    begin, end, step = (int(asked[name].rstrip("s")) for name in ("start", "end", "step"))
     series: dict[str, dict[str, Any]] = {}
     for time_s in range(begin, end + 1, step):
         for one in evaluate(store, asked["query"], time_s):

@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.plausibility import ENGINES
 from breakeven.serving.refused_requests import HTTP_REQUESTS
 from breakeven_operator.kinds import PODS
-from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
+from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import (
     ASKED,
     ENDED,

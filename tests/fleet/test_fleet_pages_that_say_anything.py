@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from breakeven_operator.ports import InstantSample, Samples, TimedValue
+from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import Samples, TimedValue
 from fakes.fleet_world import FleetWorld
 
 

@@ -118,7 +118,7 @@ def test_other_acceptance_and_lengths_are_judged_as_predict_does() -> None:
     ("arguments", "code", "says"),
     [
         (["--prometheus", "ftp://x", "--model", "m"], 1, "expected an http:// or https:// URL"),
-        (["--prometheus", "http://127.0.0.1:9", "--model", "m"], 1, "no answer"),
+        (["--prometheus", "http://127.0.0.1:9", "--model", "m"], 1, "is not reached"),
         (["--prometheus", "http://127.0.0.1:9", "--model", "m", "--match", "x"], 1, "expected LABEL=VALUE"),
         (["--prometheus", "http://x", "--model", "m", "--profile", "points.csv"], 1, "the arm that runs"),
         (["--prometheus", "http://x", "--model", "m", "--prompt-tokens", "9"], 1, "a profile to judge"),
@@ -132,14 +132,14 @@ def test_wrong_inputs(arguments: list[str], code: int, says: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "says"),
     [
-        (b"<html>", 200, "not JSON (Expecting value); expected an answer of Prometheus' /api/v1/query"),
-        (b'{"status":"error","error":"bad"}', 200, "status: error: bad; expected a successful query"),
+        (b"<html>", 200, "answered with something that is not Prometheus' JSON"),
+        (b'{"status":"error","error":"bad"}', 200, "refused the query: no reason that this API knows; bad"),
         (
             b'{"status":"success","data":{"resultType":"vector"}}',
             200,
-            "expected an object with resultType and result",
+            "answered with something that is no instant vector",
         ),
-        (b"no", 403, "HTTP 403"),
+        (b"no", 403, "HTTP 403; give a credential"),
     ],
 )
 def test_answers_that_are_none(answer: bytes, status: int, says: str) -> None:

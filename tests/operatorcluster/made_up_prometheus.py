@@ -16,8 +16,11 @@ from typing import Any, TypeVar, cast
 
 import yaml
 
+from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import Samples
+from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven_operator.ports import Cluster, InstantSample, PrometheusAccess, Samples
+from breakeven_operator.ports import Cluster, PrometheusAccess
 from fakes.held_series import HeldSeries, NativeHistogram, SeriesStore, Stale
 from localcluster.binaries import ensure
 from localcluster.free_ports import free_ports
@@ -147,9 +150,9 @@ def _answers(url: str) -> bool:
     return False
 
 
-def asked(address: str, promql: str) -> Sequence[InstantSample]:
+def asked(address: str, promql: str, labels: LabelNames = SAME_LABELS) -> Sequence[InstantSample]:
     """The samples that the operator's own client reads of it."""
-    return _asked(lambda client: client.query(PrometheusAccess(address), promql))
+    return _asked(lambda client: client.query(PrometheusAccess(address, labels=labels), promql))
 
 
 def past_asked(address: str, promql: str) -> Sequence[Samples]:

@@ -13,7 +13,7 @@ from breakeven.past.clustering import arm_past
 from breakeven.past.courses import POD, RESETS, PodCourse, TimeGrid, courses
 from breakeven.past.pod_facts import PodFacts, kind_of
 from breakeven.past.steady import WindowWord, cut
-from breakeven.readers.prometheus import Series
+from breakeven.readers.prometheus import Samples, TimedValue
 from fakes.past_courses import BEGIN_S, STEP_S, grid_of, lawful
 
 WINDOWS = 12
@@ -78,15 +78,15 @@ def answered(pod: PodCourse, grid):
     """The pod's course as answers of a Prometheus: a series for each statistic, without what is not there."""
     own = dict(zip(POD, pod.name, strict=True))
     for stat, values in pod.stats.items():
-        yield stat, [Series(own, samples(values, grid))]
+        yield stat, [Samples(own, samples(values, grid))]
     for position, values in pod.accepted.items():
-        yield "accepted", [Series(own | {"position": str(position)}, samples(values, grid))]
+        yield "accepted", [Samples(own | {"position": str(position)}, samples(values, grid))]
 
 
 def samples(values, grid):
     times = (grid.first_s + at * grid.step_s for at in range(grid.times))
     return tuple(
-        (float(time_s), float(value))
+        TimedValue(float(time_s), float(value))
         for time_s, value in zip(times, values, strict=True)
         if not np.isnan(value)
     )

@@ -119,6 +119,7 @@ as it is: that is what promtool tests, and what users without Helm load.
 - {name: BREAKEVEN_LEASE_NAME, value: {{ include "breakeven.fullname" . }}}
 - {name: BREAKEVEN_PROMETHEUS_ADDRESS, value: {{ .Values.prometheus.address | quote }}}
 - {name: BREAKEVEN_PROMETHEUS_TIMEOUT_SECONDS, value: {{ .Values.prometheus.timeoutSeconds | quote }}}
+- {name: BREAKEVEN_PROMETHEUS_LABEL_NAMES, value: {{ printf "namespace=%s,pod=%s" .Values.prometheus.labelNames.namespace .Values.prometheus.labelNames.pod | quote }}}
 - {name: BREAKEVEN_PROMETHEUS_ALLOWED_ADDRESSES, value: {{ join "," .Values.prometheus.allowedAddresses | quote }}}
 {{- with .Values.prometheus.bearerTokenKey }}
 - {name: BREAKEVEN_PROMETHEUS_BEARER_FILE, value: /etc/breakeven/prometheus/{{ . }}}

@@ -12,7 +12,7 @@ from breakeven.past.courses import TimeGrid
 from breakeven.points.point import Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Profile
-from breakeven.readers.prometheus import Series
+from breakeven.readers.prometheus import Samples
 from breakeven.serving.engine_series import REPLICA
 from breakeven_operator.ports import Fitter, Metrics, MetricsError, PrometheusAccess
 
@@ -50,18 +50,14 @@ class AskedServer:
         self._of_day = (-1, 0)
         self.queries = self.samples = 0
 
-    def over(self, promql: str, grid: TimeGrid) -> Iterable[Series]:
+    def over(self, promql: str, grid: TimeGrid) -> Iterable[Samples]:
         """See PastServer.over."""
         span_s = (grid.times - 1) * grid.step_s + grid.step_s // 2
         # A subquery's times are multiples of its step, as the grid's are.
         asked = f"({promql})[{span_s}s:{grid.step_s}s] @ {grid.last_s}"
         found = self._ask(self._metrics.query_past(self._source, asked))
         self._count(grid, sum(len(one.values) for one in found))
-        return tuple(
-            Series(one.labels, tuple((value.time_s, value.value) for value in one.values))
-            for one in found
-            if REPLICA not in one.labels or self._owns(one.labels[REPLICA])
-        )
+        return tuple(one for one in found if REPLICA not in one.labels or self._owns(one.labels[REPLICA]))
 
     def at(self, promql: str, time_s: int) -> Iterable[tuple[Mapping[str, str], float]]:
         """See PastServer.at."""

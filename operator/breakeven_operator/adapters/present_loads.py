@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.adapters.prometheus_answers import (
     Answer,
     PrometheusAnswers,
@@ -59,6 +60,9 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
         secret_headers=(SecretHeader(tenant.name, SecretKey(secret.name, secret.key)),)
         if tenant is not None and secret is not None
         else (),
+        labels=LabelNames(given.label_names.namespace, given.label_names.pod)
+        if given.label_names is not None
+        else SAME_LABELS,
     )
 
 

@@ -18,7 +18,9 @@ from typing import NamedTuple
 from breakeven.serving.engine_series import (
     COUNTED,
     ENGINE,
+    NAMESPACES,
     POD,
+    PODS,
     PREFIX,
     RUNNING,
     STATISTIC,
@@ -61,9 +63,6 @@ SILENT = "silent"
 """Pods that are scrape targets and have no series of an engine: 1 if their pages are read, 0 if a scrape fails."""
 TURNED_AWAY = "turned_away"
 """Requests that a pod answered with an error of its own: its queue is full, or its engine failed. No other series has them."""
-NAMESPACES = ("exported_namespace", "kubernetes_namespace", "k8s_namespace_name")
-PODS = ("exported_pod", "kubernetes_pod_name", "k8s_pod_name", "pod_name")
-"""Labels under which a federation, an older scrape job or a collector leaves the names of a pod and its namespace."""
 ENDED = "ended"
 """Series of an engine that ended within the window, while others of the same engine go on."""
 ASKED = "asked"

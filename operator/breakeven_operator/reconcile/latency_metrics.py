@@ -22,11 +22,11 @@ from typing import NamedTuple, TypeAlias
 
 from breakeven import phrases
 from breakeven.planning.attainment import Histogram, added_up
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.engine_series import ENGINE, POD, PREFIX, EngineSeries, joined
 from breakeven.serving.promql import Matcher, any_of
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.pod_figures import WatchedPods

@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 from breakeven import phrases
 from breakeven.profile import Conditions
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.counted_window import Window
+from breakeven.serving.engine_series import NAMESPACES, PODS
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import InstantSample, MeanLengths
+from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.fleet_query import (
     ENDED,
     EVALUATED,
     LAST_SEEN,
     MIXED,
-    NAMESPACES,
-    PODS,
     POSITION_STAT,
     PRESENT,
     SIBLINGS,
@@ -259,8 +259,8 @@ def _nothing(fleet: FleetReading, watched: WatchedPods) -> Live:
     for key in sorted(names.keys() & fleet.renamed.keys()):
         return Live(
             ClusterReason.METRICS_MISLABELLED,
-            f"the series of pod {names[key]} name it by {fleet.renamed[key]}, not by namespace and pod: set honorLabels in the job that "
-            "scrapes or federates them, or relabel them",
+            f"the series of pod {names[key]} name it by {fleet.renamed[key]}, not by namespace and pod: name these labels in "
+            "metricsSource.prometheus.labelNames, or set honorLabels in the job that scrapes or federates them",
         )
     for found_namespace, found_pod, found_model in sorted(fleet.present):
         if found_model != model_name:
@@ -271,7 +271,7 @@ def _nothing(fleet: FleetReading, watched: WatchedPods) -> Live:
             return Live(
                 ClusterReason.METRICS_MISLABELLED,
                 f"series of model {model_name} carry {_place(SeriesOwner(found_namespace, found_pod, found_model))}, which is no pod "
-                f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job",
+                f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job, and metricsSource.prometheus.labelNames",
             )
     siblings = {pod.name: NamespacedName(namespace, siblings_of(pod.name)) for pod in watched.serving}
     failing = sorted(name for name, of in siblings.items() if of in fleet.down)

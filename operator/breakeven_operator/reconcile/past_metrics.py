@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from breakeven.phrases import duration_text
 from breakeven.planning.outlook import PastRates
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.plausibility import MOST_RPS
-from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import FIGURE, WORKLOAD
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 

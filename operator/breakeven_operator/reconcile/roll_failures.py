@@ -25,11 +25,11 @@ import numpy as np
 from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import percent
 from breakeven.planning.roll_experiment import Witness, always_valid_radius
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.engine_series import ENGINE, POD, EngineSeries
 from breakeven.serving.promql import Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings
 from breakeven_operator.reconcile.roll_answers import ABORTED, FINISHED, answer_counters
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown_blocks

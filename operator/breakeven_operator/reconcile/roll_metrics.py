@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks
+from breakeven.readers.prometheus import Samples
 from breakeven.serving.plausibility import MOST_RPS
-from breakeven_operator.ports import Samples
 from breakeven_operator.reconcile.fleet_query import ROLLED, SAMPLED, STAT
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
 from breakeven_operator.resources.rolloutstatus import Rollout

@@ -13,6 +13,7 @@ from breakeven_operator.resources.meta import ObjectReference, SecretKeyReferenc
 
 ADDRESS_PATTERN = r"^https?://[^\s@?#]+$"
 """Of a Prometheus: without credentials, and without the signs after which the query's path would be no path."""
+LABEL_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
 # Headers by which proxies and API servers identify the caller or the real request, and metadata services accept a proof.
 _TRUSTED_HEADERS = "forwarded|remote|original|rewrite|http-method|real|webauth|auth|aws|amz|google|goog"
 _TENANT_HEADER = (
@@ -46,7 +47,7 @@ class LabelMatcher(Model):
 
     label: Annotated[
         str,
-        Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Label name."),
+        Field(min_length=1, max_length=128, pattern=LABEL_PATTERN, description="Label name."),
     ]
     operator: Annotated[
         MatchOperator,
@@ -103,14 +104,34 @@ class TenantHeader(Model):
     ] = None
 
 
+class PodLabels(Model):
+    """Names of the labels that name the pod of an engine's series."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.namespace != self.pod",
+            "both labels have one name",
+            "a name for each",
+            lambda labels: labels.namespace != labels.pod,
+        ),
+    )
+
+    namespace: Annotated[
+        str, Field(max_length=128, pattern=LABEL_PATTERN, description="Name of the label namespace.")
+    ] = "namespace"
+    pod: Annotated[
+        str, Field(max_length=128, pattern=LABEL_PATTERN, description="Name of the label pod.")
+    ] = "pod"
+
+
 class PrometheusServer(Model):
     """A server that answers the Prometheus query API."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.address) || !(has(self.bearerTokenSecretRef) || has(self.caSecretRef) "
-            "|| has(self.clientCertSecretRef) || has(self.tenantHeader))",
-            "credentials are given without the server they are for",
+            "|| has(self.clientCertSecretRef) || has(self.tenantHeader) || has(self.labelNames))",
+            "credentials or names of labels are given without the server they are for",
             "address as well",
             lambda prometheus: (
                 prometheus.address is not None
@@ -120,6 +141,7 @@ class PrometheusServer(Model):
                         prometheus.ca_secret_ref,
                         prometheus.client_cert_secret_ref,
                         prometheus.tenant_header,
+                        prometheus.label_names,
                     )
                 )
             ),
@@ -153,6 +175,12 @@ class PrometheusServer(Model):
         Field(description="A kubernetes.io/tls Secret for mutual TLS (keys tls.crt, tls.key)."),
     ] = None
     tenant_header: Annotated[TenantHeader | None, Field(description="Header that selects the tenant.")] = None
+    label_names: Annotated[
+        PodLabels | None,
+        Field(
+            description="Names of the labels that name a pod, where a federation or relabelling has changed them: exported_namespace, exported_pod."
+        ),
+    ] = None
     extra_matchers: Annotated[
         tuple[LabelMatcher, ...],
         Field(

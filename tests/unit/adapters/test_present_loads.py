@@ -7,11 +7,12 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.present_loads import Present
 from breakeven_operator.adapters.prometheus_answers import Watch, parted
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import InstantSample, PrometheusAccess
+from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import EVALUATED, PRESENT, STAT
 from fakes.manual_clock import FakeClock
 

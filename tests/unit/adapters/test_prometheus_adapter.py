@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from breakeven.serving.promql import LabelNames
 from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
@@ -342,6 +343,15 @@ async def test_a_native_histogram_is_its_count_and_its_buckets():
     assert one.buckets == ((-math.inf, 0.1, 3.0), (0.5, math.inf, 4.0))
 
 
+async def test_a_server_with_other_labels_is_asked_by_them_and_read_as_any_other():
+    row = {"metric": {"exported_pod": "a", "pod": "prometheus-0", "stat": "x"}, "value": [1.0, "3.5"]}
+    source_labels = LabelNames(pod="exported_pod")
+    async with server(body=answer("vector", row)) as (url, asked):
+        (found,) = await ask(PrometheusAccess(url, labels=source_labels), promql='sum by(pod)(up{pod="pod"})')
+    assert asked[0].query["query"] == 'sum by(exported_pod)(up{exported_pod="pod"})'
+    assert found.labels == {"pod": "a", "stat": "x"}
+
+
 class OtherServer:
     """Answers as VictoriaMetrics does: it refuses functions of native histograms, and has a path for range queries."""
 
@@ -372,15 +382,16 @@ async def test_a_server_without_native_histograms_is_asked_in_its_own_words_and_
             assert len(await prometheus.query(source, NATIVE)) == 2
         await prometheus.query_past(source, "(up)[600s:60s]")
         await prometheus.query_past(source, f"({NATIVE})[600s:60s] @ 1200")
-    assert len(asked) == 5
+    assert len(asked) == 6
     classic = "increase(a_count[5m])"
     assert asked_for(asked) == [
+        ("query", NATIVE),
         ("query", classic),
         ("query", classic),
         ("query_range", "up"),
         ("query_range", classic),
     ]
-    spans = [tuple(one.query[name] for name in ("start", "end", "step")) for one in asked[3:]]
+    spans = [tuple(one.query[name] for name in ("start", "end", "step")) for one in asked[4:]]
     # Without the newest half minute; and as of the time that is named, less nothing.
     assert spans == [("1260", "1800", "60s"), ("660", "1200", "60s")]
 
@@ -393,6 +404,17 @@ async def test_any_other_server_is_asked_as_prometheus_is(body):
         with contextlib.suppress(MetricsError):
             await prometheus.query_past(PrometheusAccess(url), "(up)[600s:60s]")
     assert asked_for(asked) == [("query", NATIVE), ("query", "(up)[600s:60s]")]
+
+
+async def test_a_question_that_prometheus_itself_refuses_is_not_asked_in_other_words():
+    refusal = {"status": "error", "errorType": "execution", "error": "too many samples"}
+    body = lambda request: (200, VECTOR) if "vector(0)" in request.query["query"] else (422, refusal)  # noqa: E731
+    async with server(body=body) as (url, asked), adapter() as prometheus:
+        for _ in range(2):
+            with pytest.raises(MetricsError, match="HTTP 422 execution"):
+                await prometheus.query(PrometheusAccess(url), NATIVE)
+    assert asked_for(asked) == [("query", NATIVE)] * 2
+    assert len(asked) == 3, "and is probed once"
 
 
 async def test_a_question_that_all_servers_understand_alike_needs_no_probe():

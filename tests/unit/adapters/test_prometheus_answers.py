@@ -8,11 +8,12 @@ import re
 
 import pytest
 
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present
 from breakeven_operator.adapters.prometheus_answers import Watch
-from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess
+from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT
 from breakeven_operator.resources import SpeculativeService
 from fakes.fleet_world import SERVICE

@@ -13,7 +13,7 @@ import json
 
 import pytest
 
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.adapters.prometheus_api import OF_SERVER_AT_A_TIME, PrometheusClient
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
@@ -164,7 +164,7 @@ async def test_servers_that_hang_keep_no_other_one_from_answering():
         hanging = [
             asyncio.create_task(prometheus.query(PrometheusAccess(slow.url), "up")) for _ in range(120)
         ]
-        for _ in hanging:
+        for _ in range(OF_SERVER_AT_A_TIME):
             await slow.asked.acquire()
         assert await prometheus.query(PrometheusAccess(server.url), "up") == []
         assert not any(task.done() for task in hanging)

@@ -13,12 +13,14 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.prior.calibration_worth import CalibrationCost
 from breakeven.prior.public_table import ServiceFacts
+from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.readers.reading import read_text
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters import past_server, workload_pasts
 from breakeven_operator.adapters.workload_pasts import RETRY_S, WorkloadPast, WorkloadPasts
-from breakeven_operator.ports import InstantSample, MetricsError, PrometheusAccess, Samples, TimedValue
+from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.first_answer import AWAITED
 from fakes.manual_clock import FakeClock
 from fakes.past_courses import C1_S, STEP_S, grid_of, lawful, stored

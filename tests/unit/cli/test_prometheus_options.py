@@ -6,21 +6,22 @@ import base64
 import contextlib
 import json
 import threading
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from breakeven.cli.prometheus_options import OPTION_NAMES, PrometheusAddress, read_matcher
+from breakeven.cli.prometheus_options import OPTION_NAMES, AskedPrometheus, read_matcher
 from breakeven.errors import BreakevenError, InputError
 from breakeven.serving.promql import Matcher
 
 SECRET = "s3cret"
 
 
-def server(url="http://prometheus:9090", **given):
-    options = dict.fromkeys(OPTION_NAMES) | {"url": url, "tenant_header": "X-Scope-OrgID"} | given
-    return PrometheusAddress.of(options, 5.0)
+def server(url="http://prometheus:9090", *, timeout_s=5.0, **given):
+    options = (
+        dict.fromkeys(OPTION_NAMES) | {"url": url, "label": (), "tenant_header": "X-Scope-OrgID"} | given
+    )
+    return AskedPrometheus.of(options, timeout_s)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +51,18 @@ def test_credentials_come_from_the_environment_and_from_files(monkeypatch, tmp_p
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
     basic = base64.b64encode(b"reader:s3cret").decode()
-    assert server(bearer_token_env="TOKEN").headers == {"Authorization": "Bearer s3cret"}
-    assert server(bearer_token_file=file).headers == {"Authorization": "Bearer s3cret"}
-    assert server(basic_user="reader", basic_password_env="TOKEN").headers == {
+    assert server(bearer_token_env="TOKEN").client.headers == {"Authorization": "Bearer s3cret"}
+    assert server(bearer_token_file=file).client.headers == {"Authorization": "Bearer s3cret"}
+    assert server(basic_user="reader", basic_password_env="TOKEN").client.headers == {
         "Authorization": f"Basic {basic}"
     }
-    assert server(basic_user="reader", basic_password_file=file).headers == {
+    assert server(basic_user="reader", basic_password_file=file).client.headers == {
         "Authorization": f"Basic {basic}"
     }
-    assert server(tenant="llm").headers == {"X-Scope-OrgID": "llm"}
-    assert server(tenant_env="TOKEN", tenant_header="THANOS-TENANT").headers == {"THANOS-TENANT": "s3cret"}
+    assert server(tenant="llm").client.headers == {"X-Scope-OrgID": "llm"}
+    assert server(tenant_env="TOKEN", tenant_header="THANOS-TENANT").client.headers == {
+        "THANOS-TENANT": "s3cret"
+    }
     assert SECRET not in repr(server(bearer_token_env="TOKEN"))
 
 
@@ -134,7 +137,10 @@ def asked():
 
 @pytest.mark.parametrize(
     ("chunk", "pause_s", "problem"),
-    [(b" " * 65536, 0.0, "an answer of more than 16 MiB"), (b" ", 0.05, "no whole answer within 0.5 s")],
+    [
+        (b" " * 65536, 0.0, "answered with more than 16 MiB"),
+        (b" ", 0.05, "gave no whole answer within 0.5 s"),
+    ],
 )
 def test_an_answer_without_end_is_refused_by_its_size_and_by_its_time(chunk, pause_s, problem):
     ended = threading.Event()
@@ -153,7 +159,7 @@ def test_an_answer_without_end_is_refused_by_its_size_and_by_its_time(chunk, pau
     endless = HTTPServer(("127.0.0.1", 0), Endless)
     threading.Thread(target=endless.serve_forever, kwargs={"poll_interval": 0.01}).start()
     try:
-        asked = replace(server(f"http://127.0.0.1:{endless.server_port}"), timeout_s=0.5 if pause_s else 30.0)
+        asked = server(f"http://127.0.0.1:{endless.server_port}", timeout_s=0.5 if pause_s else 30.0)
         with pytest.raises(BreakevenError, match=problem):
             asked.instant("up")
     finally:
@@ -170,7 +176,7 @@ def test_what_is_asked_carries_the_credential_and_a_redirect_is_not_sent_it(monk
     headers = {name.lower(): value for name, value in seen[0][1].items()}
     assert headers["authorization"] == "Bearer s3cret"
     assert headers["x-scope-orgid"] == "llm"
-    with pytest.raises(BreakevenError, match="HTTP 307"):
+    with pytest.raises(BreakevenError, match="redirects, which is not followed"):
         server(redirecting, **given).instant("up")
     assert len(seen) == 2
 
@@ -205,15 +211,26 @@ def victoria_metrics():
 def test_a_server_without_native_histograms_is_asked_again_without_them(victoria_metrics):
     url, seen = victoria_metrics
     promql = "increase(a_count[5m]) or histogram_count(increase(a[5m]))"
-    assert server(url).instant(promql) == [({"pod": "a"}, 2.5)]
-    assert len(seen) == 2
+    asked = server(url)
+    assert asked.instant(promql) == [({"pod": "a"}, 2.5)]
+    assert len(seen) == 3, "the question, a probe of the language, and the question without them"
+    assert asked.instant(promql) == [({"pod": "a"}, 2.5)]
+    assert len(seen) == 4
     with pytest.raises(BreakevenError, match="HTTP 422"):
-        server(url).instant("histogram_quantile(0.5, a)")
-    assert len(seen) == 3
+        asked.instant("histogram_quantile(0.5, a)")
+    assert len(seen) == 5
 
 
 def test_an_answer_without_the_share_of_a_store_is_refused(victoria_metrics):
     url, seen = victoria_metrics
-    with pytest.raises(InputError, match="an answer in part, because a store behind the server is down"):
+    with pytest.raises(BreakevenError, match="answered in part: a store behind it is down"):
         server(url).instant("partly")
     assert "partial_response=false&deny_partial_response=1" in seen[0]
+
+
+def test_labels_have_the_names_that_a_command_gives(victoria_metrics):
+    url, seen = victoria_metrics
+    server(url, label=("pod=exported_pod",)).instant('sum by(namespace,pod)(x{pod="chat"})')
+    assert "sum+by%28namespace%2Cexported_pod%29%28x%7Bexported_pod%3D%22chat%22%7D%29" in seen[0]
+    with pytest.raises(InputError, match="--label: 'engine=x'; expected namespace=LABEL or pod=LABEL"):
+        server(url, label=("engine=x",))

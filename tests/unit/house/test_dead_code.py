@@ -32,7 +32,6 @@ CALLED_FROM_OUTSIDE = {
     "stop_process",  # by the cluster tests: what the one-machine cluster is for
     "restart_process",
     "load_rules",
-    "redirect_request",  # by urllib, to follow no redirect
 }
 # Values of a field: users write them, the code asks for the others.
 # Entries of earlier versions hold UNCONFIRMED.

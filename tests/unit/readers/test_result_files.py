@@ -417,7 +417,7 @@ def test_an_empty_result_is_no_series_and_nan_is_a_sample() -> None:
     assert prometheus.series(foreign.parse(json.dumps(response()), "r")) == ()
     (one,) = prometheus.series(foreign.parse(json.dumps(response(({"pod": "a"}, [(1, "NaN")]))), "r"))
     assert one.labels == {"pod": "a"}
-    assert one.samples[0][1] != one.samples[0][1]
+    assert one.values[0].value != one.values[0].value
 
 
 CSV = "method,k,concurrency,mean_latency_s,workload\nnone,0,1,1,chat\nnone,0,8,2,code\n"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.prometheus_queries import Bucket, InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import Bucket, InstantSample
 from breakeven_operator.reconcile.latency_metrics import (
     LatencyReading,
     latencies_of,

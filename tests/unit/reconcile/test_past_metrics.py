@@ -7,7 +7,7 @@ import math
 import pytest
 
 from breakeven.planning.outlook import PastRates
-from breakeven_operator.ports import Samples, TimedValue
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven_operator.reconcile.past_metrics import LoadOwner, PastLoads, PastReading, past_of, read_past
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 

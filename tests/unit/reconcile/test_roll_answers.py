@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_answers import (
     ABORTED,

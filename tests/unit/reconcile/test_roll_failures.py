@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.planning.roll_experiment import Witness
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.ports import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_failures import (
     BEGUN,

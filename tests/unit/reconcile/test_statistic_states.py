@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
+from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING, EngineSeries
 from breakeven.serving.plausibility import EngineLimits
-from breakeven_operator.ports import InstantSample
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.pod_figures import WatchedPods

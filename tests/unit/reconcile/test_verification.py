@@ -16,7 +16,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
 from breakeven.profile import Conditions, Profile
-from breakeven_operator.ports import Samples, TimedValue
+from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
 from breakeven_operator.reconcile.roll_evidence import RollEvidence, so_far
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms, read_roll

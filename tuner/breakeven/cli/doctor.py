@@ -11,7 +11,7 @@ from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
 from breakeven.cli.parameters import InputFile, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
 from breakeven.cli.prometheus_options import (
-    PrometheusAddress,
+    AskedPrometheus,
     prometheus_options,
     read_matcher,
     read_prefix,
@@ -93,7 +93,7 @@ def command(
     asked = Conditions(tokens_per_step, prompt_tokens, output_tokens)
     if profile_path is None and asked != Conditions():
         raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
-    server = PrometheusAddress.of(access, timeout_seconds)
+    server = AskedPrometheus.of(access, timeout_seconds)
     matchers = _matchers(model, namespace, match)
     snapshot = _snapshot(server, matchers, read_prefix(metric_prefix), window_seconds)
     profile = read_profile(profile_path, 0.9) if profile_path else None
@@ -134,7 +134,7 @@ def _print(diagnosis: Diagnosis) -> None:
 
 
 def _snapshot(
-    server: PrometheusAddress, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int
+    server: AskedPrometheus, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int
 ) -> ModelSnapshot:
     from breakeven.serving.model_watch import ModelWatch
 

@@ -11,7 +11,7 @@ import click
 
 from breakeven.cli.output import several
 from breakeven.cli.prometheus_options import (
-    PrometheusAddress,
+    AskedPrometheus,
     prometheus_options,
     read_matcher,
     read_prefix,
@@ -75,7 +75,7 @@ past_options = several(
 class PastQuestion(NamedTuple):
     """A question about a past, and the server that is asked."""
 
-    server: PrometheusAddress
+    server: AskedPrometheus
     asked: AskedPast
 
     @classmethod
@@ -88,7 +88,7 @@ class PastQuestion(NamedTuple):
         from breakeven.past.courses import TimeGrid
         from breakeven.past.past_reading import AskedPast
 
-        server = PrometheusAddress.of(options, options.pop("timeout_seconds"))
+        server = AskedPrometheus.of(options, options.pop("timeout_seconds"))
         since_s, window_s = options.pop("since_s"), options.pop("window_seconds")
         if since_s < 2 * window_s or since_s / window_s > _MOST_WINDOWS:
             raise InputError(

@@ -6,13 +6,12 @@ A credential never stands in an address or on the command line, where process li
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -21,11 +20,11 @@ from breakeven.cli.parameters import InputFile, Number
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
-    from http.client import HTTPResponse
     from ssl import SSLContext
 
     from breakeven.past.courses import TimeGrid
-    from breakeven.readers.prometheus import Series
+    from breakeven.prometheus_queries import Prometheus
+    from breakeven.readers.prometheus import Samples
     from breakeven.serving.promql import Matcher
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -49,14 +48,19 @@ prometheus_options = several(
     click.option("--tenant", metavar="VALUE", help="Tenant to ask about (Mimir, Cortex, Thanos)."),
     click.option("--tenant-env", metavar="NAME", help="Environment variable that holds it."),
     click.option(
+        "--label",
+        multiple=True,
+        metavar="LABEL=NAME",
+        help="Name under which the engines' series have the label namespace or pod, such as pod=exported_pod after a federation.",
+    ),
+    click.option(
         "--tenant-header", default="X-Scope-OrgID", show_default=True, help="Header that selects the tenant."
     ),
 )
-_LARGEST: Final = 16 << 20
 _MATCHER = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
 OPTION_NAMES: Final = (
     "url", "bearer_token_env", "bearer_token_file", "basic_user", "basic_password_env", "basic_password_file", "ca",
-    "client_cert", "client_key", "tenant", "tenant_env", "tenant_header",
+    "client_cert", "client_key", "label", "tenant", "tenant_env", "tenant_header",
 )  # fmt: skip
 
 
@@ -84,28 +88,21 @@ def series_options(timeout_s: float) -> Callable[[Command], Command]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PrometheusAddress:
-    """A Prometheus and how it is asked.
+class AskedPrometheus(NamedTuple):
+    """The Prometheus that a command names."""
 
-    Attributes:
-        url: without credentials. headers: secret ones among them, so they are not shown.
-        tls: None: the system's authorities, no certificate of ours.
-        timeout_s: for each answer.
-    """
-
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    tls: SSLContext | None
-    timeout_s: float
+    client: Prometheus
 
     @classmethod
-    def of(cls, options: dict[str, Any], timeout_s: float) -> PrometheusAddress:
+    def of(cls, options: dict[str, Any], timeout_s: float) -> AskedPrometheus:
         """Take the options of an access out of a command's.
 
         Raises:
             InputError: one of them is wrong; no credential is repeated.
         """
+        from breakeven.prometheus_queries import Prometheus
+        from breakeven.serving.promql import LabelNames
+
         given = {name: options.pop(name) for name in OPTION_NAMES}
         url = given["url"]
         if not url.startswith(("http://", "https://")):
@@ -132,7 +129,11 @@ class PrometheusAddress:
         tenant = _from_environment("--tenant-env", given["tenant_env"]) or given["tenant"]
         if tenant is not None:
             headers[_header_name(given["tenant_header"])] = _one_line("--tenant", tenant)
-        return cls(url.rstrip("/"), headers, _tls(given), timeout_s)
+        try:
+            labels = LabelNames.of(given["label"])
+        except ValueError as error:
+            raise InputError("--label", repr(" ".join(given["label"])), str(error)) from error
+        return cls(Prometheus(url.rstrip("/"), headers, timeout_s, _tls(given), labels))
 
     def instant(self, promql: str) -> list[tuple[Mapping[str, str], float]]:
         """Labels and value of each element of an instant query's result; values that are not finite are left out.
@@ -140,7 +141,7 @@ class PrometheusAddress:
         Raises:
             BreakevenError: there is no usable answer.
         """
-        return self._elements(promql, {})
+        return self._elements(promql, None)
 
     def at(self, promql: str, time_s: int) -> list[tuple[Mapping[str, str], float]]:
         """The same as of a Unix time (s).
@@ -148,87 +149,37 @@ class PrometheusAddress:
         Raises:
             BreakevenError: there is no usable answer.
         """
-        return self._elements(promql, {"time": str(time_s)})
+        return self._elements(promql, time_s)
 
-    def over(self, promql: str, grid: TimeGrid) -> tuple[Series, ...]:
+    def over(self, promql: str, grid: TimeGrid) -> list[Samples]:
         """Series of a range query at the times of a grid; samples that are no numbers are among them.
 
         Raises:
             BreakevenError: there is no usable answer.
         """
-        ends = {"start": str(grid.first_s), "end": str(grid.last_s), "step": str(grid.step_s)}
-        return self._series("query_range", promql, ends)
+        from breakeven.serving.promql import RangeQuestion
 
-    def _elements(self, promql: str, parameters: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
+        with self._named():
+            return self.client.over(RangeQuestion(promql, grid.first_s, grid.last_s, grid.step_s))
+
+    def _elements(self, promql: str, time_s: int | None) -> list[tuple[Mapping[str, str], float]]:
         import math
 
-        found = ((one.labels, one.samples[0][1]) for one in self._series("query", promql, parameters))
-        return [(labels, value) for labels, value in found if math.isfinite(value)]
+        with self._named():
+            found = self.client.instant(promql, time_s)
+        return [(one.labels, one.value) for one in found if math.isfinite(one.value)]
 
-    def _series(self, kind: str, promql: str, parameters: Mapping[str, str]) -> tuple[Series, ...]:
-        """The result of one query of a kind; without native histograms if the server has no functions of theirs.
-
-        Raises:
-            BreakevenError: there is no usable answer.
-        """
-        import urllib.error
-
-        from breakeven.intake import json_value
-        from breakeven.readers.foreign import Document
-        from breakeven.readers.prometheus import series
-        from breakeven.serving.engine_series import classic_only
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Names the server in errors."""
+        from breakeven.prometheus_queries import PrometheusError
 
         try:
-            try:
-                text = self._get(kind, {"query": promql, **parameters})
-            except urllib.error.HTTPError as error:
-                classic = classic_only(promql)
-                if classic == promql or error.code not in {400, 422}:
-                    raise
-                text = self._get(kind, {"query": classic, **parameters})
-        except urllib.error.HTTPError as error:
-            refused = error.code in {401, 403}
-            wanted = (
-                "200: give a credential (--bearer-token-env, --basic-user, --tenant)" if refused else "200"
-            )
-            raise BreakevenError(
-                f"{self.url}: Prometheus answered HTTP {error.code}; expected {wanted}"
-            ) from error
-        except (TimeoutError, OSError) as error:
-            why = getattr(error, "reason", error)
-            raise BreakevenError(f"{self.url}: no answer ({why}); expected Prometheus") from error
-        expected = f"an answer of Prometheus' /api/v1/{kind}"
-        return series(Document(json_value(text, self.url, expected), self.url))
-
-    def _get(self, kind: str, parameters: Mapping[str, str]) -> bytes:
-        import urllib.parse
-        import urllib.request
-
-        from breakeven.serving.promql import WHOLE_ANSWERS
-
-        form = urllib.parse.urlencode({**parameters, **WHOLE_ANSWERS})
-        request = urllib.request.Request(f"{self.url}/api/v1/{kind}?{form}", headers=dict(self.headers))  # noqa: S310 - the scheme is checked
-        handlers: list[urllib.request.BaseHandler] = [_no_redirects()]
-        if self.tls is not None:
-            handlers.append(urllib.request.HTTPSHandler(context=self.tls))
-        with urllib.request.build_opener(*handlers).open(request, timeout=self.timeout_s) as answer:
-            return self._whole(answer)
-
-    def _whole(self, answer: HTTPResponse) -> bytes:
-        """The body, within a time and a size. The socket's own limit does not stop a server that sends a byte per second."""
-        deadline, parts, size = monotonic() + self.timeout_s, [], 0
-        while chunk := answer.read1(1 << 16):
-            parts.append(chunk)
-            size += len(chunk)
-            if size > _LARGEST:
-                raise BreakevenError(
-                    f"{self.url}: an answer of more than {_LARGEST >> 20} MiB; expected Prometheus"
-                )
-            if monotonic() > deadline:
-                raise BreakevenError(
-                    f"{self.url}: no whole answer within {self.timeout_s:g} s; expected Prometheus"
-                )
-        return b"".join(parts)
+            yield
+        except PrometheusError as error:
+            more = "give a credential (--bearer-token-env, --basic-user, --tenant)"
+            parts = (f"{error}", error.said, more if error.status in {401, 403} else "")
+            raise BreakevenError(f"{self.client.url}: Prometheus {'; '.join(filter(None, parts))}") from error
 
 
 def read_matcher(text: str) -> Matcher:
@@ -264,17 +215,6 @@ def read_prefix(text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", text):
         raise InputError("--metric-prefix", repr(text), "letters, digits, _ and :")
     return text
-
-
-def _no_redirects() -> Any:
-    """A handler that follows no redirect: its target would be sent the credential."""
-    import urllib.request
-
-    class NoRedirects(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: Any) -> None:
-            return None
-
-    return NoRedirects()
 
 
 def _secret(given: Mapping[str, Any], name: str) -> str | None:
@@ -318,21 +258,16 @@ def _content(file: Path) -> bytes:
 
 
 def _tls(given: Mapping[str, Any]) -> SSLContext | None:
-    import ssl
+    from breakeven.prometheus_queries import tls_context
 
     authority, certificate, key = given["ca"], given["client_cert"], given["client_key"]
     if authority is None and certificate is None and key is None:
         return None
     if (certificate is None) != (key is None):
         raise InputError("--client-cert", "certificate without key, or key without certificate", "both")
+    contents = [_content(file) if file is not None else None for file in (authority, certificate, key)]
     try:
-        context = ssl.create_default_context(cafile=str(authority) if authority is not None else None)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(f"--ca {authority}", str(error), "a CA certificate in PEM") from error
-    if certificate is not None:
-        try:
-            # Without a password of ours OpenSSL would ask the terminal for that of an encrypted key.
-            context.load_cert_chain(str(certificate), str(key), password="")
-        except (OSError, ssl.SSLError, ValueError) as error:
-            raise InputError(f"--client-cert {certificate}", "not usable with its key", "PEM") from error
-    return context
+        return tls_context(*contents)
+    except (OSError, ValueError) as error:
+        where = f"--client-cert {certificate}" if authority is None else f"--ca {authority}"
+        raise InputError(where, "not usable", "a CA certificate, or ours with its key, in PEM") from error

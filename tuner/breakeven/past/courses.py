@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.readers.prometheus import Series
+from breakeven.readers.prometheus import Samples
 from breakeven.serving.engine_series import COUNTED, DRAFTED, REPLICA, RUNNING, WAITING, EngineSeries
 
 POD = ("namespace", REPLICA, "model_name")
@@ -130,7 +130,7 @@ def questions(engines: EngineSeries, window_s: int) -> dict[str, str]:
     return found
 
 
-def courses(grid: TimeGrid, answers: Iterable[tuple[str, Iterable[Series]]]) -> tuple[PodCourse, ...]:
+def courses(grid: TimeGrid, answers: Iterable[tuple[str, Iterable[Samples]]]) -> tuple[PodCourse, ...]:
     """The courses of all pods, in the order of their names.
 
     Args:
@@ -153,9 +153,9 @@ def courses(grid: TimeGrid, answers: Iterable[tuple[str, Iterable[Series]]]) -> 
     return tuple(PodCourse(name, stats[name], accepted.get(name, {})) for name in sorted(stats))
 
 
-def _on(grid: TimeGrid, series: Series) -> FloatArray:
+def _on(grid: TimeGrid, series: Samples) -> FloatArray:
     values = np.full(grid.times, math.nan)
-    for time_s, value in series.samples:
+    for time_s, value in series.values:
         if (place := grid.place(time_s)) is not None:
             values[place] = value if math.isfinite(value) else math.inf
     return values

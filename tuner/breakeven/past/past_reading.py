@@ -27,7 +27,7 @@ from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from breakeven.profile.comparisons import Comparison
 from breakeven.profile.fits import Lengths
-from breakeven.readers.prometheus import Series
+from breakeven.readers.prometheus import Samples
 from breakeven.serving.engine_series import PREFIXES, RUNNING, EngineSeries, by_replica
 from breakeven.serving.promql import Matcher
 
@@ -47,7 +47,7 @@ UNNAMED = "unnamed"
 class PastServer(Protocol):
     """A server that is asked about the past; each method raises `BreakevenError` if there is no usable answer."""
 
-    def over(self, promql: str, grid: TimeGrid) -> Iterable[Series]:
+    def over(self, promql: str, grid: TimeGrid) -> Iterable[Samples]:
         """Series at the times of a grid."""
         ...
 
@@ -203,9 +203,9 @@ def _found(server: PastServer, asked: AskedPast) -> tuple[EngineSeries, TimeGrid
     for prefix in prefixes:
         engines = EngineSeries(asked.matchers, prefix, POD, by_replica)
         seen = [
-            one.samples[0][0]
+            one.values[0].time_s
             for one in server.over(f"count({engines.named(RUNNING)})", sights)
-            if one.samples
+            if one.values
         ]
         if seen:
             # They may have begun at any time since the sight before.

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from itertools import starmap
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, PlainValidator
 
@@ -29,17 +30,24 @@ from breakeven.readers.foreign import Document, Number, at
 _REQUIRED = ("request_rate_rps", "mean_latency_s")
 
 
+class TimedValue(NamedTuple):
+    """One value of a series, with the Unix time (s) that it is of."""
+
+    time_s: float
+    value: float
+
+
 @dataclass(frozen=True, slots=True)
-class Series:
+class Samples:
     """One time series of a response.
 
     Attributes:
-        labels: its labels, `__name__` included.
-        samples: (Unix time in seconds, value); a value may be NaN or infinite, as Prometheus sends it.
+        labels: its labels, `__name__` included if the response has it.
+        values: oldest first, and only of moments with a sample; a value may be NaN or infinite, as Prometheus sends it.
     """
 
     labels: Mapping[str, str]
-    samples: tuple[tuple[float, float], ...]
+    values: tuple[TimedValue, ...]
 
 
 def _number(value: object) -> float:
@@ -89,7 +97,7 @@ def recognises(document: Document) -> bool:
     return document.has() and any(recognises_response(document.member(key)) for key in document.value)
 
 
-def series(response: Document) -> tuple[Series, ...]:
+def series(response: Document) -> tuple[Samples, ...]:
     """Read one response; an empty result is an empty tuple.
 
     Raises:
@@ -107,13 +115,13 @@ def series(response: Document) -> tuple[Series, ...]:
     if answer.kind is None or answer.result is None:
         raise response.refuse("not a result", "an object with resultType and result", "data")
     if answer.kind in {"scalar", "string"}:
-        return (Series({}, (response.read(_Scalar).sample,)),)
+        return (Samples({}, (TimedValue(*response.read(_Scalar).sample),)),)
     rows = [*response.member("data").member("result").items()]
     if answer.kind == "vector":
         instants = [row.read(_Instant) for row in rows]
-        return tuple(Series(one.metric, (one.value,)) for one in instants)
+        return tuple(Samples(one.metric, (TimedValue(*one.value),)) for one in instants)
     ranges = [row.read(_Range) for row in rows]
-    return tuple(Series(one.metric, one.values) for one in ranges)
+    return tuple(Samples(one.metric, tuple(starmap(TimedValue, one.values))) for one in ranges)
 
 
 def read(document: Document, arm: Arm) -> tuple[Point, ...]:
@@ -164,7 +172,7 @@ def _column(response: Document) -> dict[float, float]:
         what = "no series" if not found else f"{len(found)} series"
         raise response.refuse(what, "one series: aggregate in the query", "data", "result")
     # NaN is a division by no requests in that window: there is no figure for it.
-    finite = {time_s: value for time_s, value in found[0].samples if math.isfinite(value)}
+    finite = {time_s: value for time_s, value in found[0].values if math.isfinite(value)}
     if not finite:
         raise response.refuse("only NaN", "samples with a figure", "data", "result")
     return finite

@@ -88,7 +88,7 @@ def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
             Cause.NO_SERIES,
             "Prometheus holds no vLLM series of this model"
             + (f" under the labels that were asked for; {snapshot.elsewhere}" if snapshot.elsewhere else ""),
-            "check --model against the label model_name, and that a PodMonitor scrapes the pods",
+            "check --model against the label model_name, and that a PodMonitor scrapes the pods; --label names other labels of a pod",
         )
     if stale := snapshot.stale:
         oldest = max(stale, key=lambda pod: stale[pod])

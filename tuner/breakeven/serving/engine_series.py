@@ -20,6 +20,9 @@ PREFIXES = (PREFIX, "kserve_vllm:", "ray_vllm:", "ray_vllm_", "vllm_")
 """The prefixes of names where KServe, Ray or a pipeline that allows no colons has been."""
 POD = ("namespace", "pod", "model_name")
 """Labels of a pod's series by which figures are grouped."""
+NAMESPACES = ("exported_namespace", "kubernetes_namespace", "k8s_namespace_name")
+PODS = ("exported_pod", "kubernetes_pod_name", "k8s_pod_name", "pod_name")
+"""Labels under which a federation, an older scrape job or a collector leaves the names of a pod and its namespace."""
 ENGINE = ("engine", "exported_engine", "WorkerId")
 """Labels that tell the engines of one pod apart.
 

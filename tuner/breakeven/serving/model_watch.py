@@ -14,6 +14,8 @@ from breakeven.serving.counted_window import Window
 from breakeven.serving.engine_series import (
     COUNTED,
     ENGINE,
+    NAMESPACES,
+    PODS,
     PREFIXES,
     REPLICA,
     RUNNING,
@@ -134,7 +136,10 @@ class ModelWatch:
     def _elsewhere(self) -> str:
         """Labels of this model's series, if other than those asked for; else the models that there are."""
         model = tuple(one for one in self.engines.matchers if one.label == "model_name")
-        for matchers, labels in ((model, ("namespace", "pod")), ((), ("model_name",))):
+        for matchers, labels in (
+            (model, ("namespace", "pod", *NAMESPACES, *PODS)),
+            ((), ("model_name",)),
+        ):
             for prefix in self.prefixes:
                 running = EngineSeries(matchers, prefix).named(RUNNING)
                 found = sorted(

@@ -20,6 +20,9 @@ samples in place of counters. Prometheus ignores all of them.
 """
 
 
+# A label's name as an argument of label_replace, any other text (a matcher's value comes behind = or ~), or a name.
+_WORD = re.compile(r'(?<![=~])"(namespace|pod)"|"(?:\\.|[^"\\])*"|[a-zA-Z_:][a-zA-Z0-9_:]*', re.DOTALL)
+_OTHER_EXPORTERS = ("kube_", "DCGM_")
 _SUBQUERY = re.compile(r"\((.*)\)\[(\d+)s:(\d+)s\](?: @ (\d+))?", re.DOTALL)
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F)},
@@ -64,6 +67,48 @@ def selector(matchers: Iterable[Matcher]) -> str:
     """`{a="b",...}`, or nothing for no matchers."""
     rendered = ",".join(matcher.render() for matcher in matchers)
     return "{" + rendered + "}" if rendered else ""
+
+
+class LabelNames(NamedTuple):
+    """Names that a Prometheus has for the labels of a pod, where a federation or relabelling has changed those of engines' series.
+
+    Questions are written, and answers are read, with `namespace` and `pod`. Only the client of a server translates.
+    """
+
+    namespace: str = "namespace"
+    pod: str = "pod"
+
+    @classmethod
+    def of(cls, pairs: Iterable[str]) -> LabelNames:
+        """The names that texts such as `pod=exported_pod` give.
+
+        Raises:
+            ValueError: one gives none, or both names are the same.
+        """
+        given = dict(pair.partition("=")[::2] for pair in pairs)
+        names = cls(**given) if given.keys() <= set(cls._fields) else None
+        if names is None or not all(map(_LABEL_NAME.fullmatch, names)) or names.namespace == names.pod:
+            raise ValueError("namespace=LABEL or pod=LABEL, two names of letters, digits and _")
+        return names
+
+    def asked(self, promql: str) -> str:
+        """A question in the server's names; questions about series of other exporters stay as they are."""
+        words = {found[0] for found in _WORD.finditer(promql)}
+        if self == SAME_LABELS or any(word.startswith(_OTHER_EXPORTERS) for word in words):
+            return promql
+        names = self._asdict()
+        return _WORD.sub(
+            lambda found: f'"{names[found[1]]}"' if found[1] else names.get(found[0], found[0]), promql
+        )
+
+    def given(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """The labels of an answer in our names."""
+        ours = {our: labels[name] for our, name in self._asdict().items() if name in labels}
+        return {name: labels[name] for name in labels if name not in {*self, *self._fields}} | ours
+
+
+SAME_LABELS: Final = LabelNames()
+"""Of servers that keep the labels as scrapes give them."""
 
 
 class RangeQuestion(NamedTuple):
