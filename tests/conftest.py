@@ -31,7 +31,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 # Seconds of a file of tests with all draws above which `make check` leaves it to `make test`; with few draws a law takes a tenth.
-_LONGEST_QUICK_S = 3.0
+_LONGEST_QUICK_S = 2.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

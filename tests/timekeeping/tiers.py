@@ -1,4 +1,4 @@
-"""Which tests on real parts are run now.
+"""Selection of the tests on real parts that run now.
 
 Tests marked `always` carry a claim and run at each landing. The others run at a release (`make test-thorough`), and some of their files at
 each landing: a quarter, another one after each commit, and the files whose `COVERS` names a product file that changed since the
@@ -24,7 +24,7 @@ TIERS: Final = ("all", "always", "landing")
 QUARTERS: Final = 4
 PROCESSES: Final = 3
 LONGEST_S: Final = 720.0
-"""What a landing's share of the second tier may take, by the stored seconds."""
+"""Bound on a landing's share of the second tier, by the stored seconds."""
 _COVERS: Final = re.compile(r"^COVERS = \(([^)]*)\)", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""What `breakeven doctor` is asked about a service: its pods, its arm and its profile, and the Prometheus that has their series."""
+"""Arguments of `breakeven doctor` about a service: its pods, its arm, its profile, and the Prometheus that has their series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the tests on real parts a landing runs, and what becomes of one that fails."""
+"""Tests on real parts that a landing runs, and one of them that fails."""
 
 from __future__ import annotations
 
