@@ -483,11 +483,11 @@ class _Session(requests.Session):
         body = bytearray()
         while piece := answer.read(_PIECE):
             while piece:
-                more, piece = (
-                    (inflating.decompress(piece, _PIECE), inflating.unconsumed_tail)
-                    if inflating is not None
-                    else (piece, b"")
-                )
+                more, piece = piece, b""
+                if inflating is not None:
+                    more, piece = inflating.decompress(more, _PIECE), inflating.unconsumed_tail
+                    if inflating.unused_data:
+                        raise zlib.error("bytes behind the end")
                 self._hold(len(body) + len(more))
                 body += more
         if self._ended:
