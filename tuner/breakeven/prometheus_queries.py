@@ -321,17 +321,20 @@ class Prometheus:
     ) -> list[Any]:
         with _Session(self, kind) as session:
             self._session = session
-            if self._ended:
-                raise session.late()
-            asked = self.labels.asked(promql)
-            rows = session.rows(asked, {**more, **WHOLE_ANSWERS}, over)
             try:
+                if self._ended:
+                    raise session.late()
+                asked = self.labels.asked(promql)
+                rows = session.rows(asked, {**more, **WHOLE_ANSWERS}, over)
                 if asked != promql:
                     for row in rows:
                         row.metric = self.labels.given(row.metric)
                 return [row.sample() for row in rows]
             except ValueError as error:
                 raise kind.refusal from error
+            finally:
+                # No circle keeps the credentials until the garbage collector comes.
+                self._session = None
 
 
 class _RowsAnswer(requests.Response):

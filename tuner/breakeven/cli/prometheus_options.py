@@ -48,13 +48,13 @@ prometheus_options = several(
     click.option("--tenant", metavar="VALUE", help="Tenant to ask about (Mimir, Cortex, Thanos)."),
     click.option("--tenant-env", metavar="NAME", help="Environment variable that holds it."),
     click.option(
+        "--tenant-header", default="X-Scope-OrgID", show_default=True, help="Header that selects the tenant."
+    ),
+    click.option(
         "--label",
         multiple=True,
         metavar="LABEL=NAME",
         help="Name under which the engines' series have the label namespace or pod, such as pod=exported_pod after a federation.",
-    ),
-    click.option(
-        "--tenant-header", default="X-Scope-OrgID", show_default=True, help="Header that selects the tenant."
     ),
 )
 _MATCHER = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
