@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -98,23 +98,11 @@ class _Value(msgspec.Struct, array_like=True, gc=False):
     text: str
 
 
-class _Bucket(msgspec.Struct, array_like=True, gc=False):
-    """Which ends belong to the bucket, both ends, and its count."""
+class _Buckets(msgspec.Struct):
+    """A native histogram; of each bucket: which ends belong to it, both ends, and its count."""
 
-    ends: int
-    lower: str
-    upper: str
     count: str
-
-
-class _Buckets(msgspec.Struct, gc=False):
-    count: str
-    buckets: list[_Bucket] = []
-
-
-class _HistogramValue(msgspec.Struct, array_like=True, gc=False):
-    time_s: float
-    found: _Buckets
+    buckets: list[tuple[int, str, str, str]] = []
 
 
 class _VectorRow(msgspec.Struct, gc=False):
@@ -122,7 +110,7 @@ class _VectorRow(msgspec.Struct, gc=False):
 
     metric: dict[str, str]
     value: _Value | None = None
-    histogram: _HistogramValue | None = None
+    histogram: tuple[float, _Buckets] | None = None
 
     def sample(self) -> InstantSample:
         """The element.
@@ -134,9 +122,9 @@ class _VectorRow(msgspec.Struct, gc=False):
             return InstantSample(self.metric, float(self.value.text))
         if self.histogram is None:
             raise ValueError("neither a number nor a histogram")
-        found = self.histogram.found
-        buckets = [Bucket(float(one.lower), float(one.upper), float(one.count)) for one in found.buckets]
-        return InstantSample(self.metric, float(found.count), tuple(buckets))
+        _, found = self.histogram
+        buckets = tuple(Bucket(*map(float, one[1:])) for one in found.buckets)
+        return InstantSample(self.metric, float(found.count), buckets)
 
 
 class _MatrixRow(msgspec.Struct, gc=False):
@@ -199,16 +187,6 @@ class Dialect:
 
     metricsql: bool = False
     until_s: float = float("-inf")
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the server was asked for it within the hour."""
-        return time.monotonic() < self.until_s
-
-    @property
-    def is_metricsql(self) -> bool:
-        """Whether the server is known not to understand Prometheus' own language."""
-        return self.metricsql and self.is_known
 
 
 def plain_socket(found: tuple[Any, ...]) -> socket.socket:
@@ -286,35 +264,30 @@ class Prometheus:
     ) -> list[Any]:
         """The answer to a question, without what is asked of native histograms if the server has no functions of theirs."""
         classic = classic_only(promql)
-        if classic == promql or not self.dialect.is_metricsql:
+        if classic == promql or not (self.dialect.metricsql and time.monotonic() < self.dialect.until_s):
             try:
                 return self._asked(kind, promql, more, over)
             except PrometheusError as error:
-                if (
-                    classic == promql
-                    or error.status not in _REFUSALS
-                    or self.dialect.is_known
-                    or not self._speaks_metricsql()
-                ):
+                refused = classic != promql and error.status in _REFUSALS
+                if not refused or not self._speaks_metricsql():
                     raise
         return self._asked(kind, classic, more, over)
 
     def _speaks_metricsql(self) -> bool:
-        if not self.dialect.is_known:
-            status: int = HTTPStatus.OK
-            try:
-                self._asked(_VECTOR, _PROBE, {})
-            except PrometheusError as error:
-                status = error.status
-                if not status:
-                    raise
-            # The answer of a proxy, or of a server that starts, tells nothing about the language.
-            if status in _REFUSALS or status == HTTPStatus.OK:
-                self.dialect.metricsql, self.dialect.until_s = (
-                    status in _REFUSALS,
-                    time.monotonic() + _PROBED_AGAIN_S,
-                )
-        return self.dialect.is_metricsql
+        if time.monotonic() < self.dialect.until_s:
+            return self.dialect.metricsql
+        status: int = HTTPStatus.OK
+        try:
+            self._asked(_VECTOR, _PROBE, {})
+        except PrometheusError as error:
+            status = error.status
+            if not status:
+                raise
+        metricsql = status in _REFUSALS
+        # The answer of a proxy, or of a server that starts, tells nothing about the language.
+        if metricsql or status == HTTPStatus.OK:
+            self.dialect.metricsql, self.dialect.until_s = metricsql, time.monotonic() + _PROBED_AGAIN_S
+        return metricsql
 
     def _asked(
         self, kind: _Kind[_Row], promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
@@ -440,14 +413,27 @@ class _Session(requests.Session):
         Raises:
             PrometheusError: nobody answers, or nobody who is trusted.
         """
-        port = {"http": 80, "https": 443}[where.scheme]
+        port = where.port or {"http": 80, "https": 443}[where.scheme]
         try:
-            found = socket.getaddrinfo(where.hostname, where.port or port, type=socket.SOCK_STREAM)
-            sock = self._reached(found)
+            addresses = socket.getaddrinfo(where.hostname, port, type=socket.SOCK_STREAM)
+            # Each address has a share of the time: the first one may lead nowhere.
+            for left, found in zip(range(len(addresses), 0, -1), addresses, strict=True):
+                sock = self._socket = self._server.socket_for(found)
+                sock.settimeout(self._left_s() / left)
+                try:
+                    sock.connect(found[4])
+                    break
+                except OSError:
+                    sock.close()
+                    if left == 1:
+                        raise
+            sock.settimeout(self._left_s())
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if where.scheme == "https":
                 context = self._server.tls or _system_trust()
-                self._take(context.wrap_socket(sock, server_hostname=where.hostname))
+                self._socket = context.wrap_socket(sock, server_hostname=where.hostname)
+            # It may have been ended while there was no socket to shut down.
+            self._left_s()
         except ssl.SSLCertVerificationError as error:
             raise PrometheusError(f"is not trusted ({error.verify_message})") from error
         except TimeoutError:
@@ -457,26 +443,10 @@ class _Session(requests.Session):
             cause = error.strerror if isinstance(error, (socket.gaierror, ssl.SSLError)) else None
             raise PrometheusError(f"is not reached ({cause or type(error).__name__})") from error
 
-    def _reached(self, addresses: Sequence[tuple[Any, ...]]) -> socket.socket:
-        for place, found in enumerate(addresses, 1):
-            sock = self._take(self._server.socket_for(found), len(addresses) - place + 1)
-            try:
-                sock.connect(found[4])
-                break
-            except OSError:
-                if place == len(addresses):
-                    raise
-        return self._take(sock)
-
-    def _take(self, sock: socket.socket, shares: int = 1) -> socket.socket:
-        """Makes a socket the one that `end` ends; a share of the time that is left limits each of its steps."""
-        if self._socket is not None and self._socket is not sock:
-            self._socket.close()
-        self._socket = sock
-        sock.settimeout(max(self._until_s - time.monotonic(), _LOOK_S) / shares)
+    def _left_s(self) -> float:
         if self._ended:
             raise TimeoutError
-        return sock
+        return max(self._until_s - time.monotonic(), _LOOK_S)
 
     def _body(self, answer: http.client.HTTPResponse) -> bytearray:
         encoding = answer.getheader("Content-Encoding", "identity")
@@ -493,9 +463,8 @@ class _Session(requests.Session):
                         raise zlib.error("bytes behind the end")
                 self._hold(len(body) + len(more))
                 body += more
-        if self._ended:
-            # Where the end of the connection is the end of the body, no read fails.
-            raise TimeoutError
+        # Where the end of the connection is the end of the body, no read fails at the deadline.
+        self._left_s()
         if answer.length or (inflating is not None and not inflating.eof):
             raise ConnectionError
         return body
@@ -506,8 +475,7 @@ class _Session(requests.Session):
             raise PrometheusError(f"answered with more than {self._server.largest_mib} MiB")
         if size > _SMALL and not self._large and self._server.turns is not None:
             while not self._server.turns.acquire(timeout=_LOOK_S):
-                if self._ended:
-                    raise TimeoutError
+                self._left_s()
             self._large = True
 
     def _answer(self, answer: http.client.HTTPResponse, body: bytearray) -> _RowsAnswer:

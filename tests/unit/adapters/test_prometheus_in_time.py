@@ -208,7 +208,7 @@ async def refused_by_operator(url, timeout_s):
 async def refused_by_command(url, timeout_s):
     options = dict.fromkeys(OPTION_NAMES) | {"url": url, "label": (), "tenant_header": "X-Scope-OrgID"}
     with pytest.raises(BreakevenError) as caught:
-        await asyncio.to_thread(AskedPrometheus.of(options, timeout_s).instant, "a_long_query")
+        await asyncio.to_thread(AskedPrometheus.of(options, timeout_s).at, "a_long_query")
     return str(caught.value)
 
 
