@@ -158,15 +158,13 @@ class _Document(msgspec.Struct, rename="camel"):
     data: msgspec.Raw = msgspec.Raw()
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind(Generic[_Row]):
+class _Kind(NamedTuple):
     """A kind of result: the API's word for it, its name in sentences, and its reader."""
 
     word: str
     name: str
-    reader: msgspec.json.Decoder[_Result[_Row]]
+    reader: msgspec.json.Decoder[Any]
 
-    @property
     def refusal(self) -> PrometheusError:
         """The error of an answer that is of no such kind."""
         return PrometheusError(f"answered with something that is no {self.name}", HTTPStatus.OK)
@@ -260,7 +258,7 @@ class Prometheus:
             self._session.end()
 
     def _understood(
-        self, kind: _Kind[_Row], promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
+        self, kind: _Kind, promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
     ) -> list[Any]:
         """The answer to a question, without what is asked of native histograms if the server has no functions of theirs."""
         classic = classic_only(promql)
@@ -290,7 +288,7 @@ class Prometheus:
         return metricsql
 
     def _asked(
-        self, kind: _Kind[_Row], promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
+        self, kind: _Kind, promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
     ) -> list[Any]:
         with _Session(self, kind) as session:
             self._session = session
@@ -304,7 +302,7 @@ class Prometheus:
                         row.metric = self.labels.given(row.metric)
                 return [row.sample() for row in rows]
             except ValueError as error:
-                raise kind.refusal from error
+                raise kind.refusal() from error
             finally:
                 # No circle keeps the credentials until the garbage collector comes.
                 self._session = None
@@ -325,7 +323,7 @@ class _RowsAnswer(requests.Response):
 class _Session(requests.Session):
     """The session of one question. Its connection serves nobody else, because it may have been opened with a certificate."""
 
-    def __init__(self, server: Prometheus, kind: _Kind[Any]) -> None:
+    def __init__(self, server: Prometheus, kind: _Kind) -> None:
         super().__init__()
         # Neither the machine's .netrc nor the proxies of its environment are configuration of ours.
         self.trust_env = False
@@ -337,11 +335,7 @@ class _Session(requests.Session):
         self._socket: socket.socket | None = None
 
     def rows(self, promql: str, form: dict[str, str], over: RangeQuestion | None) -> list[Any]:
-        """The rows of an answer.
-
-        Raises:
-            PrometheusError: there is no usable answer.
-        """
+        """The rows of an answer."""
         try:
             server = PrometheusConnect(self._server.url, headers=dict(self._server.headers), session=self)
             if over is None:
@@ -359,11 +353,7 @@ class _Session(requests.Session):
         return super().request(method, url, params=form, **given)
 
     def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
-        """The exchange of one question; no redirect is followed, because its target would be sent the credential.
-
-        Raises:
-            PrometheusError: there is no usable answer.
-        """
+        """The exchange of one question; no redirect is followed, because its target would be sent the credential."""
         # A limit per read, or per phase, does not stop a server that sends a byte per second. This one ends whatever is waited for.
         timer = threading.Timer(self._server.timeout_s, self.end)
         timer.daemon = True
@@ -408,11 +398,7 @@ class _Session(requests.Session):
             self._large = False
 
     def _connect(self, where: SplitResult) -> None:
-        """Opens the connection, at the first address of the name that answers.
-
-        Raises:
-            PrometheusError: nobody answers, or nobody who is trusted.
-        """
+        """Opens the connection, at the first address of the name that answers."""
         port = where.port or {"http": 80, "https": 443}[where.scheme]
         try:
             addresses = socket.getaddrinfo(where.hostname, port, type=socket.SOCK_STREAM)
@@ -504,9 +490,9 @@ class _Session(requests.Session):
         try:
             found = self._kind.reader.decode(document.data)
         except _UNREADABLE as error:
-            raise self._kind.refusal from error
+            raise self._kind.refusal() from error
         if found.result_type != self._kind.word:
-            raise self._kind.refusal
+            raise self._kind.refusal()
         return _RowsAnswer(found.result)
 
     def _hidden(self, text: str) -> str:
