@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -98,23 +98,11 @@ class _Value(msgspec.Struct, array_like=True, gc=False):
     text: str
 
 
-class _Bucket(msgspec.Struct, array_like=True, gc=False):
-    """Which ends belong to the bucket, both ends, and its count."""
+class _Buckets(msgspec.Struct):
+    """A native histogram; of each bucket: which ends belong to it, both ends, and its count."""
 
-    ends: int
-    lower: str
-    upper: str
     count: str
-
-
-class _Buckets(msgspec.Struct, gc=False):
-    count: str
-    buckets: list[_Bucket] = []
-
-
-class _HistogramValue(msgspec.Struct, array_like=True, gc=False):
-    time_s: float
-    found: _Buckets
+    buckets: list[tuple[int, str, str, str]] = []
 
 
 class _VectorRow(msgspec.Struct, gc=False):
@@ -122,7 +110,7 @@ class _VectorRow(msgspec.Struct, gc=False):
 
     metric: dict[str, str]
     value: _Value | None = None
-    histogram: _HistogramValue | None = None
+    histogram: tuple[float, _Buckets] | None = None
 
     def sample(self) -> InstantSample:
         """The element.
@@ -134,9 +122,9 @@ class _VectorRow(msgspec.Struct, gc=False):
             return InstantSample(self.metric, float(self.value.text))
         if self.histogram is None:
             raise ValueError("neither a number nor a histogram")
-        found = self.histogram.found
-        buckets = [Bucket(float(one.lower), float(one.upper), float(one.count)) for one in found.buckets]
-        return InstantSample(self.metric, float(found.count), tuple(buckets))
+        _, found = self.histogram
+        buckets = tuple(Bucket(*map(float, one[1:])) for one in found.buckets)
+        return InstantSample(self.metric, float(found.count), buckets)
 
 
 class _MatrixRow(msgspec.Struct, gc=False):
@@ -170,15 +158,13 @@ class _Document(msgspec.Struct, rename="camel"):
     data: msgspec.Raw = msgspec.Raw()
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind(Generic[_Row]):
+class _Kind(NamedTuple):
     """A kind of result: the API's word for it, its name in sentences, and its reader."""
 
     word: str
     name: str
-    reader: msgspec.json.Decoder[_Result[_Row]]
+    reader: msgspec.json.Decoder[Any]
 
-    @property
     def refusal(self) -> PrometheusError:
         """The error of an answer that is of no such kind."""
         return PrometheusError(f"answered with something that is no {self.name}", HTTPStatus.OK)
@@ -199,16 +185,6 @@ class Dialect:
 
     metricsql: bool = False
     until_s: float = float("-inf")
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the server was asked for it within the hour."""
-        return time.monotonic() < self.until_s
-
-    @property
-    def is_metricsql(self) -> bool:
-        """Whether the server is known not to understand Prometheus' own language."""
-        return self.metricsql and self.is_known
 
 
 def plain_socket(found: tuple[Any, ...]) -> socket.socket:
@@ -282,56 +258,54 @@ class Prometheus:
             self._session.end()
 
     def _understood(
-        self, kind: _Kind[_Row], promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
+        self, kind: _Kind, promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
     ) -> list[Any]:
         """The answer to a question, without what is asked of native histograms if the server has no functions of theirs."""
         classic = classic_only(promql)
-        if classic == promql or not self.dialect.is_metricsql:
+        if classic == promql or not (self.dialect.metricsql and time.monotonic() < self.dialect.until_s):
             try:
                 return self._asked(kind, promql, more, over)
             except PrometheusError as error:
-                if (
-                    classic == promql
-                    or error.status not in _REFUSALS
-                    or self.dialect.is_known
-                    or not self._speaks_metricsql()
-                ):
+                refused = classic != promql and error.status in _REFUSALS
+                if not refused or not self._speaks_metricsql():
                     raise
         return self._asked(kind, classic, more, over)
 
     def _speaks_metricsql(self) -> bool:
-        if not self.dialect.is_known:
-            status: int = HTTPStatus.OK
-            try:
-                self._asked(_VECTOR, _PROBE, {})
-            except PrometheusError as error:
-                status = error.status
-                if not status:
-                    raise
-            # The answer of a proxy, or of a server that starts, tells nothing about the language.
-            if status in _REFUSALS or status == HTTPStatus.OK:
-                self.dialect.metricsql, self.dialect.until_s = (
-                    status in _REFUSALS,
-                    time.monotonic() + _PROBED_AGAIN_S,
-                )
-        return self.dialect.is_metricsql
+        if time.monotonic() < self.dialect.until_s:
+            return self.dialect.metricsql
+        status: int = HTTPStatus.OK
+        try:
+            self._asked(_VECTOR, _PROBE, {})
+        except PrometheusError as error:
+            status = error.status
+            if not status:
+                raise
+        metricsql = status in _REFUSALS
+        # The answer of a proxy, or of a server that starts, tells nothing about the language.
+        if metricsql or status == HTTPStatus.OK:
+            self.dialect.metricsql, self.dialect.until_s = metricsql, time.monotonic() + _PROBED_AGAIN_S
+        return metricsql
 
     def _asked(
-        self, kind: _Kind[_Row], promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
+        self, kind: _Kind, promql: str, more: Mapping[str, str], over: RangeQuestion | None = None
     ) -> list[Any]:
         with _Session(self, kind) as session:
             self._session = session
-            if self._ended:
-                raise session.late()
-            asked = self.labels.asked(promql)
-            rows = session.rows(asked, {**more, **WHOLE_ANSWERS}, over)
             try:
+                if self._ended:
+                    raise session.late()
+                asked = self.labels.asked(promql)
+                rows = session.rows(asked, {**more, **WHOLE_ANSWERS}, over)
                 if asked != promql:
                     for row in rows:
                         row.metric = self.labels.given(row.metric)
                 return [row.sample() for row in rows]
             except ValueError as error:
-                raise kind.refusal from error
+                raise kind.refusal() from error
+            finally:
+                # No circle keeps the credentials until the garbage collector comes.
+                self._session = None
 
 
 class _RowsAnswer(requests.Response):
@@ -349,7 +323,7 @@ class _RowsAnswer(requests.Response):
 class _Session(requests.Session):
     """The session of one question. Its connection serves nobody else, because it may have been opened with a certificate."""
 
-    def __init__(self, server: Prometheus, kind: _Kind[Any]) -> None:
+    def __init__(self, server: Prometheus, kind: _Kind) -> None:
         super().__init__()
         # Neither the machine's .netrc nor the proxies of its environment are configuration of ours.
         self.trust_env = False
@@ -361,11 +335,7 @@ class _Session(requests.Session):
         self._socket: socket.socket | None = None
 
     def rows(self, promql: str, form: dict[str, str], over: RangeQuestion | None) -> list[Any]:
-        """The rows of an answer.
-
-        Raises:
-            PrometheusError: there is no usable answer.
-        """
+        """The rows of an answer."""
         try:
             server = PrometheusConnect(self._server.url, headers=dict(self._server.headers), session=self)
             if over is None:
@@ -383,11 +353,7 @@ class _Session(requests.Session):
         return super().request(method, url, params=form, **given)
 
     def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
-        """The exchange of one question; no redirect is followed, because its target would be sent the credential.
-
-        Raises:
-            PrometheusError: there is no usable answer.
-        """
+        """The exchange of one question; no redirect is followed, because its target would be sent the credential."""
         # A limit per read, or per phase, does not stop a server that sends a byte per second. This one ends whatever is waited for.
         timer = threading.Timer(self._server.timeout_s, self.end)
         timer.daemon = True
@@ -432,19 +398,28 @@ class _Session(requests.Session):
             self._large = False
 
     def _connect(self, where: SplitResult) -> None:
-        """Opens the connection, at the first address of the name that answers.
-
-        Raises:
-            PrometheusError: nobody answers, or nobody who is trusted.
-        """
-        port = {"http": 80, "https": 443}[where.scheme]
+        """Opens the connection, at the first address of the name that answers."""
+        port = where.port or {"http": 80, "https": 443}[where.scheme]
         try:
-            found = socket.getaddrinfo(where.hostname, where.port or port, type=socket.SOCK_STREAM)
-            sock = self._reached(found)
+            addresses = socket.getaddrinfo(where.hostname, port, type=socket.SOCK_STREAM)
+            # Each address has a share of the time: the first one may lead nowhere.
+            for left, found in zip(range(len(addresses), 0, -1), addresses, strict=True):
+                sock = self._socket = self._server.socket_for(found)
+                sock.settimeout(self._left_s() / left)
+                try:
+                    sock.connect(found[4])
+                    break
+                except OSError:
+                    sock.close()
+                    if left == 1:
+                        raise
+            sock.settimeout(self._left_s())
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if where.scheme == "https":
                 context = self._server.tls or _system_trust()
-                self._take(context.wrap_socket(sock, server_hostname=where.hostname))
+                self._socket = context.wrap_socket(sock, server_hostname=where.hostname)
+            # It may have been ended while there was no socket to shut down.
+            self._left_s()
         except ssl.SSLCertVerificationError as error:
             raise PrometheusError(f"is not trusted ({error.verify_message})") from error
         except TimeoutError:
@@ -454,26 +429,10 @@ class _Session(requests.Session):
             cause = error.strerror if isinstance(error, (socket.gaierror, ssl.SSLError)) else None
             raise PrometheusError(f"is not reached ({cause or type(error).__name__})") from error
 
-    def _reached(self, addresses: Sequence[tuple[Any, ...]]) -> socket.socket:
-        for place, found in enumerate(addresses, 1):
-            sock = self._take(self._server.socket_for(found), len(addresses) - place + 1)
-            try:
-                sock.connect(found[4])
-                break
-            except OSError:
-                if place == len(addresses):
-                    raise
-        return self._take(sock)
-
-    def _take(self, sock: socket.socket, shares: int = 1) -> socket.socket:
-        """Makes a socket the one that `end` ends; a share of the time that is left limits each of its steps."""
-        if self._socket is not None and self._socket is not sock:
-            self._socket.close()
-        self._socket = sock
-        sock.settimeout(max(self._until_s - time.monotonic(), _LOOK_S) / shares)
+    def _left_s(self) -> float:
         if self._ended:
             raise TimeoutError
-        return sock
+        return max(self._until_s - time.monotonic(), _LOOK_S)
 
     def _body(self, answer: http.client.HTTPResponse) -> bytearray:
         encoding = answer.getheader("Content-Encoding", "identity")
@@ -483,16 +442,15 @@ class _Session(requests.Session):
         body = bytearray()
         while piece := answer.read(_PIECE):
             while piece:
-                more, piece = (
-                    (inflating.decompress(piece, _PIECE), inflating.unconsumed_tail)
-                    if inflating is not None
-                    else (piece, b"")
-                )
+                more, piece = piece, b""
+                if inflating is not None:
+                    more, piece = inflating.decompress(more, _PIECE), inflating.unconsumed_tail
+                    if inflating.unused_data:
+                        raise zlib.error("bytes behind the end")
                 self._hold(len(body) + len(more))
                 body += more
-        if self._ended:
-            # Where the end of the connection is the end of the body, no read fails.
-            raise TimeoutError
+        # Where the end of the connection is the end of the body, no read fails at the deadline.
+        self._left_s()
         if answer.length or (inflating is not None and not inflating.eof):
             raise ConnectionError
         return body
@@ -503,8 +461,7 @@ class _Session(requests.Session):
             raise PrometheusError(f"answered with more than {self._server.largest_mib} MiB")
         if size > _SMALL and not self._large and self._server.turns is not None:
             while not self._server.turns.acquire(timeout=_LOOK_S):
-                if self._ended:
-                    raise TimeoutError
+                self._left_s()
             self._large = True
 
     def _answer(self, answer: http.client.HTTPResponse, body: bytearray) -> _RowsAnswer:
@@ -533,9 +490,9 @@ class _Session(requests.Session):
         try:
             found = self._kind.reader.decode(document.data)
         except _UNREADABLE as error:
-            raise self._kind.refusal from error
+            raise self._kind.refusal() from error
         if found.result_type != self._kind.word:
-            raise self._kind.refusal
+            raise self._kind.refusal()
         return _RowsAnswer(found.result)
 
     def _hidden(self, text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import logging
 import re
 import threading
@@ -12,7 +13,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-from weakref import WeakValueDictionary
 
 from breakeven.prometheus_queries import (
     LARGEST_MIB,
@@ -43,6 +43,7 @@ _LARGEST_OF_OTHERS_MIB = 4
 _LARGE_AT_A_TIME = 2
 OF_SERVER_AT_A_TIME = 16
 """Queries of one server under way; the others wait, so that servers that hang keep no thread from another one."""
+_SERVERS_KNOWN = 4096
 _THREADS_OF_OWN, _THREADS = OF_SERVER_AT_A_TIME, 512
 _ALLOWED = "breakeven.dev/prometheus-address"
 
@@ -89,8 +90,9 @@ class PrometheusClient:
         self._own = own
         self._servers = TenantServers(allowed, None if own is None else own.access)
         self._now = now
-        self._places: WeakValueDictionary[PrometheusAccess, asyncio.Semaphore] = WeakValueDictionary()
-        self._dialects: dict[PrometheusAccess, Dialect] = {}
+        self._known = functools.lru_cache(_SERVERS_KNOWN)(
+            lambda _source: (asyncio.Semaphore(OF_SERVER_AT_A_TIME), Dialect())
+        )
         # Keyed by whether it is the operator's own Prometheus that is asked.
         self._turns = {own: threading.Semaphore(_LARGE_AT_A_TIME) for own in (True, False)}
         self._threads = {
@@ -113,11 +115,11 @@ class PrometheusClient:
 
     async def _asked(self, source: PrometheusAccess, ask: Callable[[Prometheus], _Answer]) -> _Answer:
         trusted = self._servers.trusts(source)
-        places = self._places.setdefault(source, asyncio.Semaphore(OF_SERVER_AT_A_TIME))
+        places, dialect = self._known(source)
         try:
             # One limit around everything: the Secrets, the wait for a thread, and a server's name that nobody resolves.
             async with asyncio.timeout(self._timeout_s), places:
-                server = await self._server(source, trusted=trusted)
+                server = await self._server(source, dialect, trusted=trusted)
                 threads = self._threads[self._own_of(source) is not None]
                 try:
                     return await asyncio.get_running_loop().run_in_executor(threads, ask, server)
@@ -134,7 +136,7 @@ class PrometheusClient:
         """The operator's own Prometheus if this is it."""
         return self._own if self._own is not None and source == self._own.access else None
 
-    async def _server(self, source: PrometheusAccess, *, trusted: bool) -> Prometheus:
+    async def _server(self, source: PrometheusAccess, dialect: Dialect, *, trusted: bool) -> Prometheus:
         own = self._own_of(source)
         bearer = await self._secret(source, source.bearer_secret, sent=True)
         if bearer is None and own is not None and own.bearer_file:
@@ -164,16 +166,9 @@ class PrometheusClient:
             LARGEST_MIB if own is not None else _LARGEST_OF_OTHERS_MIB,
             self._turns[own is not None],
             plain_socket if trusted else self._servers.socket_for,
-            self._dialect(source),
+            dialect,
             self._now,
         )
-
-    def _dialect(self, source: PrometheusAccess) -> Dialect:
-        if source not in self._dialects:
-            now_s = time.monotonic()
-            known = {one: dialect for one, dialect in self._dialects.items() if now_s < dialect.until_s}
-            self._dialects = {**known, source: Dialect()}
-        return self._dialects[source]
 
     async def _secret(
         self, source: PrometheusAccess, reference: SecretKey | None, *, sent: bool = False

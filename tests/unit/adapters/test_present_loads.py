@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from breakeven.prometheus_queries import InstantSample
 from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.adapters.present_loads import Present
+from breakeven.serving.promql import SAME_LABELS, LabelNames
+from breakeven_operator.adapters.present_loads import Present, prometheus_of
 from breakeven_operator.adapters.prometheus_answers import Watch, parted
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import EVALUATED, PRESENT, STAT
+from breakeven_operator.resources import SpeculativeService
 from fakes.manual_clock import FakeClock
 
 WATCH = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), 60, 120)
@@ -73,3 +75,19 @@ def test_every_namespace_is_in_one_part_and_no_part_could_take_the_next(pods):
     for part, size, following in zip(parts, sizes, parts[1:], strict=False):
         assert len(part) == 1 or size <= 1500
         assert size + pods[following[0]] > 1500
+
+
+def test_a_service_s_server_has_the_names_of_labels_that_the_service_gives():
+    def labels(**given):
+        prometheus = {"address": "http://prometheus:9090", **given}
+        spec = {
+            "targetRef": {"name": "chat"},
+            "candidates": {"methods": [{"name": "ngram", "method": "ngram"}]},
+            "metricsSource": {"prometheus": prometheus},
+        }
+        body = {"metadata": {"name": "chat", "namespace": "llm"}, "spec": spec}
+        return prometheus_of(SpeculativeService.read(body, "chat")).labels
+
+    assert labels() == SAME_LABELS
+    assert labels(labelNames={"pod": "exported_pod"}) == LabelNames(pod="exported_pod")
+    assert labels(labelNames={"namespace": "ns", "pod": "name"}) == LabelNames("ns", "name")

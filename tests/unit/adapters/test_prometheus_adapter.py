@@ -285,14 +285,16 @@ async def test_a_credential_that_is_no_header_is_named_and_not_shown(where, toke
     assert "schl" not in str(caught.value)
 
 
-async def test_proxies_of_the_machine_are_nobody_s_configuration(monkeypatch):
+async def test_proxies_and_passwords_of_the_machine_are_nobody_s_configuration(monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password hush")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with server() as (url, asked):
         assert await ask(PrometheusAccess(url))
-    assert asked
+    assert "Authorization" not in asked[0].headers
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])

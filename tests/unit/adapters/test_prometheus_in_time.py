@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import json
+import tracemalloc
+import zlib
 
 import pytest
 
+from breakeven.cli.prometheus_options import OPTION_NAMES, AskedPrometheus
+from breakeven.errors import BreakevenError
 from breakeven_operator.adapters.prometheus_api import OF_SERVER_AT_A_TIME, PrometheusClient
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
@@ -117,11 +122,55 @@ async def endless(head=HEAD):
         yield b" " * (1 << 20)
 
 
+@functools.cache
+def zeros() -> bytes:
+    """800 MiB in 800 KB: zeros deflate to the same bytes again and again."""
+    deflating = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    first, other = (deflating.compress(bytes(1 << 20)) + deflating.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    return first + 799 * other
+
+
 async def a_bomb():
-    body = gzip.compress(b" " * (100 << 20), 1)
-    yield HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
-    for start in range(0, len(body), 1024):
-        yield body[start : start + 1024]
+    yield HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(zeros())
+    for start in range(0, len(zeros()), 1024):
+        yield zeros()[start : start + 1024]
+
+
+async def continuing():
+    for _ in range(STEPS):
+        yield b"HTTP/1.1 100 Continue\r\n\r\n"
+        await asyncio.sleep(STEP_S)
+
+
+def answered(body: bytes, head: bytes = HEAD):
+    async def said():
+        yield head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    return said()
+
+
+def cut_gzip():
+    return answered(gzip.compress(WHOLE)[:-9], HEAD + b"Content-Encoding: gzip\r\n")
+
+
+def longer_gzip():
+    return answered(gzip.compress(WHOLE) + b"more", HEAD + b"Content-Encoding: gzip\r\n")
+
+
+def brackets():
+    return answered(b'{"data": ' + b"[" * 4_000_000)
+
+
+def absurd():
+    return answered(WHOLE.replace(b"[]", b'[{"metric": {}, "value": [1, 1%s]}]' % (b"0" * 400)))
+
+
+def elsewhere():
+    return answered(b"", HEAD.replace(b"200 OK", b"302 Found") + b"Location: http://[\r\n")
+
+
+def other_encoding():
+    return answered(b"", HEAD + b"Content-Encoding: br\r\n")
 
 
 async def cut():
@@ -149,11 +198,32 @@ async def adapter(timeout_s=DEADLINE_S):
         await prometheus.close()
 
 
-@pytest.mark.parametrize("trouble", [slow_body, slow_chunks, slow_head, hang])
-async def test_a_query_ends_at_its_deadline_whatever_the_server_sends_meanwhile(trouble):
-    async with Server(trouble) as server, adapter() as prometheus:
-        with pytest.raises(MetricsError, match=r"gave no whole answer within 0\.3 s"):
-            await prometheus.query(PrometheusAccess(server.url), "up")
+async def refused_by_operator(url, timeout_s):
+    async with adapter(timeout_s) as prometheus:
+        with pytest.raises(MetricsError) as caught:
+            await prometheus.query(PrometheusAccess(url), "a_long_query")
+    return str(caught.value)
+
+
+async def refused_by_command(url, timeout_s):
+    options = dict.fromkeys(OPTION_NAMES) | {"url": url, "label": (), "tenant_header": "X-Scope-OrgID"}
+    with pytest.raises(BreakevenError) as caught:
+        await asyncio.to_thread(AskedPrometheus.of(options, timeout_s).at, "a_long_query")
+    return str(caught.value)
+
+
+USERS = pytest.mark.parametrize(
+    ("refused", "most_mib"),
+    [(refused_by_operator, 4), (refused_by_command, 16)],
+    ids=["operator", "command"],
+)
+
+
+@USERS
+@pytest.mark.parametrize("trouble", [slow_body, slow_chunks, slow_head, hang, continuing])
+async def test_a_query_ends_at_its_deadline_whatever_the_server_sends_meanwhile(trouble, refused, most_mib):
+    async with Server(trouble) as server:
+        assert "gave no whole answer within 0.3 s" in await refused(server.url, DEADLINE_S)
         assert not server.lasted.is_set(), "the server would have gone on"
         await server.given_up.wait()
     assert server.sent < STEPS
@@ -173,21 +243,51 @@ async def test_servers_that_hang_keep_no_other_one_from_answering():
         await asyncio.gather(*hanging, return_exceptions=True)
 
 
+@USERS
 @pytest.mark.parametrize("trouble", [endless, a_bomb])
-async def test_an_answer_without_end_is_left_after_4_mib(trouble):
-    async with Server(trouble) as server, adapter(60) as prometheus:
-        with pytest.raises(MetricsError, match="answered with more than 4 MiB"):
-            await prometheus.query(PrometheusAccess(server.url), "up")
+async def test_an_answer_without_end_is_left_after_some_mib(trouble, refused, most_mib):
+    async with Server(trouble) as server:
+        assert f"answered with more than {most_mib} MiB" in await refused(server.url, 60)
         await server.given_up.wait()
 
 
-@pytest.mark.parametrize("trouble", [cut, nothing, no_http])
-async def test_an_answer_that_breaks_off_is_one_line(trouble):
-    async with Server(trouble) as server, adapter(60) as prometheus:
-        with pytest.raises(MetricsError, match="broke its answer off") as caught:
-            await prometheus.query(PrometheusAccess(server.url), "a_long_query")
-    assert "a_long_query" not in str(caught.value)
-    assert "\n" not in str(caught.value)
+async def test_a_bomb_is_inflated_no_further_than_it_is_read():
+    async with Server(a_bomb) as server:
+        tracemalloc.start()
+        try:
+            await refused_by_command(server.url, 60)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    # One piece of 64 KiB is 64 MiB of zeros.
+    assert peak < 50 << 20
+
+
+@USERS
+@pytest.mark.parametrize("trouble", [cut, cut_gzip, longer_gzip, nothing, no_http])
+async def test_an_answer_that_breaks_off_is_one_line(trouble, refused, most_mib):
+    async with Server(trouble) as server:
+        said = await refused(server.url, 60)
+    assert "broke its answer off" in said
+    assert "a_long_query" not in said
+    assert "\n" not in said
+
+
+@USERS
+@pytest.mark.parametrize(
+    ("trouble", "problem"),
+    [
+        (brackets, "something that is not Prometheus' JSON"),
+        (absurd, "something that is no instant vector"),
+        (elsewhere, "redirects, which is not followed"),
+        (other_encoding, "an encoding that was not asked for"),
+    ],
+)
+async def test_an_answer_that_is_none_is_one_line(trouble, problem, refused, most_mib):
+    async with Server(trouble) as server:
+        said = await refused(server.url, 60)
+    assert problem in said
+    assert len(said) < 300
 
 
 async def test_a_query_that_is_cancelled_leaves_its_connection():

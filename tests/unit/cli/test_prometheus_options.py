@@ -161,7 +161,7 @@ def test_an_answer_without_end_is_refused_by_its_size_and_by_its_time(chunk, pau
     try:
         asked = server(f"http://127.0.0.1:{endless.server_port}", timeout_s=0.5 if pause_s else 30.0)
         with pytest.raises(BreakevenError, match=problem):
-            asked.instant("up")
+            asked.at("up")
     finally:
         ended.set()
         endless.shutdown()
@@ -172,12 +172,12 @@ def test_what_is_asked_carries_the_credential_and_a_redirect_is_not_sent_it(monk
     monkeypatch.setenv("TOKEN", SECRET)
     (answering, redirecting), seen = asked
     given = {"bearer_token_env": "TOKEN", "tenant": "llm"}
-    assert server(answering, **given).instant("up") == [({"position": "0"}, 2.5)]
+    assert server(answering, **given).at("up") == [({"position": "0"}, 2.5)]
     headers = {name.lower(): value for name, value in seen[0][1].items()}
     assert headers["authorization"] == "Bearer s3cret"
     assert headers["x-scope-orgid"] == "llm"
     with pytest.raises(BreakevenError, match="redirects, which is not followed"):
-        server(redirecting, **given).instant("up")
+        server(redirecting, **given).at("up")
     assert len(seen) == 2
 
 
@@ -212,25 +212,25 @@ def test_a_server_without_native_histograms_is_asked_again_without_them(victoria
     url, seen = victoria_metrics
     promql = "increase(a_count[5m]) or histogram_count(increase(a[5m]))"
     asked = server(url)
-    assert asked.instant(promql) == [({"pod": "a"}, 2.5)]
+    assert asked.at(promql) == [({"pod": "a"}, 2.5)]
     assert len(seen) == 3, "the question, a probe of the language, and the question without them"
-    assert asked.instant(promql) == [({"pod": "a"}, 2.5)]
+    assert asked.at(promql) == [({"pod": "a"}, 2.5)]
     assert len(seen) == 4
     with pytest.raises(BreakevenError, match="HTTP 422"):
-        asked.instant("histogram_quantile(0.5, a)")
+        asked.at("histogram_quantile(0.5, a)")
     assert len(seen) == 5
 
 
 def test_an_answer_without_the_share_of_a_store_is_refused(victoria_metrics):
     url, seen = victoria_metrics
     with pytest.raises(BreakevenError, match="answered in part: a store behind it is down"):
-        server(url).instant("partly")
+        server(url).at("partly")
     assert "partial_response=false&deny_partial_response=1" in seen[0]
 
 
 def test_labels_have_the_names_that_a_command_gives(victoria_metrics):
     url, seen = victoria_metrics
-    server(url, label=("pod=exported_pod",)).instant('sum by(namespace,pod)(x{pod="chat"})')
+    server(url, label=("pod=exported_pod",)).at('sum by(namespace,pod)(x{pod="chat"})')
     assert "sum+by%28namespace%2Cexported_pod%29%28x%7Bexported_pod%3D%22chat%22%7D%29" in seen[0]
     with pytest.raises(InputError, match="--label: 'engine=x'; expected namespace=LABEL or pod=LABEL"):
         server(url, label=("engine=x",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven.errors import InputError
+from breakeven.serving.promql import LabelNames
 from breakeven_operator.settings import read_settings
 
 
@@ -104,3 +105,10 @@ def test_candidates_are_read_as_a_service_has_them():
     )
     assert settings.default_candidates is not None
     assert [arm.name for arm in settings.default_candidates.arms()] == ["none", "head/2", "head/7"]
+
+
+def test_the_installation_s_prometheus_may_have_other_labels():
+    named = read_settings(
+        {"BREAKEVEN_PROMETHEUS_LABEL_NAMES": "pod=exported_pod,namespace=exported_namespace"}
+    )
+    assert named.prometheus_label_names == LabelNames("exported_namespace", "exported_pod")

@@ -76,7 +76,8 @@ def stored(names):
     renamed = SeriesStore()
     for one in series.store.series:
         labels = {"namespace": "monitoring", "pod": "prometheus-0"}
-        labels |= {names._asdict().get(label, label): value for label, value in one.labels.items()}
+        theirs = {"namespace": names.namespace, "pod": names.pod}
+        labels |= {theirs.get(label, label): value for label, value in one.labels.items()}
         name = labels.pop("__name__")
         for time_ms, value in zip(one.times_ms, one.values, strict=True):
             renamed.add(name, labels, time_ms / 1000, value)

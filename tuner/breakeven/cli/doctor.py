@@ -138,7 +138,7 @@ def _snapshot(
 ) -> ModelSnapshot:
     from breakeven.serving.model_watch import ModelWatch
 
-    watch = ModelWatch.of(server.instant, matchers, prefix, window_s)
+    watch = ModelWatch.of(server.at, matchers, prefix, window_s)
     snapshot = watch.snapshot()
     try:
         return watch.with_events(snapshot)

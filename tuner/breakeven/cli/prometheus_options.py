@@ -48,13 +48,13 @@ prometheus_options = several(
     click.option("--tenant", metavar="VALUE", help="Tenant to ask about (Mimir, Cortex, Thanos)."),
     click.option("--tenant-env", metavar="NAME", help="Environment variable that holds it."),
     click.option(
+        "--tenant-header", default="X-Scope-OrgID", show_default=True, help="Header that selects the tenant."
+    ),
+    click.option(
         "--label",
         multiple=True,
         metavar="LABEL=NAME",
         help="Name under which the engines' series have the label namespace or pod, such as pod=exported_pod after a federation.",
-    ),
-    click.option(
-        "--tenant-header", default="X-Scope-OrgID", show_default=True, help="Header that selects the tenant."
     ),
 )
 _MATCHER = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
@@ -135,21 +135,17 @@ class AskedPrometheus(NamedTuple):
             raise InputError("--label", repr(" ".join(given["label"])), str(error)) from error
         return cls(Prometheus(url.rstrip("/"), headers, timeout_s, _tls(given), labels))
 
-    def instant(self, promql: str) -> list[tuple[Mapping[str, str], float]]:
-        """Labels and value of each element of an instant query's result; values that are not finite are left out.
+    def at(self, promql: str, time_s: int | None = None) -> list[tuple[Mapping[str, str], float]]:
+        """Labels and value of each element of an instant query's result, now or as of a Unix time (s), where the value is finite.
 
         Raises:
             BreakevenError: there is no usable answer.
         """
-        return self._elements(promql, None)
+        import math
 
-    def at(self, promql: str, time_s: int) -> list[tuple[Mapping[str, str], float]]:
-        """The same as of a Unix time (s).
-
-        Raises:
-            BreakevenError: there is no usable answer.
-        """
-        return self._elements(promql, time_s)
+        with self._named():
+            found = self.client.instant(promql, time_s)
+        return [(one.labels, one.value) for one in found if math.isfinite(one.value)]
 
     def over(self, promql: str, grid: TimeGrid) -> list[Samples]:
         """Series of a range query at the times of a grid; samples that are no numbers are among them.
@@ -161,13 +157,6 @@ class AskedPrometheus(NamedTuple):
 
         with self._named():
             return self.client.over(RangeQuestion(promql, grid.first_s, grid.last_s, grid.step_s))
-
-    def _elements(self, promql: str, time_s: int | None) -> list[tuple[Mapping[str, str], float]]:
-        import math
-
-        with self._named():
-            found = self.client.instant(promql, time_s)
-        return [(one.labels, one.value) for one in found if math.isfinite(one.value)]
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:

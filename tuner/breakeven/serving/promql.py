@@ -93,8 +93,9 @@ class LabelNames(NamedTuple):
 
     def asked(self, promql: str) -> str:
         """A question in the server's names; questions about series of other exporters stay as they are."""
-        words = {found[0] for found in _WORD.finditer(promql)}
-        if self == SAME_LABELS or any(word.startswith(_OTHER_EXPORTERS) for word in words):
+        if self == SAME_LABELS or any(
+            found[0].startswith(_OTHER_EXPORTERS) for found in _WORD.finditer(promql)
+        ):
             return promql
         names = self._asdict()
         return _WORD.sub(
