@@ -11,10 +11,10 @@ from breakeven.fitting import fit_points
 from breakeven.laws import speedup
 from breakeven.laws.latency import open_loop_latency
 from breakeven.laws.law import Law
-from breakeven.laws.speedup import PaysWhere
 from breakeven.points.point import Origin, Point
 from breakeven.points.row import point
 from breakeven.profile import Profile
+from breakeven.profile.comparisons import PaysWhere
 from breakeven.profile.fits import Bounds
 from validation.outcomes import Goal, ValidationOutcome
 

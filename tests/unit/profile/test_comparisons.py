@@ -9,11 +9,10 @@ from scipy.stats import f
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.laws.law import Law
-from breakeven.laws.speedup import PaysWhere
 from breakeven.planning.envelope import envelope
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison, Conditions, LoadPoint
-from breakeven.profile.comparisons import JudgedCurve, compare_curves, speedups_at_rps
+from breakeven.profile.comparisons import JudgedCurve, PaysWhere, compare_curves, speedups_at_rps
 from breakeven.profile.curves import Curve
 from breakeven.profile.student_t import band_quantile, t_quantile
 from draws import seeds_of_law

@@ -69,49 +69,36 @@ class _FitArm(ArmKey):
     """Only of a schedule: its draft length per batch size."""
     c1_s: float | None
     c1_ci_s: Interval
-    """Latency of a lone request."""
+    """Latency of a lone request, at the lengths at which arms are compared."""
     c2_s: float | None
     c2_ci_s: Interval
-    """Added by each other request in flight."""
+    """Added by each other request in flight, on average up to the highest load measured."""
     saturation_rps: float | None
     saturation_ci_rps: Interval
-    """Largest rate the arm sustains: measured where saturation was reached, else 1/C2."""
+    """Largest rate the arm sustains: measured where saturation was reached, else by the law of steps."""
     points: int
     """Points used."""
     excluded: tuple[_ExcludedRow, ...]
     """Rows left out, each with its reason word."""
     max_relative_error: float | None
-    r2: float | None
     loo_error: float | None
-    """Worst residual, R squared, error at a load that was left out of the fit."""
+    """Largest distance of a row from the prediction, mean distance of rows that are predicted from all others."""
     measured_range: _LoadRange | None
     """Loads between which the arm was measured."""
     believable: bool
     reason: str
     """Whether decisions may rest on the fit, and the reason word."""
-    basis: str
-    """`points` if the line through the rows bends (reason `LawBends`), else `arm`."""
     tokens_per_step: float | None
     """E as measured, bonus token included."""
-
-
-class _FitMethod(JsonResult):
-    method: str
-    """The drafter's name where it has one, else the method."""
-    coefficients: dict[str, float | None] = Field(validation_alias="known_coefficients")
-    mape: float
-    unidentified: tuple[str, ...]
-    """Its eight coefficients in seconds, the mean error of the law of steps, and the coefficients that the points do not determine."""
-    points: int
-    draft_lengths: tuple[int, ...]
-    """Points and draft lengths behind it."""
 
 
 class _StepCost(JsonResult):
     name: str
     value: float
     ci: tuple[float, float]
-    """Costs of a step of the engine or of a drafter (docs/model.md); seconds if the name ends in `_s`."""
+    prior: bool
+    """Costs of a step of the engine or of a drafter (docs/model.md); seconds if the name ends in `_s`. `prior`: the rows say hardly
+    more of it than was known before."""
 
 
 class _Starts(JsonResult):
@@ -126,8 +113,6 @@ class FitResult(JsonResult):
     confidence: OfIntervals
     arms: tuple[_FitArm, ...]
     """One entry per arm."""
-    pooled: tuple[_FitMethod, ...]
-    """The paper's form of each method, nearest to the law of steps."""
     step_costs: tuple[_StepCost, ...] = Field(default=(), exclude_if=not_)
     """The law of steps: what each cost is, with bounds."""
     starts: _Starts | None = _IF_GIVEN
@@ -167,7 +152,7 @@ class PredictResult(JsonResult):
     extrapolated: bool
     """Beyond utilisation 0.75 or the measured range."""
     basis: str
-    """Basis of the figure: `points`, `arm` or `pooled`."""
+    """Rows beside the law of steps: `arm`, the arm's own, or `others`."""
 
 
 class _QuantileFigures(JsonResult):
@@ -303,7 +288,7 @@ class ScheduleResult(JsonResult):
     tpot_s: tuple[float, ...]
     """Time per output token at the upper end of each range."""
     basis: str
-    """Basis of the step times: always `pooled`, the law of steps of all arms."""
+    """Basis of the step times: always `others`, the law of steps of all arms."""
     warnings: Warnings
     confidence: OfProfile
 
@@ -567,7 +552,7 @@ class _PastArm(ArmKey):
     c1_ci_s: Interval
     c2_s: float | None
     c2_ci_s: Interval
-    """The line through the rows, as `fit` has it."""
+    """As `fit` has them."""
     break_even_rps: float | None
     break_even_ci_rps: Interval
     verdict: str | None
