@@ -106,7 +106,7 @@ def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, dra
     question = LoadQuestion(LoadPoint(rps=1.0), doubtful=True)
     for one in evaluate(profile, [NO_SPECULATION, EAGLE], question).arms:
         assert one.tokens_per_second == pytest.approx(plain)
-    none, eagle = profile.compared_arms
+    none, eagle = profile.arms
     # The truth is 0.5 and something for the first token; each arm at its own lengths: far from it.
     assert eagle.c1_s / none.c1_s == pytest.approx(1.0 / engine.truth(plain, 1), rel=0.1)
     (row,) = shared_rows(profile, RatioRow(ServiceFacts(), "other", 1)).rows
@@ -155,7 +155,6 @@ def test_without_no_speculation_the_first_arm_s_lengths_are_taken():
 
 def test_arms_of_one_length_are_predicted_as_before_by_their_own_rows():
     profile = Engine(2.0).fitted(200.0, 200.0)
-    assert profile.compared_arms is profile.arms
     (none, eagle) = profile.arms
     assert eagle.lengths == none.lengths
     for fit in profile.arms:

@@ -40,8 +40,7 @@ def test_another_unit_of_time_scales_the_law_and_nothing_else(
     one = fit_points(closed("none", 0, c1_s, ratio * c1_s, noise=0.03, seed=seed)).arms[0]
     other = fit_points(closed("none", 0, unit * c1_s, unit * ratio * c1_s, noise=0.03, seed=seed)).arms[0]
     assert other.c1_s == pytest.approx(unit * one.c1_s, rel=1e-6)
-    assert other.noise == pytest.approx(one.noise, rel=1e-6)
-    assert (other.reason, other.believable, other.basis) == (one.reason, one.believable, one.basis)
+    assert (other.reason, other.believable) == (one.reason, one.believable)
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 10**6))
@@ -84,7 +83,7 @@ def test_latency_rises_with_load_and_json_changes_nothing(seed: int) -> None:
     profile = fit_points(closed("none", 0, 1.2, 0.07, noise=0.03, seed=seed))
     curve = profile.curve(NO_SPECULATION)
     rates = np.linspace(0, 0.95 * curve.saturation_rps, 12)
-    latencies = [curve.at_rps(float(rps))[0] for rps in rates]
+    latencies = [curve.at_rps(float(rps)) for rps in rates]
     assert all(np.diff(latencies) > 0)
     assert Profile.from_json(profile.to_json()) == profile
 
@@ -97,6 +96,6 @@ def test_capacity_is_the_inverse_of_latency(seed: int, share: float) -> None:
     found = capacity(profile, NO_SPECULATION, Slo(e2e_s=limit_s))
     assert found is not None
     if found.rps > 0:
-        assert curve.at_rps(found.rps)[0] == pytest.approx(limit_s, rel=1e-6)
+        assert curve.at_rps(found.rps) == pytest.approx(limit_s, rel=1e-6)
     else:
-        assert limit_s <= float(curve.law.c1) * (1 + 1e-9)
+        assert limit_s <= curve.line.c1_s * (1 + 1e-9)

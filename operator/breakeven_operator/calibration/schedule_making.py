@@ -132,7 +132,7 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
     }
     if 0 not in curves or len(curves) < 2:
         raise NotIdentifiedError(f"{family}: no law of it, or none without speculation")
-    others = np.arange(batches)
+    others = np.arange(float(batches))
     step_s = np.stack([curve.latencies_among(others) for _, curve in sorted(curves.items())], axis=1)
     return KnownSteps(tuple(sorted(curves)), step_s, np.ones(len(curves)), "the latency of whole requests")
 

@@ -8,8 +8,8 @@ from breakeven.past.past_reading import KnownPast
 from breakeven.phrases import figure
 from breakeven.prior.calibration_worth import CalibrationCost, CalibrationWorth, WorthWord
 from breakeven.prior.public_table import ServiceFacts
-from breakeven.profile.comparisons import PaysWhere
 from breakeven.profile import Profile
+from breakeven.profile.comparisons import PaysWhere
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.targetstatus import Target
 

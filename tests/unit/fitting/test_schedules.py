@@ -70,10 +70,10 @@ def test_beyond_its_points_a_schedule_goes_on_as_its_last_tier(laws, table, tax,
     assert found.predict(arm, rps=1.15 * saturation_rps).saturated
 
 
-def test_what_a_schedule_accepts_is_not_converted_and_not_pooled():
+def test_what_a_schedule_accepts_is_not_converted_and_of_no_other_length():
     found = fit_points(all_points(LEVEL, TO_FIVE))
-    (pooled,) = found.pooled
-    assert pooled.tokens_per_step == {3: pytest.approx(2.2), 5: pytest.approx(3.0)}
+    (drafter,) = found.drafters
+    assert drafter.tokens_per_step == {3: pytest.approx(2.2), 5: pytest.approx(3.0)}
     fit = found.arm(LEVEL_SCHEDULE)
     assert fit.acceptance is not None
     assert fit.tokens_per_step is None
@@ -82,7 +82,7 @@ def test_what_a_schedule_accepts_is_not_converted_and_not_pooled():
     assert step_view(found, "eagle3", 16).tokens_per_step[-1] == pytest.approx(3.0)
 
 
-def test_a_schedule_that_was_not_measured_is_not_predicted_from_the_pooled_form():
+def test_a_schedule_that_was_not_measured_is_not_derived():
     static = [one for one in all_points(LEVEL, TO_FIVE) if one.schedule is None]
     with pytest.raises(NotIdentifiedError, match="eagle3/schedule: not in the profile"):
         fit_points(static).curve(LEVEL_SCHEDULE)

@@ -13,15 +13,15 @@ from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
-from breakeven.laws.speculation import PooledLaw, design
 from breakeven.planning.stepwise import step_view
 from breakeven.profile import Conditions
 from breakeven.readers.reading import read_text
+from fakes.paper_form import PaperForm
 from validation.judged_engines import ENGINES, Half
 from validation.law_trials import measured
 from validation.truths import Truths
 
-LAW = PooledLaw(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
+LAW = PaperForm(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
 TEXT = TwoPointMixture((0.5, 0.9), (0.4, 0.6), 0.02)
 OUTPUT = 200.0
 
@@ -33,13 +33,12 @@ def points_file(tmp_path_factory):
     lines = [header + "".join(f",accept_{i}" for i in range(1, 8))]
     for k in (0, 2, 7):
         e = float(TEXT.tokens_per_step(k))
-        rows = design(e, k, OUTPUT)
-        c1, c2 = float(LAW.c1_s(rows)), float(LAW.c2_s(rows))
+        c1, c2 = LAW.line(e, k, OUTPUT)
         survival = [*(f"{s:.9f}" for s in TEXT.survival(k))] if k else []
         for share in (0.05, 0.2, 0.35, 0.5, 0.65):
             latency = c1 / (1 - share)
             rps = share / c2
-            step = float(LAW.step_s(1.0 + rps * latency, k))
+            step = LAW.step_s(1.0 + rps * latency, k)
             figures = [
                 rps,
                 latency,

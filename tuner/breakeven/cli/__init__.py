@@ -16,6 +16,9 @@ import click
 from breakeven import __version__
 from breakeven.errors import BreakevenError
 
+# The matrices are small: threads that wait for each other took four times as long as one. Read when numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 class _Entry(NamedTuple):
     module: str

@@ -186,7 +186,6 @@ def command(
       breakeven fit none.json eagle.json --method none --method eagle3 --k 0 --k 3 -o chat.json
       breakeven fit all.csv --where workload=chat -o chat.json
     """
-    from breakeven.cli.results import GroupedFitResult
     from breakeven.readers.reading import grouped
 
     points = read_points(files, methods, lengths, conditions)
@@ -210,6 +209,8 @@ def command(
     for value, profile in profiles.items():
         write_atomically(paths[value], profile.to_json())
     if as_json:
+        from breakeven.cli.results import GroupedFitResult
+
         members = [
             {group_by: value, "profile": str(paths[value]), **_shown(profile).model_dump()}
             for value, profile in profiles.items()

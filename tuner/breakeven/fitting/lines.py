@@ -57,7 +57,7 @@ def line_fit(others: FloatArray, values_s: FloatArray) -> LineFit | None:
 
 
 def _line(others: FloatArray, values_s: FloatArray) -> _Line | None:
-    if np.unique(others.round(9)).size < 2:
+    if np.ptp(others.round(9)) == 0:
         return None
     design = np.stack([np.ones_like(others), others], axis=-1)
     fitted, ends = values_s, np.zeros(2)

@@ -68,7 +68,9 @@ _OF_PRIOR = 0.8
 """Share of the prior's width from which a cost is the prior's."""
 
 _ROUNDS = 40
-_SETTLED = 1e-4
+_ROUGHLY, _SETTLED = 1e-2, 1e-4
+"""Share of the cost below which a step gains nothing more: while scatter and bend are looked for, and at the end."""
+
 _ROUNDING = 1e-12
 """Share of the largest variance that is added to each: more than rounding takes away, and less than has an effect."""
 _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
@@ -164,7 +166,13 @@ def fit_step_law(
     bent = _fitted(layout, sweeps, _BENT, starts)
     # A line with the same costs, not with those of another valley: rows of one length tell many of them no better.
     unbent = np.where(_bends(layout), _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
-    solved, scatter = max(bent, _fitted(layout, sweeps, _LINE, (unbent,)), key=lambda one: one[1].evidence)
+    bending, (solved, scatter) = max(
+        (_BENT, bent),
+        (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))),
+        key=lambda one: one[1][1].evidence,
+    )
+    prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
+    solved = _solve(layout, prior, sweeps, solved.figures, scatter, _SETTLED)
     of_rows = scatter.wider * scatter.of_rows(_errors(sweeps))
     return StepLaw(
         families,
@@ -208,11 +216,13 @@ def _fitted(
     """The most probable figures and scatter if steps bend like this, from the deepest valley below the starts."""
     prior = _Prior.of(layout, sweeps, bending)
     scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), bending.departed[0], 1.0, 0.0)
-    solved = min((_solve(layout, prior, sweeps, one, scatter) for one in starts), key=lambda one: one.cost)
+    solved = min(
+        (_solve(layout, prior, sweeps, one, scatter, _ROUGHLY) for one in starts), key=lambda one: one.cost
+    )
     for _ in range(_SCATTER_ROUNDS):
         before, scatter = scatter, _likeliest(layout, prior, sweeps, solved, bending)
         prior = prior.departing(layout, scatter.departed)
-        solved = _solve(layout, prior, sweeps, solved.figures, scatter)
+        solved = _solve(layout, prior, sweeps, solved.figures, scatter, _ROUGHLY)
         if abs(scatter.noise / before.noise - 1.0) < _SCATTER_SETTLED:
             break
     return solved, scatter
@@ -389,7 +399,12 @@ def _start(prior: _Prior, sweeps: Sequence[_Sweep]) -> FloatArray:
 
 
 def _solve(
-    layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], figures: FloatArray, scatter: _Scatter
+    layout: Layout,
+    prior: _Prior,
+    sweeps: Sequence[_Sweep],
+    figures: FloatArray,
+    scatter: _Scatter,
+    settled: float,
 ) -> _Solved:
     """The most probable figures, their covariance and the rows beside them.
 
@@ -414,7 +429,7 @@ def _solve(
         gained = cost - next_cost
         figures, (residuals, slopes, rows), cost = tried, found, next_cost
         damping = max(damping / 10.0, 1e-9)
-        if gained < _SETTLED * max(cost, 1.0):
+        if gained < settled * max(cost, 1.0):
             break
     # The inverse of slopes' @ slopes, by a factor: inverted itself, it is not symmetric where rows contradict each other.
     half = np.linalg.inv(np.linalg.qr(slopes, mode="r"))
