@@ -167,7 +167,7 @@ UNCOUNTED := tests/engine/test_hindsight.py tests/fleet/test_agenda.py tests/eng
 	tests/golden/test_other_commands.py tests/engine/test_fitted_saturation.py tests/fleet/test_fleet_ownership.py \
 	tests/golden/test_tutorial.py tests/engine/test_conversions.py tests/fleet/test_fleet_model_account.py \
 	tests/fleet/test_fleet_metrics.py tests/fleet/test_fleet_surprises.py tests/engine/test_calibrate_against_engine.py \
-	tests/fleet/test_fleet_experiments.py tests/engine/test_law_trials.py tests/engine/test_prior_trials.py \
+	tests/fleet/test_fleet_experiments.py tests/engine/test_law_trials.py \
 	tests/engine/test_rolled_fleets.py tests/property tests/reference tests/tools tests/unit/demo tests/unit/docs tests/unit/fakes \
 	tests/unit/house tests/unit/localcluster tests/unit/real tests/unit/shipping tests/unit/timekeeping tests/unit/validation
 

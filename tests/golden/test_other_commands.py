@@ -21,7 +21,6 @@ RATES = "window_start_s,rate_rps\n0,2\n3600,9\n7200,2\n"
         ("schedule", ["schedule", SWEEP, "--method", "eagle3", "--max-batch-size", "64", "--tpot-slo-s", "0.03"]),
         ("simulate", ["simulate", "--profile", "points.csv", "--trace", "{rates}", "--replicas", "2", "--e2e-slo-s", "2"]),
         ("lint", ["lint", "plain.yaml"]),
-        ("share", ["share", "points.csv", "--model", "Llama-3.1-8B", "--parameters-b", "8", "--dense", "--gpu", "H100"]),
         ("lint-ready", ["lint", READY]),
     ],
 )  # fmt: skip

@@ -13,8 +13,6 @@ from breakeven.fitting import fit_points
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.what_it_takes import what_it_takes
 from breakeven.points.point import LoadMode, Point
-from breakeven.prior.public_table import RatioRow, ServiceFacts
-from breakeven.prior.shared_rows import shared_rows
 from breakeven.profile import Conditions, LoadPoint, Profile
 from breakeven.profile.operating_conditions import compared_text
 from breakeven.reporting.lines import arm_curves
@@ -109,8 +107,6 @@ def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, dra
     none, eagle = profile.arms
     # The truth is 0.5 and something for the first token; each arm at its own lengths: far from it.
     assert eagle.c1_s / none.c1_s == pytest.approx(1.0 / engine.truth(plain, 1), rel=0.1)
-    (row,) = shared_rows(profile, RatioRow(ServiceFacts(), "other", 1)).rows
-    assert row.lone_ratio == pytest.approx(1.0 / engine.truth(plain, 1), rel=0.1)
     own_points = {curve.arm: len(curve.measured_latency_s) for curve in arm_curves(profile)}
     assert own_points[NO_SPECULATION] == len(CLIENTS)
     assert own_points[EAGLE] == 0, "a point measured at other lengths is no point of the curve"

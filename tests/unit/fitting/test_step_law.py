@@ -253,7 +253,7 @@ def test_the_document_is_the_law(profile):
     ) == profile.predict(Arm("eagle3", 5), rps=5.0, conditions=Conditions(tokens_per_step=2.9))
     without = replace(profile, steps=None)
     assert "steps" not in without.document()
-    with pytest.raises(NotIdentifiedError, match="no law of steps"):
+    with pytest.raises(NotIdentifiedError, match="no usable row"):
         without.curve(NO_SPECULATION)
 
 

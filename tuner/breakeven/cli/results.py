@@ -577,51 +577,21 @@ class _PastDoubt(JsonResult):
     """The word, and what shows it."""
 
 
-class _ServiceFacts(JsonResult):
-    parameters_b: float | None
-    experts: bool | None
-    gpu: str | None
-    quantisation: str | None
-    """Facts of the service, given or read off its model's name and its pods; null: not known."""
-
-
-class _ArmWorth(ArmKey):
+class _OthersMeasured(ArmKey):
     basis: str
-    """`FromPrior`: other people's measurements, which never start a roll."""
+    """`FromPrior`: other people's measurements, which start no roll."""
+    measured_k: int
+    model: str | None
+    gpu: str | None
+    source: str
+    """What was measured, and where it is published."""
     c1_ratio: float
-    c1_ratio_ci: Interval
-    c2_ratio: float
-    c2_ratio_ci: Interval
-    """Expected C1 and C2 over those of no speculation."""
-    break_even_rps: float | None
-    break_even_ci_rps: Interval
-    """Rate per pod up to which the arm is expected to pay; null and an open end: up to saturation."""
-    gain: float
-    gain_ci: Interval
-    """Share of request time saved at the loads at which it pays."""
-    chance: float
-    """That the gain is worth having."""
-    adds: float
-    """Expected gain beyond that of the arms before it."""
-
-
-class _CalibrationWorth(JsonResult):
-    word: str
-    sentence: str
-    """The [word](before-you-measure.md#is-a-calibration-worth-it), and what shows it."""
-    gain: float | None
-    gain_ci: Interval
-    """Share of request time that the best arm saves; null if nothing can be said."""
-    saved_hours_per_day: float | None
-    saved_hours_ci_per_day: Interval
-    """Hours of request time that this is for each pod."""
-    gpu_seconds_of_an_arm: float
-    buy: tuple[str, ...]
-    gpu_seconds: float
-    """GPUs times seconds of one arm's calibration; arms to measure, in that order, and what they cost."""
-    known: _ServiceFacts
-    arms: tuple[_ArmWorth, ...]
-    """Arms that never ran, in the order in which to measure them."""
+    c2_ratio: float | None
+    """C1 and C2 over those of no speculation; null: not measured."""
+    tokens_per_step: float | None
+    """E, bonus token included; null: not measured."""
+    pays_until_rps: float | None
+    """Rate per pod up to which the arm would pay with these ratios; `Infinity`: up to saturation, null: not known."""
 
 
 class PastResult(JsonResult):
@@ -645,42 +615,10 @@ class PastResult(JsonResult):
     """Things that the past [cannot say](before-you-measure.md#what-the-past-cannot-say)."""
     points: tuple[dict[str, float | int | str | None], ...]
     """The rows, by [column](#the-points-file)."""
-    calibration: _CalibrationWorth
-    """Whether calibrating arms that never ran is worth it."""
+    others: tuple[_OthersMeasured, ...]
+    """Arms that never ran, each beside the nearest measurement of others."""
     confidence: float
     """Level of every interval."""
-
-
-class _SharedRow(JsonResult):
-    stack: str | None
-    model: str | None
-    parameters_b: float | None
-    experts: bool | None
-    gpu: str | None
-    quantisation: str | None
-    workload: str | None
-    """Names from the options; null: not named."""
-    method: str
-    k: int
-    """vLLM's word, or `other`; draft length."""
-    lone_ratio: float
-    slope_ratio: float
-    """C1 and C2 over those of no speculation, three digits."""
-    tokens_per_step: float | None
-    """E, bonus token included; null: not measured."""
-    source: str
-    """Who measured, as named."""
-
-
-class ShareResult(JsonResult):
-    """`share`."""
-
-    rows: tuple[_SharedRow, ...]
-    """The rows, by column."""
-    left_out: tuple[str, ...]
-    """Arms without a row, each with the reason."""
-    confidence: float
-    """Always the default: no figure here has an interval."""
 
 
 RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
@@ -693,7 +631,6 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "calibrate": (CalibrateResult, CalibratePlanResult),
     "answers": (AnswersResult, AskedResult),
     "history": (PastResult,),
-    "share": (ShareResult,),
     "report": (ReportResult,),
     "lint": (LintResult,),
     "doctor": (DoctorResult,),

@@ -168,7 +168,9 @@ def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Pr
         return profile
     _refuse_misses(steps, [row for one in rows for row in one.rows])
     missed = _left_out_errors(steps, rows)
-    alike = [one for one in rows if missed[one.arm] <= _UNLIKE]
+    # Of few rows each says what no other one does.
+    enough = {fit.arm for fit in profile.arms if fit.believable}
+    alike = [one for one in rows if one.arm not in enough or missed[one.arm] <= _UNLIKE]
     if alike and len(alike) < len(rows):
         steps = fit_law_of_starts(alike, model) or steps
     of_arm = {one.arm: one for one in rows}

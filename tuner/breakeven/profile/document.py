@@ -202,7 +202,7 @@ class Profile:
             return self.curve(fit.arm)
         decodes = (own.output_tokens or 0.0) > 1.0
         output = own.output_tokens if decodes else None
-        return self.curve(fit.arm, Conditions(prompt_tokens=own.prompt_tokens, output_tokens=output))
+        return self.curve(fit.arm, Conditions(prompt_tokens=own.prompt_tokens or None, output_tokens=output))
 
     def compare(
         self,
