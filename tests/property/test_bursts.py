@@ -101,7 +101,7 @@ def test_bursts_make_requests_slower_and_bounds_wider(bursts, rps, bent):
     one = curve(KNOTS if bent else None)
     moved = in_bursts(one, bursts)
     assume(rps < 0.95 * min(one.saturation_rps, moved.saturation_rps))
-    latency_s = moved.at_rps(rps).latency_s
+    latency_s = moved.at_rps(rps)
     # Who comes meets the mean in flight and the rest of its burst.
     assert latency_s == pytest.approx(
         one.loop_latency_s(rps * latency_s + bursts - 1.0, closed=False), rel=1e-6

@@ -42,9 +42,14 @@ def test_a_method_that_nobody_measured_has_no_row_and_mtp_has_many_names():
     assert nearest_row(ServiceFacts(), Arm("deepseek_mtp", 2)) == nearest_row(ServiceFacts(), Arm("mtp", 2))
 
 
-def test_a_model_of_experts_is_nearer_to_one_of_experts():
-    found = [nearest_row(ServiceFacts(experts=experts), Arm("mtp", 2)) for experts in (True, False)]
-    assert [one.facts.experts for one in found if one is not None] == [True, False]
+def test_each_row_is_found_by_its_own_facts():
+    for row in public_ratios():
+        found = nearest_row(row.facts, Arm(row.method, row.k))
+        if row.lone_ratio is None or found is None:
+            continue
+        known = [name for name in ("parameters_b", "experts") if getattr(row.facts, name) is not None]
+        assert found.k == row.k
+        assert all(getattr(found.facts, name) in {None, getattr(row.facts, name)} for name in known)
 
 
 @pytest.mark.parametrize(

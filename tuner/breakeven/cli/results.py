@@ -252,16 +252,14 @@ class AcceptanceResult(JsonResult):
     """`acceptance`."""
 
     tokens_per_step: float
-    tokens_per_step_ci: Interval
-    """E, bonus token included."""
+    tokens_per_step_range: tuple[float, float] | None
+    """E, bonus token included; between which figures it lies if it was carried to another draft length."""
     acceptance_rate: float
     """Accepted over drafted tokens, as vLLM prints it."""
     alpha: float
     """Rate of independent acceptances with the same E."""
     survival: tuple[float, ...] | None
-    """Share of steps whose first i drafts were all accepted."""
-    survival_bounds: tuple[tuple[float, float], ...] | None
-    """The least and the most that each share can be, where only a mean was given."""
+    """Share of steps whose first i drafts were all accepted; null if only a mean was given."""
     extrapolated: bool
     """Whether it was carried to another draft length."""
     k: int
@@ -271,7 +269,6 @@ class AcceptanceResult(JsonResult):
     """The method, which says how acceptance decays with the position."""
     basis: str
     """How it was carried to another draft length."""
-    confidence: OfIntervals
     warnings: Warnings
 
 

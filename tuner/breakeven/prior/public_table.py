@@ -93,20 +93,19 @@ def public_ratios() -> tuple[RatioRow, ...]:
 
 def _row(fields: dict[str, str]) -> RatioRow:
     """A row; an empty field is a figure that was not measured."""
-    numbers = {
-        name: float(fields[name]) if fields[name] else None
-        for name in ("parameters_b", "lone_ratio", "slope_ratio", "tokens_per_step")
-    }
+
+    def number(name: str) -> float | None:
+        return float(fields[name]) if fields[name] else None
+
     facts = ServiceFacts(
-        numbers.pop("parameters_b"),
+        number("parameters_b"),
         _EXPERTS[fields["experts"]],
         fields["gpu"] or None,
         fields["quantisation"] or None,
     )
-    names = ("stack", "model", "workload", "source")
-    return RatioRow(
-        facts, fields["method"], int(fields["k"]), **numbers, **{name: fields[name] for name in names}
-    )
+    figures = (number(name) for name in ("lone_ratio", "slope_ratio", "tokens_per_step"))
+    texts = (fields[name] for name in ("stack", "model", "workload", "source"))
+    return RatioRow(facts, fields["method"], int(fields["k"]), *figures, *texts)  # type: ignore[arg-type]
 
 
 def nearest_row(facts: ServiceFacts, arm: Arm) -> RatioRow | None:
