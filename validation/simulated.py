@@ -18,7 +18,7 @@ from breakeven.profile.fits import Bounds
 from validation.outcomes import Goal, ValidationOutcome
 
 
-class _Line(NamedTuple):
+class _KnownLine(NamedTuple):
     """C1 and C2 (s) of an arm, known here."""
 
     c1: float
@@ -26,7 +26,7 @@ class _Line(NamedTuple):
 
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 96)
-_NONE, _ARM = _Line(1.2, 0.07), _Line(0.78, 0.085)
+_NONE, _ARM = _KnownLine(1.2, 0.07), _KnownLine(0.78, 0.085)
 _UTILISATIONS = (0.05, 0.15, 0.3, 0.45, 0.6, 0.75)
 _EAGLE = Arm("eagle3", 3)
 _RATE_RPS = 6.0
@@ -139,8 +139,8 @@ def _holds(bounds: Bounds | None, truth: float) -> bool:
 
 
 def _profile(
-    none: _Line,
-    arm: _Line,
+    none: _KnownLine,
+    arm: _KnownLine,
     noise: float,
     clients: tuple[int, ...],
     rng: np.random.Generator,
@@ -151,7 +151,7 @@ def _profile(
 
 
 def _sweep(
-    method: str, k: int, law: _Line, noise: float, clients: tuple[int, ...], rng: np.random.Generator
+    method: str, k: int, law: _KnownLine, noise: float, clients: tuple[int, ...], rng: np.random.Generator
 ) -> list[Point]:
     rows = []
     for number, count in enumerate(clients, start=2):

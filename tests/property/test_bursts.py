@@ -106,7 +106,7 @@ def test_bursts_make_requests_slower_and_bounds_wider(bursts, rps, bent):
     assert latency_s == pytest.approx(
         one.loop_latency_s(rps * latency_s + bursts - 1.0, closed=False), rel=1e-6
     )
-    assert latency_s > one.at_rps(rps).latency_s
+    assert latency_s > one.at_rps(rps)
     before, after = (each.all_bounds_at_rps(np.asarray(rps), 1.7) for each in (one, moved))
     assert not after.upper - after.lower < before.upper - before.lower
 

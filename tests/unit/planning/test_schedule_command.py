@@ -15,6 +15,7 @@ from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
 from breakeven.planning.stepwise import step_view
 from breakeven.profile import Conditions
+from breakeven.profile.fits import Lengths
 from breakeven.readers.reading import read_text
 from fakes.paper_form import PaperForm
 from validation.judged_engines import ENGINES, Half
@@ -76,7 +77,7 @@ def run(*arguments):
 
 def test_steps_come_back_from_a_profile(profile):
     view = step_view(profile, "eagle3", 64)
-    assert view.basis == "pooled"
+    assert view.basis == "others"
     assert view.draft_lengths == tuple(range(8))
     np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
     batches = np.arange(1, 65)
@@ -90,7 +91,7 @@ def test_steps_are_those_of_machines_that_no_law_was_written_from(kind, worst):
     engine = next(one for one in ENGINES if one.kind == kind and one.half is Half.CHOSEN)
     profile = fit_points(measured(Truths.read(engine), "mixed", 0.02, 1))
     view = step_view(profile, engine.method, 32)
-    assert (view.basis, view.warnings, view.draft_lengths) == ("pooled", (), tuple(range(8)))
+    assert (view.basis, view.warnings, view.draft_lengths) == ("others", (), tuple(range(8)))
     context = engine.asking.prompt_tokens + engine.asking.output_tokens / 2
     truth = [
         [engine.machine.clock.step_s(n, k, n * context, 0) for k in view.draft_lengths] for n in range(1, 33)
@@ -211,7 +212,11 @@ def test_longer_prompts_make_steps_dearer_most_of_all_among_many(profile):
 
 def test_without_token_counts_no_step_is_known(profile):
     with pytest.raises(NotIdentifiedError, match="its points need output_tokens"):
-        step_view(replace(profile, pooled=()), "eagle3", 16)
+        step_view(
+            replace(profile, arms=tuple(replace(fit, lengths=Lengths()) for fit in profile.arms)),
+            "eagle3",
+            16,
+        )
 
 
 @pytest.mark.parametrize(

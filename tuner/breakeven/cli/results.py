@@ -549,7 +549,7 @@ class _PastArm(ArmKey):
     c1_ci_s: Interval
     c2_s: float | None
     c2_ci_s: Interval
-    """As `fit` has them."""
+    """C1 and C2, as `fit` has them."""
     break_even_rps: float | None
     break_even_ci_rps: Interval
     verdict: str | None
@@ -581,7 +581,7 @@ class _OthersMeasured(ArmKey):
     model: str | None
     gpu: str | None
     source: str
-    """What was measured, and where it is published."""
+    """The measurement, and where it is published."""
     c1_ratio: float
     c2_ratio: float | None
     """C1 and C2 over those of no speculation; null: not measured."""

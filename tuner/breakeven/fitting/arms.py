@@ -1,7 +1,8 @@
-"""One arm: its rows in, and what they say by themselves out; C1, C2 and saturation come from the law of all arms."""
+"""One arm without a law: its rows, acceptance, lengths and lines; C1, C2 and saturation come from the law of all arms."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -10,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.fitting.lines import by_load, line_fit, outliers
 from breakeven.fitting.observations import (
     SAME_OUTPUT,
     SAME_PROMPT,
@@ -20,6 +20,7 @@ from breakeven.fitting.observations import (
     observe,
     of_commonest_length,
 )
+from breakeven.fitting.side_lines import by_load, line_fit, outliers
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LEAST_S, Point, multiplied
@@ -40,7 +41,10 @@ FEWEST_LOADS = 3
 """Fewest loads that leave a residual to check an arm by."""
 
 _LEAST_RISE = 0.05
-"""Least rise of latency over a sweep, as a share of the lowest, that shows what other requests cost."""
+"""Least rise of latency over a sweep, as a share of the lowest, from which C2 is measured."""
+
+_LARGEST_FALL = 0.6
+"""Share of a latency to which that at the next higher load may fall by chance."""
 
 _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
@@ -97,7 +101,7 @@ def rows_of(arm: Arm, points: Sequence[Point], ramp_share: float) -> ArmRows:
 
 
 def _of_one_acceptance(rows: Sequence[Observation]) -> list[Observation]:
-    """The rows as if all had accepted alike, so that none looks bad for the text that it was asked: decoding goes by 1/E."""
+    """The rows as if all had accepted as much, so that no row looks bad for its text: decoding goes by 1/E."""
     known = [one.point.tokens_per_step for one in rows if one.point.tokens_per_step]
     if not known:
         return list(rows)
@@ -118,11 +122,14 @@ def reason_of(own: Sequence[Observation]) -> Reason:
         return Reason.TOO_FEW_POINTS
     if max(loads) < (1.0 + _LEAST_RISE) * min(loads):
         return Reason.LOAD_RANGE_TOO_NARROW
+    # More company makes no request faster.
+    if any(later_s < _LARGEST_FALL * earlier_s for earlier_s, later_s in itertools.pairwise(loads)):
+        return Reason.TOO_NOISY
     return Reason.FIT_ACCEPTED
 
 
 def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
-    """What rows say by themselves; never raises for what they cannot tell.
+    """The fit of an arm as far as its rows alone give it; a reason word names what they leave open.
 
     Args:
         rows: of the arm.

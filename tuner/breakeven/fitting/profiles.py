@@ -162,7 +162,9 @@ def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Pr
         new: arms whose rows the profile does not hold yet.
     """
     model = {one.method: one.acceptance for one in drafters_of(profile.arms)}
-    rows = [one for one in rows if one.rows]
+    wild = {fit.arm for fit in profile.arms if fit.reason == Reason.TOO_NOISY}
+    usable = [one for one in rows if one.rows]
+    rows = [one for one in usable if one.arm not in wild] or usable
     steps = fit_law_of_starts(rows, model)
     if steps is None:
         return profile
@@ -173,7 +175,7 @@ def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Pr
     alike = [one for one in rows if one.arm not in enough or missed[one.arm] <= _UNLIKE]
     if alike and len(alike) < len(rows):
         steps = fit_law_of_starts(alike, model) or steps
-    of_arm = {one.arm: one for one in rows}
+    of_arm = {one.arm: one for one in usable}
     measured = replace(
         profile,
         arms=tuple(

@@ -132,7 +132,7 @@ def _distance(row: RatioRow, facts: ServiceFacts, k: int) -> float:
     sizes = (row.facts.parameters_b, facts.parameters_b)
     size = 0.5 * abs(math.log2(sizes[0] / sizes[1])) if sizes[0] and sizes[1] else 0.0
     differs = sum(weight for one, two, weight in other if None not in (one, two) and one != two)
-    # Of rows that are alike, one that also says what other requests cost.
+    # Between equal rows, one that also says what other requests cost.
     return drafts + size + differs + 0.01 * (row.slope_ratio is None)
 
 

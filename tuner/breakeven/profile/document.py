@@ -21,7 +21,7 @@ from breakeven.intake import json_value, wrong_field
 from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curves
 from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
-from breakeven.profile.fits import ArmFit, Drafter, Lengths, drafters_of
+from breakeven.profile.fits import ArmFit, Lengths, MeasuredDrafter, drafters_of
 from breakeven.profile.operating_conditions import Conditions, compared_lengths
 from breakeven.profile.predictions import (
     LoadPoint,
@@ -103,7 +103,7 @@ class Profile:
         return compared_lengths(self.arms)
 
     @property
-    def drafters(self) -> tuple[Drafter, ...]:
+    def drafters(self) -> tuple[MeasuredDrafter, ...]:
         """The drafters of which other draft lengths can be derived."""
         return drafters_of(self.arms)
 

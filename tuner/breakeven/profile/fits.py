@@ -277,7 +277,7 @@ class ArmFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafter:
+class MeasuredDrafter:
     """What the draft lengths of one method accept together, so that others can be derived.
 
     Attributes:
@@ -309,7 +309,7 @@ class Drafter:
         return k * sum(shares) / len(shares)
 
 
-def drafters_of(arms: Sequence[ArmFit]) -> tuple[Drafter, ...]:
+def drafters_of(arms: Sequence[ArmFit]) -> tuple[MeasuredDrafter, ...]:
     """The drafters of measured arms; without those whose acceptance or length of answers is not known."""
     plain = any(not fit.k and fit.points for fit in arms)
     families: dict[str, list[ArmFit]] = {}
@@ -321,7 +321,7 @@ def drafters_of(arms: Sequence[ArmFit]) -> tuple[Drafter, ...]:
     for family, fits in families.items():
         accepted = {fit.k: fit.acceptance for fit in fits if fit.acceptance}
         found.append(
-            Drafter(
+            MeasuredDrafter(
                 family,
                 fits[0].method,
                 tuple(sorted({*accepted, *([0] if plain else [])})),

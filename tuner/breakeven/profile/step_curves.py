@@ -19,7 +19,7 @@ from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.curves import Curve
-from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Drafter, Lengths, LineFit
+from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
 from breakeven.profile.step_fit import StepLaw, nominal_yield
 from breakeven.profile.step_form import Whereabouts
@@ -61,7 +61,7 @@ class _AskedArm(NamedTuple):
 
 
 def step_curve(
-    law: StepLaw, arm: Arm, arms: Sequence[ArmFit], drafters: Sequence[Drafter], wanted: Conditions
+    law: StepLaw, arm: Arm, arms: Sequence[ArmFit], drafters: Sequence[MeasuredDrafter], wanted: Conditions
 ) -> Curve:
     """Curve of an arm under given conditions, measured or not.
 
@@ -252,7 +252,11 @@ def _line(ends: FloatArray, at_ends_s: FloatArray, measured: LineFit | None) -> 
 
 
 def _asked(
-    arm: Arm, own: ArmFit | None, arms: Sequence[ArmFit], drafters: Sequence[Drafter], wanted: Conditions
+    arm: Arm,
+    own: ArmFit | None,
+    arms: Sequence[ArmFit],
+    drafters: Sequence[MeasuredDrafter],
+    wanted: Conditions,
 ) -> _AskedArm:
     wanted.check(arm)
     family = next((one for one in drafters if one.method == arm.family), None)
@@ -290,7 +294,7 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
 
 
 def _tiers(
-    arm: Arm, own: ArmFit | None, family: Drafter | None, tokens_per_step: float | None
+    arm: Arm, own: ArmFit | None, family: MeasuredDrafter | None, tokens_per_step: float | None
 ) -> tuple[Tier, ...]:
     """Tiers of an arm's drafting.
 

@@ -21,7 +21,7 @@ from breakeven.profile.student_t import t_quantile
 _ROUNDS, _SETTLED = 50, 1e-12
 
 FEWEST_LOADS_TO_INTERPOLATE = 5
-"""Loads from which one row can be told from a bend: it and its neighbours, with a load beyond each."""
+"""Loads from which one bad row differs from a bend: it and its neighbours, with a load beyond each."""
 
 _OUTLIER_LEAST = 0.10
 _OUTLIER_LEAST_AT_AN_END = 0.20
@@ -32,7 +32,7 @@ _OUTLIER_LEVEL = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Line:
+class _Fitted:
     """A line through rows.
 
     Attributes:
@@ -56,7 +56,7 @@ def line_fit(others: FloatArray, values_s: FloatArray) -> LineFit | None:
     return LineFit(a, b, ((v1, v12), (v21, v2)), max(others.size - 2, 0))
 
 
-def _line(others: FloatArray, values_s: FloatArray) -> _Line | None:
+def _line(others: FloatArray, values_s: FloatArray) -> _Fitted | None:
     if np.ptp(others.round(9)) == 0:
         return None
     design = np.stack([np.ones_like(others), others], axis=-1)
@@ -75,7 +75,7 @@ def _line(others: FloatArray, values_s: FloatArray) -> _Line | None:
     weighted = design[:, free] / fitted[:, None]
     covariance = np.zeros((2, 2))
     covariance[np.ix_(free, free)] = noise**2 * np.linalg.pinv(weighted.T @ weighted)
-    return _Line(ends, 0.5 * (covariance + covariance.T), noise)
+    return _Fitted(ends, 0.5 * (covariance + covariance.T), noise)
 
 
 def _nonnegative(design: FloatArray, target: FloatArray) -> FloatArray:
