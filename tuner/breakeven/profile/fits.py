@@ -278,7 +278,7 @@ class ArmFit:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDrafter:
-    """What the draft lengths of one method accept together, so that others can be derived.
+    """The acceptance of one method's draft lengths together, from which others are derived.
 
     Attributes:
         method: the family's name (candidate or method).
