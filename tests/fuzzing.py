@@ -25,8 +25,6 @@ from breakeven.errors import BreakevenError
 from breakeven.fitting import fit_points
 from breakeven.intake import json_value
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
-from breakeven.prior.expected_ratios import AskedArm, expected_ratios
-from breakeven.prior.public_table import ServiceFacts, public_ratios, read_ratios, written_ratios
 from breakeven.profile import Profile
 from breakeven.readers.foreign import Document
 from breakeven.readers.prometheus import series
@@ -394,8 +392,6 @@ AIPERF_PHASES: dict[str, Any] = AIPERF | {
     "total_draft_tokens": metric("count", 3000.0),
 }
 
-_RATIOS = written_ratios(public_ratios()[:6])
-
 SEEDS: dict[str, str] = {
     "points": POINTS,
     "bench": json.dumps(BENCH),
@@ -418,7 +414,6 @@ SEEDS: dict[str, str] = {
     "page": _PAGE,
     "script": _SCRIPT,
     "log": _LOG,
-    "ratios": _RATIOS,
     **_TRACES,
     **{f"lint {name}": yaml.safe_dump_all(documents) for name, documents in _MANIFESTS.items()},
 }
@@ -510,12 +505,6 @@ def _read_log(text: str) -> bool:
     return True
 
 
-def _read_ratios(text: str) -> bool:
-    rows = read_ratios(text, "fuzz")
-    expected_ratios(ServiceFacts(), [AskedArm(ARM)], [*public_ratios(), *rows])
-    return bool(rows)
-
-
 def _read_script(text: str) -> bool:
     return shell_script(text, {"A": "b", "DRAFT": None}, ("sh", "one")).complete
 
@@ -544,7 +533,6 @@ _READERS: Mapping[str, Callable[[str], bool]] = {
     "page": _read_page,
     "script": _read_script,
     "log": _read_log,
-    "ratios": _read_ratios,
 }
 
 

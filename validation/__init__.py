@@ -6,11 +6,10 @@ accepted    tokens per step at other draft lengths
 simulated   coverage of bounds, with a known truth
 outcomes    a line of the table: errors and goals
 
-Ratios of arms that were never run (`breakeven.prior`):
+Measurements of others (`breakeven.prior`):
 
 published_cells.csv   figures of others, each with its address
 measured_ratios       the library's table, derived from them
-prior_trials          one source left out at a time
 
 The laws side by side on a second engine, in a table of their own (`python -m validation.law_table`):
 

@@ -8,14 +8,12 @@ import time
 import click
 
 from breakeven.cli.tables import print_table
-from breakeven.prior.public_table import public_ratios
 from validation.checks import all_checks
 from validation.judged_engines import ENGINES
 from validation.law_door import LAWS
 from validation.law_table import files_header, files_rows, law_header, law_rows, noisy_rows
 from validation.outcomes import ValidationOutcome
 from validation.past_trials import past_row, past_trials
-from validation.prior_trials import PRIOR_HEADER, prior_rows
 from validation.published import data_folder
 from validation.start_trials import START_HEADER, start_rows
 
@@ -39,7 +37,6 @@ def main() -> int:
     if folder is None:
         click.echo("! no published data beside the repository ($BREAKEVEN_DATA): only the simulations ran")
     click.echo(f"{judged - missed} of {judged} goals met, {time.perf_counter() - started:.0f} s")
-    _judge_prior()
     _judge_laws()
     _judge_starts()
     _judge_pasts()
@@ -78,14 +75,6 @@ def _judge_pasts() -> None:
     )
     held = [one.held for one in trials if one.held is not None]
     click.echo(f"bounds of 90 % hold {sum(held)} of {len(held)}, {time.perf_counter() - started:.0f} s")
-
-
-def _judge_prior() -> None:
-    """Ratios of arms that were never run, each source by the others (docs/validation.md)."""
-    click.echo(
-        "\nratios of an arm that was never run, from the sources that did not measure it: bounds of 90 %"
-    )
-    print_table(PRIOR_HEADER, list(prior_rows(public_ratios())))
 
 
 def _by_how_much(one: ValidationOutcome) -> str:

@@ -96,7 +96,7 @@ def _load_errors(points: Sequence[Point], loads: int) -> tuple[list[float], list
                 inflight = row.mean_inflight or row.concurrency or 1.0
                 if at in chosen or inflight / row.mean_latency_s * slope_s > TRUSTED:
                     continue
-                error = curve.among(inflight - 1.0)[0] / row.mean_latency_s - 1.0
+                error = curve.loop_latency_s(inflight - 1.0, closed=True) / row.mean_latency_s - 1.0
                 (within if chosen[0] < at < chosen[-1] else beyond).append(error)
     return within, beyond
 
@@ -199,9 +199,9 @@ def _length_errors(
         others = (row.mean_inflight or 1.0) - 1.0
         if row.arm.k in trained:
             conditions = Conditions()
-        predicted = profile.curve(Arm(method, row.arm.k) if row.arm.k else row.arm, conditions).among(others)[
-            0
-        ]
+        predicted = profile.curve(
+            Arm(method, row.arm.k) if row.arm.k else row.arm, conditions
+        ).loop_latency_s(others, closed=True)
         if row.arm.k not in trained:
             errors.append(predicted / row.mean_latency_s - 1.0)
         by_load.setdefault(row.concurrency or 1.0, []).append((predicted, row.mean_latency_s))

@@ -224,7 +224,7 @@ def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int) -> J
             arm: profile.curve(arm, Conditions(truth[arm].tokens_per_step if arm.k else None, p, g))
             for arm in curves
         }
-        latency = {arm: now[arm].at_rps(rps).latency_s for arm in now}
+        latency = {arm: now[arm].at_rps(rps) for arm in now}
         for arm, curve in now.items():
             found.latency.append(latency[arm] / truth[arm].latency_s - 1.0)
             found.noise.append(truth[arm].error)

@@ -94,7 +94,7 @@ class _FittedProfile:
         if not members:
             raise NotIdentifiedError(f"{method}/{schedule}: its drafter is not in the profile")
         longest = max(members, key=lambda fit: fit.k)
-        member = replace(longest, k=schedule.num_speculative_tokens, schedule=str(schedule), bend=None)
+        member = replace(longest, k=schedule.num_speculative_tokens, schedule=str(schedule))
         known = replace(self.profile, arms=(*self.profile.arms, member))
         return _bounded(known.predict_along(member.arm, known.curve(member.arm), load, confidence=CONFIDENCE))
 

@@ -232,7 +232,7 @@ class ClusterReason(StrEnum):
     )
     CALIBRATION_PAYS_NOTHING = (
         "CalibrationPaysNothing",
-        "By the target's past and by measurements of others no candidate gains anything at its loads, so no GPU is spent.",
+        "Every candidate ran in the target's past and pays at no load, so no GPU is spent.",
         "Nothing, or ask for a calibration with the annotation breakeven.dev/recalibrate; calibration.past: Ignore measures in any case.",
     )
     PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."

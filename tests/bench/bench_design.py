@@ -145,7 +145,7 @@ def judged(
         best_s = min(latency[at] for latency in truth.latency_s.values())
         chosen_s = truth.latency_s[named][at]
         regrets.append(min(chosen_s / best_s - 1.0, _SATURATED_REGRET) if math.isfinite(best_s) else 0.0)
-    believed = [fit.arm for fit in profile.arms if fit.believable and fit.fit is not None]
+    believed = [fit.arm for fit in profile.arms if fit.believable]
     found = [_holds(profile, truth, arm) for arm in believed if arm.k and NO_SPECULATION in believed]
     held = tuple(one for one in found if one is not None)
     bought = {point.arm for point in points if point.arm.k}
@@ -155,7 +155,7 @@ def judged(
 
 def named_arm(profile: Profile, rps: float) -> Arm:
     """The arm that `plan` names at a rate; where it needs an extrapolation, the one that needs none."""
-    arms = [fit.arm for fit in profile.arms if fit.fit is not None]
+    arms = [fit.arm for fit in profile.arms if fit.measurements]
     found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps), doubtful=True))
     best = best_arm(found, Slo())
     return best.kept or best.arm

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
-from breakeven.prior.calibration_worth import CalibrationCost
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters import workload_pasts
@@ -100,7 +99,7 @@ async def test_the_operator_reads_the_same_law_through_its_own_client(kind, past
     known = read_made(pasts[kind], ENGINE.method)
     about = WorkloadPast(
         PrometheusAccess(address), EngineSeries(), space(kind), DEPLOYMENT, f"Deployment {DEPLOYMENT}", frozenset(),
-        tuple(one.points[0].arm for one in known.arms), ENGINE.method, ServiceFacts(), CalibrationCost(),
+        tuple(one.points[0].arm for one in known.arms), ENGINE.method, ServiceFacts(),
     )  # fmt: skip
     try:
         await reader.read({"a": about})

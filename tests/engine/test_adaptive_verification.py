@@ -91,7 +91,7 @@ def test_the_law_of_steps_predicts_it_as_well_as_the_arms_of_one_length():
     fitted = profile()
     missed = {
         arm: [
-            abs(float(fitted.curve(arm).at_rps(one.request_rate_rps).latency_s) / one.mean_latency_s - 1.0)
+            abs(fitted.curve(arm).at_rps(one.request_rate_rps) / one.mean_latency_s - 1.0)
             for one in measured(7)
             if one.arm == arm
         ]
@@ -108,7 +108,7 @@ def test_its_rows_are_no_noise_for_the_law_of_the_others():
 
 
 def test_its_acceptance_is_none_of_the_family_s_and_no_other_one_is_converted_to_it():
-    (family,) = profile().pooled
+    (family,) = profile().drafters
     assert family.draft_lengths == (0, 2, 7)
     assert profile().arm(ADAPTIVE).tokens_per_step is None
     again = Profile.from_json(profile().to_json())

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
-from breakeven.laws.speedup import PaysWhere
+from breakeven.profile.comparisons import PaysWhere
 from draws import seeds_of_law
 from sweeps import closed
 

@@ -37,7 +37,7 @@ def files(tmp_path_factory):
     arms = [NO_SPECULATION, Arm("eagle3", 3)]
     profile = measured_profile(CostArms(costs), arms, np.array([40]), np.array([48]), 1)
     (folder / "profile.json").write_text(profile.to_json())
-    alone = replace(profile, arms=profile.arms[:1], pooled=())
+    alone = replace(profile, arms=profile.arms[:1])
     (folder / "none.json").write_text(alone.to_json())
     (folder / "rates.csv").write_text("window_start_s,rate_rps\n0,6\n600,20\n1200,6\n")
     rows = "".join(f"{i * 0.13:.3f},40,{20 + i % 50}\n" for i in range(400))

@@ -6,14 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.laws.law import Law
-from breakeven.profile import ArmFit, Conditions, Curve, LawFit, Profile
+from breakeven.profile import ArmFit, Conditions, Curve, LineFit, Profile
 from breakeven.profile.curves import in_bursts
 from breakeven.profile.fits import Acceptance, Measurement
-from fakes.straight_curve import straight_curve
+from fakes.straight_curve import Law, straight_curve
 
 _DOF = 11
 _FAR = 1e6
@@ -43,9 +40,9 @@ class ArmLaw:
     def saturation_rps(self) -> float:
         return min(1.0 / self.c2_s, self.measured_saturation_rps or math.inf)
 
-    def scaled(self, factor: float) -> LawFit:
+    def scaled(self, factor: float) -> LineFit:
         c1, c2 = self.c1_s * factor, self.c2_s * factor
-        return LawFit(c1, c2, (((self.noise * c1) ** 2, 0.0), (0.0, (self.noise * c2) ** 2)), _DOF, 0.0, 0.0)
+        return LineFit(c1, c2, (((self.noise * c1) ** 2, 0.0), (0.0, (self.noise * c2) ** 2)), _DOF)
 
     def fitted(self, arm: Arm) -> ArmFit:
         to = self.measured_to_rps
@@ -60,7 +57,6 @@ class ArmLaw:
             c2_s=self.c2_s,
             saturation_rps=self.saturation_rps,
             believable=self.believable,
-            fit=self.scaled(1.0),
             ttft=self.scaled(0.1),
             tpot=self.scaled(0.01),
             quantiles={q: self.scaled(over) for q, over in p95.items()},
@@ -90,9 +86,9 @@ class LawModel(Profile):
         e = wanted.tokens_per_step if arm.k else None
         slower = (law.tokens_per_step or 1.0) / e if e is not None else 1.0
         at = list(self.laws).index(arm)
-        line = law.scaled(1.0).law
+        line = law.scaled(slower)
         found = straight_curve(
-            Law(line.c1 * slower, line.c2 * slower, np.asarray(line.covariance) * slower**2),
+            Law(line.c1_s, line.c2_s, line.covariance),
             _DOF,
             0.0,
             own=2 * at,

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from breakeven.laws.law import Law
 from breakeven.profile.curves import Curve
 
 _KNOTS = 160
+
+
+class Law(NamedTuple):
+    """C1 and C2 (s) of a straight line, with their covariance."""
+
+    c1_s: float
+    c2_s: float
+    covariance: Any = ((0.0, 0.0), (0.0, 0.0))
 
 
 def straight_curve(
@@ -22,7 +29,7 @@ def straight_curve(
         own: first of its two sources of doubt.
         sources: how many there are of all curves that are compared.
     """
-    c1_s, c2_s = float(law.c1), float(law.c2)
+    c1_s, c2_s = law.c1_s, law.c2_s
     others = np.concatenate([[0.0], np.geomspace(1e-4, 1e7, _KNOTS) * c1_s / c2_s])
     latency_s = c1_s + c2_s * others
     values, vectors = np.linalg.eigh(np.asarray(law.covariance, dtype=float))

@@ -17,11 +17,10 @@ RATES = "window_start_s,rate_rps\n0,2\n3600,9\n7200,2\n"
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("acceptance", ["acceptance", "--per-position", ".6731,.4395,.2811", "--method", "eagle3", "--drafts", "20716", "--for-k", "7"]),
+        ("acceptance", ["acceptance", "--per-position", ".6731,.4395,.2811", "--method", "eagle3", "--for-k", "7"]),
         ("schedule", ["schedule", SWEEP, "--method", "eagle3", "--max-batch-size", "64", "--tpot-slo-s", "0.03"]),
         ("simulate", ["simulate", "--profile", "points.csv", "--trace", "{rates}", "--replicas", "2", "--e2e-slo-s", "2"]),
         ("lint", ["lint", "plain.yaml"]),
-        ("share", ["share", "points.csv", "--model", "Llama-3.1-8B", "--parameters-b", "8", "--dense", "--gpu", "H100"]),
         ("lint-ready", ["lint", READY]),
     ],
 )  # fmt: skip
@@ -53,7 +52,7 @@ def test_lint_in_ci_fails_where_lines_are_missing() -> None:
     ("arguments", "code", "says"),
     [
         (["acceptance", "--per-position", ".5,.6"], 1, "position 2"),
-        (["acceptance", "--alpha", "1.2", "--k", "3"], 1, "between 0 and 1"),
+        (["acceptance", "--rate", "1.2", "--k", "3"], 1, "between 0 and 1"),
         (["acceptance", "--accepted", "5", "--k", "3"], 2, "--drafts"),
         (["acceptance", "--accepted", "nan", "--drafts", "9", "--k", "3"], 2, "not a finite number"),
         (["schedule", "points.csv", "--method", "medusa", "--max-batch-size", "8"], 1, "measured methods: eagle3"),

@@ -8,9 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from breakeven.laws.latency import BURSTY, FEWEST_SPANS, dispersion, dispersion_of_counts, dispersion_of_spans
-from breakeven.laws.law import Law
 from breakeven.profile.curves import in_bursts
-from fakes.straight_curve import bent_curve, straight_curve
+from fakes.straight_curve import Law, bent_curve, straight_curve
 
 KNOTS = np.array([[0.0, 1.0], [4.0, 1.3], [16.0, 2.8], [40.0, 7.0]])
 
@@ -102,26 +101,26 @@ def test_bursts_make_requests_slower_and_bounds_wider(bursts, rps, bent):
     one = curve(KNOTS if bent else None)
     moved = in_bursts(one, bursts)
     assume(rps < 0.95 * min(one.saturation_rps, moved.saturation_rps))
-    latency_s = moved.at_rps(rps).latency_s
+    latency_s = moved.at_rps(rps)
     # Who comes meets the mean in flight and the rest of its burst.
     assert latency_s == pytest.approx(
         one.loop_latency_s(rps * latency_s + bursts - 1.0, closed=False), rel=1e-6
     )
-    assert latency_s > one.at_rps(rps).latency_s
+    assert latency_s > one.at_rps(rps)
     before, after = (each.all_bounds_at_rps(np.asarray(rps), 1.7) for each in (one, moved))
     assert not after.upper - after.lower < before.upper - before.lower
 
 
 def test_a_law_without_knots_moves_by_the_rest_of_the_burst():
     moved = in_bursts(curve(), 9.0)
-    assert float(moved.law.c1) == pytest.approx(1.0 + 8.0 * 0.08)
-    assert float(moved.law.c2) == pytest.approx(0.08)
+    assert moved.line.c1_s == pytest.approx(1.0 + 8.0 * 0.08)
+    assert moved.line.c2_s == pytest.approx(0.08)
     # Half of .64 s is in doubt, beside what the fit left open.
-    assert float(moved.law.variances()[0]) ** 0.5 == pytest.approx(
+    assert moved.line.covariance[0, 0] ** 0.5 == pytest.approx(
         np.hypot(0.32, (1e-4 + 64e-6) ** 0.5), rel=1e-6
     )
 
 
 def test_bursts_larger_than_any_measured_load_follow_the_law_beyond_the_points():
     moved = in_bursts(curve(KNOTS), 61.0)
-    assert moved.at_rps(0.01).latency_s > 7.0
+    assert moved.at_rps(0.01) > 7.0

@@ -13,8 +13,6 @@ from breakeven.fitting import fit_points
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.what_it_takes import what_it_takes
 from breakeven.points.point import LoadMode, Point
-from breakeven.prior.public_table import RatioRow, ServiceFacts
-from breakeven.prior.shared_rows import shared_rows
 from breakeven.profile import Conditions, LoadPoint, Profile
 from breakeven.profile.operating_conditions import compared_text
 from breakeven.reporting.lines import arm_curves
@@ -106,11 +104,9 @@ def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, dra
     question = LoadQuestion(LoadPoint(rps=1.0), doubtful=True)
     for one in evaluate(profile, [NO_SPECULATION, EAGLE], question).arms:
         assert one.tokens_per_second == pytest.approx(plain)
-    none, eagle = profile.compared_arms
+    none, eagle = profile.arms
     # The truth is 0.5 and something for the first token; each arm at its own lengths: far from it.
     assert eagle.c1_s / none.c1_s == pytest.approx(1.0 / engine.truth(plain, 1), rel=0.1)
-    (row,) = shared_rows(profile, RatioRow(ServiceFacts(), "other", 1)).rows
-    assert row.lone_ratio == pytest.approx(1.0 / engine.truth(plain, 1), rel=0.1)
     own_points = {curve.arm: len(curve.measured_latency_s) for curve in arm_curves(profile)}
     assert own_points[NO_SPECULATION] == len(CLIENTS)
     assert own_points[EAGLE] == 0, "a point measured at other lengths is no point of the curve"
@@ -155,7 +151,6 @@ def test_without_no_speculation_the_first_arm_s_lengths_are_taken():
 
 def test_arms_of_one_length_are_predicted_as_before_by_their_own_rows():
     profile = Engine(2.0).fitted(200.0, 200.0)
-    assert profile.compared_arms is profile.arms
     (none, eagle) = profile.arms
     assert eagle.lengths == none.lengths
     for fit in profile.arms:

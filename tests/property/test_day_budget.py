@@ -11,7 +11,6 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.laws.law import Law
 from breakeven.planning.day_budget import Day, credible_rps
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
@@ -27,7 +26,7 @@ from breakeven.planning.learned_laws import LawPrior
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import LASTS_S
 from draws import draws
-from fakes.straight_curve import straight_curve
+from fakes.straight_curve import Law, straight_curve
 
 EAGLE = Arm("eagle3", 3)
 DAY_S = 86400.0

@@ -12,7 +12,6 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.laws.law import Law
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
     FittedLaw,
@@ -37,7 +36,7 @@ from breakeven.planning.learned_laws import (
 from breakeven.planning.outlook import ExpectedLoad, PastRates
 from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, LargestRate, worth_avoiding
 from draws import draws
-from fakes.straight_curve import bent_curve, straight_curve
+from fakes.straight_curve import Law, bent_curve, straight_curve
 
 EAGLE, LONGER = Arm("eagle3", 3), Arm("eagle3", 5)
 DAY_S = 86400.0
@@ -466,7 +465,7 @@ def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, othe
     curve = bent_curve(bent, 0.02)
     laws = [fitted(NO_SPECULATION, 1.4, 0.05), fitted(EAGLE, 1.0, 0.05)]
     laws[1] = FittedLaw(laws[1].prior, table(curve))
-    latency_s = curve.among(others).latency_s
+    latency_s = curve.loop_latency_s(others, closed=True)
     live = LiveLoad(others / latency_s, others, latency_s, 1800.0, 1800.0 * others / latency_s)
     decided = decide_by_saving(laws, live, constantly(live.rps), DecisionMemory(EAGLE), STAKES, 0.0)
     taught = learned([law.prior for law in laws], decided.memory.evidence, 0.0)

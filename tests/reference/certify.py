@@ -29,32 +29,6 @@ def shown(value: Any) -> Any:
     return mp.nstr(mp.mpf(value), 20)
 
 
-def worked_check() -> dict[str, Any]:
-    """Two laws are equally fast where C1a/(1 - r*C2a) = C1b/(1 - r*C2b), a linear equation in r."""
-    laws = {"D": ("1.20", "0.070"), "A": ("0.78", "0.085"), "B": ("0.92", "0.072")}
-
-    def crossing(a: str, b: str) -> Fraction:
-        (c1a, c2a), (c1b, c2b) = ((Fraction(x), Fraction(y)) for x, y in (laws[a], laws[b]))
-        return (c1a - c1b) / (c1a * c2b - c1b * c2a)
-
-    return {
-        "laws": laws,
-        "crossings_rps": {pair: shown(crossing(*pair)) for pair in ("AB", "BD", "AD")},
-        "others_at_AD": shown(
-            (Fraction("1.20") - Fraction("0.78")) / (Fraction("0.085") - Fraction("0.070"))
-        ),
-        # From the definition of latency at 5 requests per second.
-        "speedup_A_at_5": shown(
-            (Fraction("1.20") / (1 - 5 * Fraction("0.070")))
-            / (Fraction("0.78") / (1 - 5 * Fraction("0.085")))
-        ),
-        "speedup_A_at_concurrency_11": shown(
-            (Fraction("1.20") + 10 * Fraction("0.070")) / (Fraction("0.78") + 10 * Fraction("0.085"))
-        ),
-        "capacity_A_at_2s_rps": shown((1 - Fraction("0.78") / 2) / Fraction("0.085")),
-    }
-
-
 def independent_acceptance() -> list[dict[str, Any]]:
     """E as the sum of alpha^i over i = 0..k, term by term."""
     alphas = ("0.01", "0.5", "0.529", "0.9", "0.999999", "0.999999999999")
@@ -150,101 +124,6 @@ def in_flight() -> list[dict[str, Any]]:
     return found
 
 
-def fieller() -> list[dict[str, Any]]:
-    """Ends of {z: (n - z*d)^2 <= t^2*(Vn - 2zC + z^2*Vd)} as roots of a quadratic."""
-    found = []
-    for n, d, vn, vd, c, t in (
-        ("0.42", "0.0474", "0.0008", "0.000002", "0.00001", "1.7823"),
-        ("1", "3", "0.01", "0.04", "-0.005", "2"),
-        ("5", "0.5", "0.1", "0.01", "0", "1.5"),
-    ):
-        n_, d_, vn_, vd_, c_, t_ = (mp.mpf(x) for x in (n, d, vn, vd, c, t))
-        # Fifty digits make the textbook formula harmless.
-        a, h, c0 = d_**2 - t_**2 * vd_, n_ * d_ - t_**2 * c_, n_**2 - t_**2 * vn_
-        roots = [(h - mp.sqrt(h * h - a * c0)) / a, (h + mp.sqrt(h * h - a * c0)) / a]
-        found.append(
-            {
-                "top": n,
-                "bottom": d,
-                "top_var": vn,
-                "bottom_var": vd,
-                "cov": c,
-                "t": t,
-                "ends": shown(sorted(roots)),
-            }
-        )
-    return found
-
-
-def experts() -> list[dict[str, Any]]:
-    """First root of n = R*L(n), stepped to from below in small steps and then refined."""
-    found = []
-    for c1u, c1s, c2u, c2s, m, of, verified, rps in (
-        ("0.5", "0.8", "0.004", "0.03", 4, 64, 1, "10"),
-        ("0.5", "0.8", "0.004", "0.03", 4, 64, 4, "20"),
-        ("0.05", "0", "0.001", "0.5", 1, 256, 1, "15"),
-    ):
-        law = [mp.mpf(x) for x in (c1u, c1s, c2u, c2s)]
-        q = 1 - mp.mpf(m) / of
-
-        def latency(n: Any, law: list[Any] = law, q: Any = q, verified: int = verified) -> Any:
-            phi = 1 - q ** (max(n, 1) * verified)
-            return law[0] + phi * law[1] + n * (law[2] + phi * law[3])
-
-        low, step = mp.mpf(0), mp.mpf("0.01")
-        while low + step < mp.mpf(rps) * latency(low + step):
-            low += step
-        root = mp.findroot(
-            lambda n, f=latency, r=rps: n - mp.mpf(r) * f(n), (low, low + step), solver="anderson"
-        )
-        found.append(
-            {
-                "c1u_s": c1u, "c1s_s": c1s, "c2u_s": c2u, "c2s_s": c2s, "active": m, "experts": of, "verified": verified,
-                "rps": rps,
-                "latency_s": shown(latency(root)),
-                "closed_loop_latency_at_8_s": shown(latency_closed(law, q, verified, 8)),
-            }
-        )  # fmt: skip
-    return found
-
-
-def latency_closed(law: list[Any], q: Any, verified: int, clients: int) -> Any:
-    """C clients share a step, and each meets C - 1 others."""
-    phi = 1 - q ** (clients * verified)
-    return law[0] + phi * law[1] + (clients - 1) * (law[2] + phi * law[3])
-
-
-def pooled() -> list[dict[str, Any]]:
-    """The form written out in rationals."""
-    c = {
-        "c1p": "0.02",
-        "c1v": "0.006",
-        "c1d": "0.0003",
-        "c1s": "0.0008",
-        "c2p": "0.0002",
-        "c2v": "0.00006",
-        "c2d": "0.00004",
-        "c2s": "0.00002",
-    }
-    x = {name: Fraction(value) for name, value in c.items()}
-    found = []
-    for k, e, g, n in ((0, "1", 200, "12.5"), (3, "2.4", 200, "12.5"), (7, "2.75", 480, "63")):
-        steps, flat = g / Fraction(e), 1 if k else 0
-        c1 = x["c1p"] + steps * (x["c1v"] + k * x["c1d"] + flat * x["c1s"])
-        c2 = x["c2p"] + steps * (x["c2v"] + k * x["c2d"] + flat * x["c2s"])
-        found.append(
-            {
-                "coefficients": c,
-                "k": k,
-                "tokens_per_step": e,
-                "output_tokens": g,
-                "others": n,
-                "latency_s": shown(c1 + Fraction(n) * c2),
-            }
-        )
-    return found
-
-
 def goodputs() -> dict[str, Any]:
     """B*E/T with a flat draft cost: two local maxima, the first at k = 0."""
     e = ("1", "1.5", "1.85", "2.1", "2.27", "2.4")
@@ -255,14 +134,10 @@ def goodputs() -> dict[str, Any]:
 def compute() -> dict[str, Any]:
     """All entries, JSON types only."""
     document = {
-        "worked_check": worked_check(),
         "independent_acceptance": independent_acceptance(),
         "published_profile": published_profile(),
         "mixtures": mixtures(),
         "in_flight": in_flight(),
-        "fieller": fieller(),
-        "experts": experts(),
-        "pooled": pooled(),
         "goodput": goodputs(),
     }
     plain: dict[str, Any] = json.loads(json.dumps(document))

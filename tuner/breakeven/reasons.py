@@ -33,22 +33,13 @@ class Reason(StrEnum):
     # Fit: whether the measured points carry a law that may be used.
     FIT_ACCEPTED = "FitAccepted", "The law describes the measured points within the accepted error."
     TOO_FEW_POINTS = "TooFewPoints", "Fewer usable operating points or loads than the law needs."
-    RESIDUAL_TOO_LARGE = (
-        "ResidualTooLarge",
-        "Points lie off the law in a pattern that follows the load: the law does not fit, and more points do not help.",
-    )
     TOO_NOISY = (
         "TooNoisy",
-        "Points scatter so widely that the bounds of the law decide nothing: more, or longer, measurements help.",
-    )
-    COEFFICIENT_AT_BOUND = "CoefficientAtBound", "A fitted coefficient is zero, which no engine has."
-    LAW_BENDS = (
-        "LawBends",
-        "Latency bends against load: the line C1 + n*C2 misses it, and predictions follow the law of steps and the points.",
+        "Points scatter so widely around the law that its bounds decide nothing: more, or longer, measurements help.",
     )
     LOAD_RANGE_TOO_NARROW = (
         "LoadRangeTooNarrow",
-        "The measured loads are too close together to separate C1 from C2.",
+        "Latency hardly rises over the measured loads, so they do not show what other requests cost.",
     )
     NOT_STEADY = (
         "NotSteady",
@@ -79,7 +70,7 @@ class Reason(StrEnum):
     INFLIGHT_UNKNOWN = "InflightUnknown", "A short closed-loop run without its measured mean in-flight."
     OTHER_LENGTHS = (
         "OtherLengths",
-        "The row's prompt or output length differs from that of the arm's other rows: the law of steps uses the row, C1 and C2 do not.",
+        "The row's prompt or output length differs from that of the arm's other rows: the law of steps uses the row, at its own lengths.",
     )
     OUTLIER = "Outlier", "One point disagrees with all others and was left out."
     STARTS_DIFFER = (

@@ -9,7 +9,7 @@ from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.workload_pasts import WorkloadPast, WorkloadPasts
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Fitter, Metrics
-from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, cost_of, facts_of
+from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, facts_of
 from breakeven_operator.reconcile.fleet_query import siblings_of, workload_of
 from breakeven_operator.resources.calibrationspec import PastUse
 from breakeven_operator.workloads.known import kind_at, target_name, target_of
@@ -81,6 +81,5 @@ class FirstPasts:
                 service.spec.candidates.arms(),
                 words.pop() if len(words) == 1 else None,
                 facts_of(seen),
-                cost_of(service.spec, seen),
             )
         return found

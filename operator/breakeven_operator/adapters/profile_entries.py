@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from breakeven.errors import BreakevenError, InputError
-from breakeven.fitting import with_law
 from breakeven.profile import Profile
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Manifest
@@ -68,7 +67,7 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
     failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
     profile, problem = None, None
     try:
-        profile = with_law(Profile.from_json(parsed.spec.profile, where), where)
+        profile = Profile.from_json(parsed.spec.profile, where)
     except BreakevenError as error:
         problem = str(error)
     return ProfileEntry(

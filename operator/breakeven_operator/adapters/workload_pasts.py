@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.past.courses import TimeGrid
+from breakeven.past.others_measured import facts_of_past, others_measured
 from breakeven.past.past_reading import AskedPast, read_past
-from breakeven.past.past_worth import expected_of_past, facts_of_past, worth_of_past
-from breakeven.prior.calibration_worth import CalibrationCost
-from breakeven.prior.expected_ratios import AskedArm
-from breakeven.prior.public_table import ServiceFacts, public_ratios
+from breakeven.prior.public_table import ServiceFacts
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.background import Background
 from breakeven_operator.adapters.past_server import AskedServer
@@ -41,7 +39,7 @@ class WorkloadPast:
         title: kind and name; empty: its pods' names have no grammar, and `siblings` are beginnings that they share.
         arms: the service's candidates.
         method: vLLM's word for drafts of which no series says how they are made; None: it could be several.
-        facts: of the served model. cost: of calibrating one arm.
+        facts: of the served model.
     """
 
     source: PrometheusAccess
@@ -53,12 +51,6 @@ class WorkloadPast:
     arms: tuple[Arm, ...]
     method: str | None
     facts: ServiceFacts
-    cost: CalibrationCost
-
-    @property
-    def never_run(self) -> tuple[AskedArm, ...]:
-        """Candidates that the measurements of others may speak of."""
-        return tuple(AskedArm(arm) for arm in self.arms if arm.k and not arm.scheduled)
 
     def owns(self, pod: str) -> bool:
         """Whether a pod of this name is, or was, the target's."""
@@ -171,7 +163,9 @@ class WorkloadPasts:
 def _told(server: AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAnswer:
     """Read a past and hold it against the measurements of others; in a thread."""
     past = read_past(server, asked, lambda _share: None, server.fit)
-    facts = facts_of_past(past, about.facts)
-    expected = expected_of_past(past, about.never_run, facts, public_ratios())
-    worth = worth_of_past(past, expected, cost=about.cost)
-    return first_answer(past, worth, server.queries, server.samples)
+    # A schedule is not looked up: its draft length changes with the load.
+    asked_of_others = [arm for arm in about.arms if arm.k and not arm.scheduled]
+    others = (
+        others_measured(past, asked_of_others, facts_of_past(past, about.facts)) if asked_of_others else ()
+    )
+    return first_answer(past, about.arms, others, server.queries, server.samples)

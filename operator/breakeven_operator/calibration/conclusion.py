@@ -71,7 +71,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     drafters = {arm.arm: arm.drafter for arm in plan.arms}
     findings = [
         ArmFinding(profile, fit, answers.get(fit.arm.name), drafters.get(fit.arm.name))
-        for fit in profile.compared_arms
+        for fit in profile.arms
     ]
     dense = next((finding for finding in findings if finding.fit.k == 0), None)
     if dense is None or not dense.fit.believable or sum(one.fit.believable for one in findings) < 2:

@@ -16,8 +16,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, SCHEDULE
 from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
-from breakeven.laws.goodput import goodput
-from breakeven.planning.draft_schedule import schedule
+from breakeven.planning.draft_schedule import goodput, schedule
 from breakeven.planning.stepwise import step_view
 from breakeven.points.point import Point
 from breakeven.profile import Profile
@@ -126,16 +125,16 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
         pass
     # All arms answered requests of equal lengths. So the time of a request is proportional to that of a step, and each
     # request counts as one unit of output.
-    laws = {
-        fit.k: fit.fit
+    curves = {
+        fit.k: profile.curve(fit.arm)
         for fit in profile.arms
-        if fit.fit is not None and not fit.arm.scheduled and (fit.k == 0 or fit.arm.family == family)
+        if fit.measurements and not fit.arm.scheduled and (fit.k == 0 or fit.arm.family == family)
     }
-    if 0 not in laws or len(laws) < 2:
+    if 0 not in curves or len(curves) < 2:
         raise NotIdentifiedError(f"{family}: no law of it, or none without speculation")
-    others = np.arange(batches)
-    step_s = np.stack([law.c1_s + law.c2_s * others for _, law in sorted(laws.items())], axis=1)
-    return KnownSteps(tuple(sorted(laws)), step_s, np.ones(len(laws)), "the latency of whole requests")
+    others = np.arange(float(batches))
+    step_s = np.stack([curve.latencies_among(others) for _, curve in sorted(curves.items())], axis=1)
+    return KnownSteps(tuple(sorted(curves)), step_s, np.ones(len(curves)), "the latency of whole requests")
 
 
 def _worth_changing(costs: KnownSteps, running: Schedule, found: Schedule) -> bool:

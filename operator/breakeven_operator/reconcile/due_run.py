@@ -59,12 +59,12 @@ class DueRun(NamedTuple):
 
 
 def spared(first: FirstAnswer | None) -> DueRun | None:
-    """A first calibration that waits for the past, or that the past and others' measurements speak against; None: it may begin."""
+    """A first calibration that waits for the past, or that the past speaks against; None: it may begin."""
     if first == AWAITED:
         return DueRun(said="; no run starts before its past is read", reason=ClusterReason.READING_PAST)
     if first is not None and first.pays_nothing:
         return DueRun(
-            said=f"; no run starts, because no candidate would gain anything; a new {RECALIBRATE_ANNOTATION} starts one",
+            said=f"; no run starts, because every candidate ran and pays at no load; a new {RECALIBRATE_ANNOTATION} starts one",
             reason=ClusterReason.CALIBRATION_PAYS_NOTHING,
         )
     return None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from breakeven.laws.speedup import PaysWhere
+from breakeven.arm import Arm
+from breakeven.past.others_measured import OthersMeasured
 from breakeven.past.past_reading import KnownPast
 from breakeven.phrases import figure
-from breakeven.prior.calibration_worth import CalibrationCost, CalibrationWorth, WorthWord
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile import Profile
-from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
+from breakeven.profile.comparisons import PaysWhere
 from breakeven_operator.resources.targetstatus import Target
 
-_NAMED_DOUBTS = 4
-# Two short points at longer prompts come to the loads of an arm.
-_POINTS_OF_LENGTHS = 2
+_NAMED_DOUBTS, _NAMED_OTHERS = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class FirstAnswer:
     Attributes:
         profile: laws of the arms that ran; None: the past determines none, or was not read yet.
         sentence: which past that is and what it cannot say, or why there is none.
-        pays_nothing: whether no candidate would gain anything, by the past and by measurements of others.
+        pays_nothing: whether every candidate ran and pays at no load.
     """
 
     profile: Profile | None
@@ -36,30 +35,35 @@ class FirstAnswer:
 AWAITED = FirstAnswer(None, "its past is being read")
 
 
-def first_answer(past: KnownPast, worth: CalibrationWorth, queries: int, samples: int) -> FirstAnswer:
+def first_answer(
+    past: KnownPast, candidates: Sequence[Arm], others: Sequence[OthersMeasured], queries: int, samples: int
+) -> FirstAnswer:
     """Answer of a past that was read.
 
     Args:
         past: the windows that count, and their fit.
-        worth: whether a calibration of the candidates is worth it.
+        candidates: arms that a calibration would measure.
+        others: measurements of others of those that never ran.
         queries: that its Prometheus was asked.
         samples: that these gave.
     """
     days = (past.grid.last_s - past.grid.first_s) / 86_400
-    told = f"; {WorthWord.FROM_PRIOR}: {worth.word}: {worth.sentence}" if worth.arms else ""
+    told = "".join(f"; {one.sentence}" for one in others[:_NAMED_OTHERS])
     return FirstAnswer(
         past.profile,
         f"its last {figure(days)} days ({queries} queries, {samples} samples) hold {past.in_words(_NAMED_DOUBTS)}{told}",
-        worth.word is WorthWord.CALIBRATION_PAYS_NOTHING and _loses(past),
+        _lose(past, candidates),
     )
 
 
-def _loses(past: KnownPast) -> bool:
-    """Whether every speculative arm that ran pays at no load: one that may pay is worth a measurement, whatever others say."""
-    ran = [one.points[0].arm for one in past.arms if one.kind.k and one.points]
-    found = (
-        past.against_none(arm, past.profile.confidence) if past.profile is not None else None for arm in ran
-    )
+def _lose(past: KnownPast, candidates: Sequence[Arm]) -> bool:
+    """Whether every candidate ran and pays at no load; what others measured of one that never ran holds no measurement back."""
+    if past.profile is None or not any(arm.k for arm in candidates):
+        return False
+    ran = {fit.arm for fit in past.profile.arms if fit.believable}
+    found = [
+        past.against_none(arm, past.profile.confidence) if arm in ran else None for arm in candidates if arm.k
+    ]
     return all(one is not None and one.verdict is PaysWhere.NEVER for one in found)
 
 
@@ -71,10 +75,3 @@ def no_answer(problem: str) -> FirstAnswer:
 def facts_of(target: Target) -> ServiceFacts:
     """Facts of a target that its model's name and its GPUs say."""
     return ServiceFacts.of_name((target.model or "").rstrip("/").rsplit("/", 1)[-1], target.gpu_product)
-
-
-def cost_of(spec: SpeculativeServiceSpec, target: Target) -> CalibrationCost:
-    """GPU time of one arm's calibration, but for the start of its engine, which is taken to be the usual one."""
-    own = spec.calibration
-    points_s = (own.loads + _POINTS_OF_LENGTHS) * (own.point_seconds + own.warmup_seconds)
-    return CalibrationCost(measuring_s=float(points_s), gpus=max(target.gpus_per_pod or 1, 1))

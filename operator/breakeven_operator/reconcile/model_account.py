@@ -214,7 +214,7 @@ def _window(
         observed_seconds=observed_s,
         latency_ratio=ratio,
         sampling_error=min(
-            float(mean_latency_error(float(running.curve.law.c1), observed_s, figures.requests)), _MOST
+            float(mean_latency_error(running.curve.line.c1_s, observed_s, figures.requests)), _MOST
         ),
         predicted_lower=lower,
         predicted_upper=upper,

@@ -11,7 +11,6 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.prior.calibration_worth import CalibrationCost
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.prometheus_queries import InstantSample
 from breakeven.readers.prometheus import Samples, TimedValue
@@ -40,7 +39,6 @@ ABOUT = WorkloadPast(
     (NO_SPECULATION, EAGLE),
     "eagle3",
     ServiceFacts(8.0, False, "H100", "bf16"),
-    CalibrationCost(),
 )
 NONE, DRAFTS = "chat-7d9f8b6c5d-bbbbb", "chat-64bd5fcf9-zzzzz"
 
@@ -164,8 +162,7 @@ async def test_a_candidate_that_never_ran_is_spoken_of_by_the_measurements_of_ot
     server = HeldPrometheus(lawful(RATES, NONE))
     answer = (await made(server).told({"a": ABOUT}))["a"]
     assert [fit.arm for fit in answer.profile.arms] == [NO_SPECULATION]
-    assert "FromPrior: Calibration" in answer.sentence
-    assert "measure eagle/3" in answer.sentence
+    assert "FromPrior: eagle/3: eagle3/3 of" in answer.sentence
     assert not answer.pays_nothing
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.fitting import with_law
-from breakeven.profile import ArmFit, LawFit, Profile
+from breakeven.fitting.profiles import fit_points, points_of
+from breakeven.profile import ArmFit, Profile
 from breakeven.profile.fits import MeasuredRange, Measurement
 from breakeven.profile.step_fit import ArmStarts, EngineStarts
 from breakeven.reasons import Reason
@@ -41,7 +41,6 @@ def fit(name: str, believable: bool = True, reason: Reason = Reason.FIT_ACCEPTED
         measured_range=MeasuredRange((0.5, 0.9 / c2_s), (0.5, 30.0)),
         believable=believable,
         reason=str(reason),
-        fit=LawFit(c1_s, c2_s, ((1e-6, 0.0), (0.0, 1e-8)), 5, 0.01, 0.041),
         measurements=tuple(
             Measurement(row, "points.csv", "poisson", n, n, n / (c1_s + n * c2_s), c1_s + n * c2_s)
             for row, n in enumerate((0.5, 2.0, 5.0, 10.0, 30.0, 60.0, 90.0), start=2)
@@ -49,8 +48,14 @@ def fit(name: str, believable: bool = True, reason: Reason = Reason.FIT_ACCEPTED
     )
 
 
+def lawful(*arms: ArmFit) -> Profile:
+    """The arms with the law of steps of their rows."""
+    found = Profile(0.9, arms)
+    return replace(found, steps=fit_points(points_of(found)).steps)
+
+
 def outcome(*arms: ArmFit) -> FitOutcome:
-    return FitOutcome(with_law(Profile(0.9, arms)).to_json(), None)
+    return FitOutcome(lawful(*arms).to_json(), None)
 
 
 @pytest.fixture
@@ -95,7 +100,7 @@ def test_a_believable_fit_becomes_a_profile(fitting):
 
 
 def test_a_stored_profile_has_ten_digits_of_each_figure_and_predicts_the_same(fitting):
-    whole = with_law(Profile(0.9, tuple(map(fit, LAWS))))
+    whole = lawful(*map(fit, LAWS))
     fitting.do(calibration.conclude(fitting.view(), FitOutcome(whole.to_json(), None), fitting.now))
     text = SpeculationProfile.read(fitting.profiles[0], "profile").spec.profile
     digits = [
@@ -108,7 +113,7 @@ def test_a_stored_profile_has_ten_digits_of_each_figure_and_predicts_the_same(fi
 
 
 def test_starts_that_differ_and_a_machine_that_drifts_are_events_with_their_words(fitting):
-    profile = with_law(Profile(0.9, tuple(map(fit, LAWS))))
+    profile = lawful(*map(fit, LAWS))
     assert profile.steps is not None
     arms = (
         ArmStarts(2, apart=0.05, apart_error=0.01),
@@ -125,11 +130,11 @@ def test_starts_that_differ_and_a_machine_that_drifts_are_events_with_their_word
 
 
 def test_an_arm_that_is_not_believed_is_named_and_kept_apart(fitting):
-    bad = fit("eagle/7", believable=False, reason=Reason.RESIDUAL_TOO_LARGE)
+    bad = fit("eagle/7", believable=False, reason=Reason.TOO_NOISY)
     actions = calibration.conclude(fitting.view(), outcome(fit("none"), fit("eagle/2"), bad), fitting.now)
     fitting.do(actions)
     assert fitting.status["phase"] == "Succeeded"
-    assert "not to be used: eagle/7: ResidualTooLarge" in fitting.status["message"]
+    assert "not to be used: eagle/7: TooNoisy" in fitting.status["message"]
     (written,) = [each for each in actions if isinstance(each, WriteStatus) and each.ref.resource == PROFILES]
     assert written.status["fit"] == "Partial"
 
@@ -150,12 +155,12 @@ def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting
 @pytest.mark.parametrize("lost", ["none", "both"])
 def test_without_something_to_compare_the_fit_is_rejected(fitting, lost):
     arms = {
-        "none": (fit("none", False, Reason.RESIDUAL_TOO_LARGE), fit("eagle/2")),
+        "none": (fit("none", False, Reason.TOO_NOISY), fit("eagle/2")),
         "both": (fit("none"), fit("eagle/2", False, Reason.TOO_FEW_POINTS)),
     }[lost]
     fitting.do(calibration.conclude(fitting.view(), outcome(*arms), fitting.now))
     assert (fitting.status["phase"], fitting.status["reason"]) == ("Failed", "FitRejected")
-    word = "ResidualTooLarge" if lost == "none" else "TooFewPoints"
+    word = "TooNoisy" if lost == "none" else "TooFewPoints"
     assert word in fitting.status["message"]
     assert "30.0%" in fitting.status["message"]
     assert not fitting.profiles
@@ -173,13 +178,12 @@ def test_a_late_outcome_changes_nothing(fitting):
 
 def test_an_unpredicted_break_even_is_not_a_figure(fitting):
     beyond = fit("eagle/2")
-    close = with_law(Profile(0.9, (fit("none"), beyond))).compare(beyond.arm, rps=0.0)
+    close = lawful(fit("none"), beyond).compare(beyond.arm, rps=0.0)
     assert close.break_even_rps is not None
     always = ArmFit(
         **{name: getattr(beyond, name) for name in ArmFit.__slots__}
         | {
             "c2_s": 0.05,
-            "fit": LawFit(0.92, 0.05, ((1e-6, 0), (0, 1e-8)), 5, 0.01, 0.02),
             "measurements": tuple(
                 replace(row, latency_s=0.92 + 0.05 * row.others) for row in beyond.measurements
             ),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.fitting import fit_points, with_law
+from breakeven.fitting import fit_points
 from breakeven.fitting.arms import carried
 from breakeven.fitting.observations import observe
 from breakeven.fitting.profiles import points_of
@@ -253,7 +253,7 @@ def test_the_document_is_the_law(profile):
     ) == profile.predict(Arm("eagle3", 5), rps=5.0, conditions=Conditions(tokens_per_step=2.9))
     without = replace(profile, steps=None)
     assert "steps" not in without.document()
-    with pytest.raises(NotIdentifiedError, match="no law of steps"):
+    with pytest.raises(NotIdentifiedError, match="no usable row"):
         without.curve(NO_SPECULATION)
 
 
@@ -314,32 +314,6 @@ def test_what_rows_do_not_say_decides_nothing_where_they_were_measured(profile, 
         assert found.latency_s == pytest.approx(known.latency_s, rel=0.03)
 
 
-def test_a_profile_of_an_older_version_is_fitted_again_to_the_rows_it_holds(profile):
-    """Such a document has no law of steps, and parts of which this version knows nothing."""
-    document = json.loads(profile.to_json())
-    del document["steps"]
-    document["arms"][0] |= {
-        "experts": None,
-        "beyond": None,
-        "steps": {"lone_step": {"value_s": 0.01, "sd_s": 0.001}},
-    }
-    for arm in document["arms"]:
-        del arm["over_law"]
-        for row in arm["measurements"]:
-            row.pop("tokens_per_step", None)
-    document["pooled"][0] |= {"covariance": [[0.0] * 8] * 8, "dof": 3, "noise": 0.01, "departures": {}}
-    older = Profile.from_json(json.dumps(document))
-    assert older.steps is None
-    again = with_law(older)
-    assert any("written by an older version" in one for one in again.warnings)
-    assert with_law(again) is again
-    for arm in (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 7)):
-        for share in (0.1, 0.5):
-            rate = truth(arm.k, share)[0]
-            found, fitted = (one.predict(arm, rps=rate).latency_s for one in (again, profile))
-            assert found == pytest.approx(fitted, rel=0.02)
-
-
 def test_the_command_prints_what_a_step_costs(tmp_path):
     points = tmp_path / "points.csv"
     points.write_text(written([cells(one) for one in sweep(0.01)]))
@@ -347,11 +321,16 @@ def test_the_command_prints_what_a_step_costs(tmp_path):
     words = ["fit", str(points), "-o", str(out)]
     shown = CliRunner().invoke(root, words)
     assert shown.exit_code == 0, shown.output
+    assert "each draft ms" not in shown.output
+    shown = CliRunner().invoke(root, [*words, "--verbose"])
     assert "each draft ms" in shown.output
     found = json.loads(CliRunner().invoke(root, [*words, "--json"]).output)
     costs = {one["name"]: one for one in found["step_costs"]}
     assert costs["weights_s"]["ci"][0] < 0.015 < costs["weights_s"]["ci"][1]
     assert costs["prompt_s"]["ci"][0] < 5e-5 < costs["prompt_s"]["ci"][1]
+    # Draft lengths of 2 and 7 say what a draft costs; a sweep of one prompt length says nothing of how prompts hide.
+    assert not costs["weights_s"]["prior"]
+    assert any(one["prior"] for one in costs.values())
     asked = ["predict", str(out), "--method", "eagle3", "--k", "5", "--rps", "4", "--tokens-per-step", "2.9"]
     assert "from the law and the rows of other arms" in CliRunner().invoke(root, asked).output
 
@@ -385,7 +364,7 @@ def test_lengths_that_only_some_rows_say_are_no_reason_to_refuse_all(plain, spec
         *closed("eagle3", 3, 0.8, 0.09, tokens_per_step=2.2, **speculating),
     ]
     found = Profile.from_json(fit_points(rows).to_json())
-    assert found.pooled
+    assert found.drafters
     assert found.predict(Arm("eagle3", 3), concurrency=4).latency_s == pytest.approx(1.07, rel=0.05)
 
 
@@ -512,8 +491,6 @@ def test_a_row_is_not_thrown_out_for_what_moving_its_acceptance_did(lone, others
     for one in fit.measurements:
         assert one.rps * one.latency_s == pytest.approx(one.inflight, rel=1e-6)
     # Nor when the profile is fitted again to the rows that it holds.
-    (again,) = with_law(replace(found, steps=None)).arms
-    assert (again.points, again.excluded) == (5, ())
     assert fit_points(points_of(found)).arms[0].points == 5
 
 

@@ -41,22 +41,11 @@ VALUES = {
 }
 # Formulas for users of the library: docs/library.md shows each, and a test runs what it shows.
 LIBRARY = {
-    "PooledLaw",
-    "StepCosts",
-    "break_even_interval_others",
-    "break_even_interval_rps",
-    "capacity_interval_rps",
     "closed_loop_rps",
     "end_to_end",
     "expected_regret",
-    "fastest_among",
-    "fastest_by_rps",
     "inflight_distribution",
-    "latency_design",
     "rps_at",
-    "saturation_ratio",
-    "speedup_among",
-    "speedup_at_rps",
 }
 # Nobody calls these but tests. May only shrink: give it a caller or a page that shows its use, or delete it.
 DEBT: set[str] = set()

@@ -9,7 +9,6 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.laws.latency import InflightDistribution
-from breakeven.laws.law import capacity_rps
 from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
@@ -66,7 +65,9 @@ def test_a_mean_s_capacity_is_where_its_latency_and_its_bounds_reach_the_limit(p
     curve = profile.curve(NO_SPECULATION)
     found = of(profile, Slo(e2e_s=3.0))
     assert float(curve.latencies_at_rps(np.asarray(found.rps))) == pytest.approx(3.0)
-    assert found.rps == pytest.approx(float(capacity_rps(profile.arm(NO_SPECULATION).fit.law, 3.0)), rel=0.02)
+    # On the line C1/(1 - rps*C2) a limit is kept up to (1 - C1/limit)/C2.
+    fit = profile.arm(NO_SPECULATION)
+    assert found.rps == pytest.approx((1.0 - fit.c1_s / 3.0) / fit.c2_s, rel=0.02)
     bounds = curve.all_bounds_at_rps(
         np.array([found.lower_rps, found.upper_rps]), t_quantile(profile.confidence, curve.dof)
     )

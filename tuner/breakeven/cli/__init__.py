@@ -16,6 +16,9 @@ import click
 from breakeven import __version__
 from breakeven.errors import BreakevenError
 
+# The matrices are small: threads that wait for each other took four times as long as one. Read when numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 class _Entry(NamedTuple):
     module: str
@@ -34,7 +37,6 @@ COMMANDS: dict[str, _Entry] = {
     "calibrate": _Entry("breakeven.cli.calibrate", "Sweep one running engine and append its points."),
     "answers": _Entry("breakeven.cli.compare_answers", "Does an arm answer as no speculation does."),
     "history": _Entry("breakeven.cli.history", "A workload's past at Prometheus as a points file."),
-    "share": _Entry("breakeven.cli.share", "A profile's ratios as rows that others may have."),
     "report": _Entry("breakeven.cli.report", "One self-contained HTML page (and PNGs) of a profile."),
     "lint": _Entry("breakeven.cli.lint", "Lines a manifest needs for opt-in and draining."),
     "doctor": _Entry("breakeven.cli.doctor", "Does speculation pay right now, and if not, why."),

@@ -159,6 +159,7 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Draf
 @click.option(
     "--group-by", metavar="COLUMN", help="Fit each value of a column by itself, into PROFILE-<value>.json."
 )
+@click.option("--verbose", is_flag=True, help="Also print what the parts of an engine step cost.")
 @confidence_option
 @json_option
 def command(
@@ -170,11 +171,12 @@ def command(
     group_by: str | None,
     confidence: float,
     *,
+    verbose: bool,
     as_json: bool,
 ) -> None:
-    """Fit L = C1 + n*C2 to every arm of one or more points files.
+    """Fit one law of engine steps to the rows of all arms of one or more points files.
 
-    C1 is the latency of a lone request, C2 what each other request in flight adds, both in seconds. Rows that say
+    C1 is the latency of a lone request, C2 what each other request in flight adds on average up to the highest load measured, both read off that law, in seconds. Rows that say
     nothing about a steady state are left out and counted. GuideLLM reports, results of `vllm bench serve` and folders
     of them are taken as well; they do not say which arm ran, so say it with --method and --k.
 
@@ -184,7 +186,6 @@ def command(
       breakeven fit none.json eagle.json --method none --method eagle3 --k 0 --k 3 -o chat.json
       breakeven fit all.csv --where workload=chat -o chat.json
     """
-    from breakeven.cli.results import GroupedFitResult
     from breakeven.readers.reading import grouped
 
     points = read_points(files, methods, lengths, conditions)
@@ -195,7 +196,7 @@ def command(
         if as_json:
             echo_result(_shown(profile))
         else:
-            _show(profile)
+            _show(profile, verbose=verbose)
         return
     groups = grouped(points, group_by)
     profiles = {value: _fitted(rows, confidence, f"{group_by} {value}: ") for value, rows in groups.items()}
@@ -208,6 +209,8 @@ def command(
     for value, profile in profiles.items():
         write_atomically(paths[value], profile.to_json())
     if as_json:
+        from breakeven.cli.results import GroupedFitResult
+
         members = [
             {group_by: value, "profile": str(paths[value]), **_shown(profile).model_dump()}
             for value, profile in profiles.items()
@@ -216,7 +219,7 @@ def command(
         return
     for value, profile in profiles.items():
         click.echo(f"{group_by} {value}: {paths[value]}")
-        _show(profile)
+        _show(profile, verbose=verbose)
 
 
 def _fitted(points: Sequence[Point], confidence: float, group: str = "") -> Profile:
@@ -254,11 +257,11 @@ def _shown(profile: Profile) -> FitResult:
 
     lengths = compared_text(profile.arms, Conditions())
     first = [f"all arms at {lengths}"] if lengths else []
-    shown = replace(profile, arms=profile.compared_arms, warnings=(*first, *profile.warnings))
+    shown = replace(profile, warnings=(*first, *profile.warnings))
     return FitResult.model_validate(shown)
 
 
-def _show(profile: Profile) -> None:
+def _show(profile: Profile, *, verbose: bool) -> None:
     from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
@@ -277,26 +280,17 @@ def _show(profile: Profile) -> None:
                 percent(fit.max_relative_error),
                 percent(fit.loo_error),
             )
-            for fit in profile.compared_arms
+            for fit in profile.arms
         ],
     )
-    for fit in profile.pooled:
-        known = ", ".join(
-            f"{name} {figure(1e3 * value)} ms"
-            for name, value in fit.known_coefficients.items()
-            if value is not None
-        )
-        missing = f"; not identified: {', '.join(fit.unidentified)}" if fit.unidentified else ""
-        print_text(
-            f"pooled {fit.method}: {known or 'no coefficient'}; mean error {percent(fit.mape)}{missing}"
-        )
-    if profile.step_costs:
+    if verbose and profile.step_costs:
         print_table(
-            ("cost of a step", "value", "from", "to"),
+            ("cost of a step", "value", "from", "to", ""),
             [
                 (
                     f"{one.name.removesuffix('_s')}{' ms' if scale > 1 else ''}".replace("_", " "),
                     *(figure(scale * x) for x in (one.value, *one.ci)),
+                    "hardly measured: as assumed before" if one.prior else "",
                 )
                 for one in profile.step_costs
                 for scale in (1e3 if one.name.endswith("_s") else 1.0,)

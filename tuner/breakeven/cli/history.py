@@ -7,23 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import OutputFile
+from breakeven.arm import Arm
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, several, write_atomically
+from breakeven.cli.parameters import Number, OutputFile
 from breakeven.cli.past_options import PastQuestion, past_options
-from breakeven.cli.prior_options import PriorQuestion, prior_options
-from breakeven.cli.worth_view import ToldWorth, print_worth, worth_document
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.past.clustering import ArmPast
+    from breakeven.past.others_measured import OthersMeasured
     from breakeven.past.past_reading import KnownPast
 
 _SHOWN = 4
+_LONGEST_NAME = 120
+
+_others_options = several(
+    click.option(
+        "--arm",
+        "asked",
+        multiple=True,
+        metavar="METHOD/K",
+        help="Arm that might be calibrated; may be given several times.  [default: eagle3/3, mtp/2, ngram/3]",
+    ),
+    click.option(
+        "--parameters-b", type=Number(1e-3, 1e5), help="Parameters of the model, in thousands of millions."
+    ),
+    click.option(
+        "--experts/--dense", default=None, help="Whether the model is a mixture of experts, or dense."
+    ),
+    click.option("--gpu", metavar="PRODUCT", help="GPU product, such as H100."),
+    click.option("--quantisation", metavar="WORD", help="Of the weights, such as bf16, fp8 or awq."),
+)
 
 
 @click.command("history", short_help="A workload's past at Prometheus as a points file.")
 @past_options
-@prior_options
+@_others_options
 @click.option("-o", "--output", metavar="POINTS.csv", type=OutputFile(), help="Points file to write.")
 @json_option
 def command(output: Path | None, *, as_json: bool, **options: Any) -> None:
@@ -34,21 +53,26 @@ def command(output: Path | None, *, as_json: bool, **options: Any) -> None:
     arguments is left out. Windows at like loads within a block of time become one row, with an error. The command then says what
     the past cannot know.
 
-    At the end it says whether calibrating arms that never ran is worth its GPU time, by ratios that others measured.
+    At the end it shows what others measured of arms that never ran here: the row of a public table that is most like each.
 
     \b
       breakeven history --prometheus http://localhost:9090 --deployment llm/chat -o points.csv
       breakeven fit points.csv -o profile.json
     """
-    question = PriorQuestion.of(options)
+    from breakeven.past.others_measured import facts_of_past, others_measured
+    from breakeven.prior.public_table import ServiceFacts
+
+    asked = tuple(map(_asked_arm, options.pop("asked")))
+    given = {name: options.pop(name) for name in ("parameters_b", "experts", "gpu", "quantisation")}
+    names = {name: _printable(f"--{name}", given[name]) for name in ("gpu", "quantisation")}
     past = PastQuestion.of(options).read()
-    worth = ToldWorth.of(past, question)
+    others = others_measured(past, asked, facts_of_past(past, ServiceFacts(**given | names)))
     if output is not None:
         _write(past, output)
     if as_json:
-        echo_result(_result(past, worth, output))
+        echo_result(_result(past, others, output))
     else:
-        _print(past, worth, output)
+        _print(past, others, output)
 
 
 def _write(past: KnownPast, output: Path) -> None:
@@ -65,7 +89,7 @@ def _write(past: KnownPast, output: Path) -> None:
     write_atomically(output, written([cells(point) for point in points]))
 
 
-def _result(past: KnownPast, worth: ToldWorth, output: Path | None) -> Any:
+def _result(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> Any:
     """The document of `--json`."""
     from breakeven.cli.results import PastResult
     from breakeven.points.table import document
@@ -83,7 +107,7 @@ def _result(past: KnownPast, worth: ToldWorth, output: Path | None) -> Any:
         ],
         unknown=[one._asdict() for one in past.doubts],
         points=[document(point) for one in past.arms for point in one.points],
-        calibration=worth_document(worth),
+        others=[_others_document(one) for one in others],
         confidence=DEFAULT_CONFIDENCE,
     )
 
@@ -113,7 +137,7 @@ def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
     }
 
 
-def _print(past: KnownPast, worth: ToldWorth, output: Path | None) -> None:
+def _print(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> None:
     from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
     from breakeven.past.steady import WORDS
     from breakeven.past.unknowns import named
@@ -145,8 +169,77 @@ def _print(past: KnownPast, worth: ToldWorth, output: Path | None) -> None:
     for word, _ in past.cut.dropped.most_common(_SHOWN):
         print_text(f"{word}: {WORDS[word]}", mark="  ")
     print_warnings([f"{one.word}: {one.sentence}" for one in past.doubts])
-    print_worth(worth)
+    _print_others(others)
     if output is not None:
         click.echo(
             f"{output}: {sum(len(one.points) for one in past.arms)} rows; next: breakeven fit {output} -o profile.json"
         )
+
+
+def _others_document(one: OthersMeasured) -> dict[str, Any]:
+    row, until = one.row, one.pays_until_rps
+    return {
+        "method": one.arm.method,
+        "k": one.arm.k,
+        "basis": "FromPrior",
+        "measured_k": row.k,
+        "model": row.model or None,
+        "gpu": row.facts.gpu,
+        "c1_ratio": row.lone_ratio,
+        "c2_ratio": row.slope_ratio,
+        "tokens_per_step": row.tokens_per_step,
+        "pays_until_rps": until,
+        "source": row.source,
+    }
+
+
+def _print_others(others: tuple[OthersMeasured, ...]) -> None:
+    """Print what others measured of arms that never ran."""
+    from breakeven.cli.tables import figure, print_table, print_text
+    from breakeven.past.others_measured import FROM_PRIOR
+
+    if not others:
+        return
+    print_table(
+        (f"arm ({FROM_PRIOR})", "measured", "C1 ratio", "C2 ratio", "pays up to rps", "source"),
+        [
+            (
+                str(one.arm),
+                f"{one.row.method}/{one.row.k}, {one.row.model or '?'}, {one.row.facts.gpu or '?'}",
+                figure(one.row.lone_ratio),
+                figure(one.row.slope_ratio),
+                "all" if one.pays_until_rps == float("inf") else figure(one.pays_until_rps),
+                one.row.source,
+            )
+            for one in others
+        ],
+    )
+    print_text(
+        f"{FROM_PRIOR}: other people measured it, on another engine: calibrate the arm before you believe it",
+        mark="  ",
+    )
+
+
+def _printable(option: str, text: str | None) -> str | None:
+    """A name as it was given; None if it was not, or is empty.
+
+    Raises:
+        InputError: it does not print, or is too long.
+    """
+    if text and not (text.isprintable() and len(text) <= _LONGEST_NAME):
+        raise InputError(option, repr(text[:24]), f"at most {_LONGEST_NAME} characters that print")
+    return (text or "").strip() or None
+
+
+def _asked_arm(text: str) -> Arm:
+    """An arm such as eagle3/3.
+
+    Raises:
+        InputError: it is none.
+    """
+    method, _, k = text.partition("/")
+    if not (method.isprintable() and method not in {"", "none"} and k.isascii() and k.isdecimal()):
+        raise InputError("--arm", repr(text[:64]), "METHOD/K, such as eagle3/3")
+    if not 1 <= int(k[:5]) <= 1000:
+        raise InputError("--arm", repr(text[:64]), "a draft length from 1 to 1000")
+    return Arm(method, int(k))

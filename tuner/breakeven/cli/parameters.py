@@ -167,7 +167,7 @@ def read_survival(ctx: click.Context, param: click.Parameter, value: str | None)
         where = f"--per-position, position {position}"
         checked_share(where, share)
         if share > before + 1e-9:
-            expected = "shares of all drafts, which never rise (conditional rates: breakeven acceptance --conditional)"
+            expected = "shares of all drafts, which never rise with the position"
             raise InputError(where, f"{share:g} after {before:g}", expected)
     return shares
 

@@ -178,19 +178,19 @@ def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, la
 def _arms(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
     """The measured arms, then those of these draft lengths that were not measured."""
     arms = [fit.arm for fit in profile.arms]
-    for pooled in profile.pooled:
-        member = next(fit.arm for fit in profile.arms if fit.k and fit.arm.family == pooled.method)
+    for drafter in profile.drafters:
+        member = next(fit.arm for fit in profile.arms if fit.k and fit.arm.family == drafter.method)
         derived = (Arm(member.method, k, member.candidate) for k in lengths)
         arms += [arm for arm in derived if not profile.measured(arm)]
     return arms
 
 
 def _lacks(profile: Profile, lengths: tuple[int, ...]) -> list[str]:
-    pooled = {one.method for one in profile.pooled}
+    known = {one.method for one in profile.drafters}
     families = {fit.arm.family for fit in profile.arms if fit.k} if lengths else set()
     return [
         f"{family}: other draft lengths cannot be derived; its points need output_tokens, and tokens_per_step or accept_1..k"
-        for family in sorted(families - pooled)
+        for family in sorted(families - known)
     ]
 
 

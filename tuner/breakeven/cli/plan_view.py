@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.cli.results import EnvelopeStretch, PlanArm, PlanResult
 from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings, through
 from breakeven.planning.wording import ranges_text
 
 if TYPE_CHECKING:
+    from breakeven.cli.results import PlanArm, PlanResult
     from breakeven.planning.best_arm import BestArm
     from breakeven.planning.envelope import Stretch
     from breakeven.planning.evaluation import ArmEvaluation
@@ -39,6 +39,8 @@ def result_of(
     plan: Plan, confidence: float, quantile: float | None, *, dispersion: float | None
 ) -> PlanResult:
     """The document of `plan --json`; no dispersion at a concurrency."""
+    from breakeven.cli.results import EnvelopeStretch, PlanResult
+
     stretches = plan.stretches
     return PlanResult(
         confidence=confidence,
@@ -55,6 +57,8 @@ def result_of(
 
 
 def _arm(one: ArmEvaluation, quantile: float | None) -> PlanArm:
+    from breakeven.cli.results import PlanArm
+
     against = one.against_none
     compared: dict[str, Any] = {}
     if one.arm == NO_SPECULATION:

@@ -146,7 +146,6 @@ def _print(found: Prediction, where: str, quantile: float | None, *, doubtful: b
 
 
 _BASIS = {
-    "points": "the law and the arm's measured points",
     "arm": "the law and the arm's own rows",
-    "pooled": "the law and the rows of other arms",
+    "others": "the law and the rows of other arms",
 }

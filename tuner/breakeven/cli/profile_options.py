@@ -85,7 +85,6 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     Raises:
         InputError: as `Profile.from_json` and the readers.
     """
-    from breakeven.fitting import with_law
     from breakeven.profile import Profile
     from breakeven.readers.reading import is_measured, read_text
 
@@ -93,7 +92,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     if not text.strip():
         raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
     if '"breakeven.dev/profile/' in text or not is_measured(text, str(path)):
-        return with_law(Profile.from_json(text, str(path)), str(path))
+        return Profile.from_json(text, str(path))
     if arm is None and text.lstrip().startswith(("{", "[")):
         raise InputError(
             str(path),
@@ -102,7 +101,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
         )
     from breakeven.fitting import fit_points
 
-    return with_law(fit_points(read_text(text, str(path), arm), confidence), str(path))
+    return fit_points(read_text(text, str(path), arm), confidence)
 
 
 def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:

@@ -69,49 +69,36 @@ class _FitArm(ArmKey):
     """Only of a schedule: its draft length per batch size."""
     c1_s: float | None
     c1_ci_s: Interval
-    """Latency of a lone request."""
+    """Latency of a lone request, at the lengths at which arms are compared."""
     c2_s: float | None
     c2_ci_s: Interval
-    """Added by each other request in flight."""
+    """Added by each other request in flight, on average up to the highest load measured."""
     saturation_rps: float | None
     saturation_ci_rps: Interval
-    """Largest rate the arm sustains: measured where saturation was reached, else 1/C2."""
+    """Largest rate the arm sustains: measured where saturation was reached, else by the law of steps."""
     points: int
     """Points used."""
     excluded: tuple[_ExcludedRow, ...]
     """Rows left out, each with its reason word."""
     max_relative_error: float | None
-    r2: float | None
     loo_error: float | None
-    """Worst residual, R squared, error at a load that was left out of the fit."""
+    """Largest distance of a row from the prediction, mean distance of rows that are predicted from all others."""
     measured_range: _LoadRange | None
     """Loads between which the arm was measured."""
     believable: bool
     reason: str
     """Whether decisions may rest on the fit, and the reason word."""
-    basis: str
-    """`points` if the line through the rows bends (reason `LawBends`), else `arm`."""
     tokens_per_step: float | None
     """E as measured, bonus token included."""
-
-
-class _FitMethod(JsonResult):
-    method: str
-    """The drafter's name where it has one, else the method."""
-    coefficients: dict[str, float | None] = Field(validation_alias="known_coefficients")
-    mape: float
-    unidentified: tuple[str, ...]
-    """Its eight coefficients in seconds, the mean error of the law of steps, and the coefficients that the points do not determine."""
-    points: int
-    draft_lengths: tuple[int, ...]
-    """Points and draft lengths behind it."""
 
 
 class _StepCost(JsonResult):
     name: str
     value: float
     ci: tuple[float, float]
-    """Costs of a step of the engine or of a drafter (docs/model.md); seconds if the name ends in `_s`."""
+    prior: bool
+    """Costs of a step of the engine or of a drafter (docs/model.md); seconds if the name ends in `_s`. `prior`: the rows say hardly
+    more of it than was known before."""
 
 
 class _Starts(JsonResult):
@@ -126,8 +113,6 @@ class FitResult(JsonResult):
     confidence: OfIntervals
     arms: tuple[_FitArm, ...]
     """One entry per arm."""
-    pooled: tuple[_FitMethod, ...]
-    """The paper's form of each method, nearest to the law of steps."""
     step_costs: tuple[_StepCost, ...] = Field(default=(), exclude_if=not_)
     """The law of steps: what each cost is, with bounds."""
     starts: _Starts | None = _IF_GIVEN
@@ -167,7 +152,7 @@ class PredictResult(JsonResult):
     extrapolated: bool
     """Beyond utilisation 0.75 or the measured range."""
     basis: str
-    """Basis of the figure: `points`, `arm` or `pooled`."""
+    """Rows beside the law of steps: `arm`, the arm's own, or `others`."""
 
 
 class _QuantileFigures(JsonResult):
@@ -267,16 +252,14 @@ class AcceptanceResult(JsonResult):
     """`acceptance`."""
 
     tokens_per_step: float
-    tokens_per_step_ci: Interval
-    """E, bonus token included."""
+    tokens_per_step_range: tuple[float, float] | None
+    """E, bonus token included; between which figures it lies if it was carried to another draft length."""
     acceptance_rate: float
     """Accepted over drafted tokens, as vLLM prints it."""
     alpha: float
     """Rate of independent acceptances with the same E."""
     survival: tuple[float, ...] | None
-    """Share of steps whose first i drafts were all accepted."""
-    survival_bounds: tuple[tuple[float, float], ...] | None
-    """The least and the most that each share can be, where only a mean was given."""
+    """Share of steps whose first i drafts were all accepted; null if only a mean was given."""
     extrapolated: bool
     """Whether it was carried to another draft length."""
     k: int
@@ -286,7 +269,6 @@ class AcceptanceResult(JsonResult):
     """The method, which says how acceptance decays with the position."""
     basis: str
     """How it was carried to another draft length."""
-    confidence: OfIntervals
     warnings: Warnings
 
 
@@ -303,7 +285,7 @@ class ScheduleResult(JsonResult):
     tpot_s: tuple[float, ...]
     """Time per output token at the upper end of each range."""
     basis: str
-    """Basis of the step times: always `pooled`, the law of steps of all arms."""
+    """Basis of the step times: always `others`, the law of steps of all arms."""
     warnings: Warnings
     confidence: OfProfile
 
@@ -567,7 +549,7 @@ class _PastArm(ArmKey):
     c1_ci_s: Interval
     c2_s: float | None
     c2_ci_s: Interval
-    """The line through the rows, as `fit` has it."""
+    """C1 and C2, as `fit` has them."""
     break_even_rps: float | None
     break_even_ci_rps: Interval
     verdict: str | None
@@ -592,51 +574,21 @@ class _PastDoubt(JsonResult):
     """The word, and what shows it."""
 
 
-class _ServiceFacts(JsonResult):
-    parameters_b: float | None
-    experts: bool | None
-    gpu: str | None
-    quantisation: str | None
-    """Facts of the service, given or read off its model's name and its pods; null: not known."""
-
-
-class _ArmWorth(ArmKey):
+class _OthersMeasured(ArmKey):
     basis: str
-    """`FromPrior`: other people's measurements, which never start a roll."""
+    """`FromPrior`: other people's measurements, which start no roll."""
+    measured_k: int
+    model: str | None
+    gpu: str | None
+    source: str
+    """The measurement, and where it is published."""
     c1_ratio: float
-    c1_ratio_ci: Interval
-    c2_ratio: float
-    c2_ratio_ci: Interval
-    """Expected C1 and C2 over those of no speculation."""
-    break_even_rps: float | None
-    break_even_ci_rps: Interval
-    """Rate per pod up to which the arm is expected to pay; null and an open end: up to saturation."""
-    gain: float
-    gain_ci: Interval
-    """Share of request time saved at the loads at which it pays."""
-    chance: float
-    """That the gain is worth having."""
-    adds: float
-    """Expected gain beyond that of the arms before it."""
-
-
-class _CalibrationWorth(JsonResult):
-    word: str
-    sentence: str
-    """The [word](before-you-measure.md#is-a-calibration-worth-it), and what shows it."""
-    gain: float | None
-    gain_ci: Interval
-    """Share of request time that the best arm saves; null if nothing can be said."""
-    saved_hours_per_day: float | None
-    saved_hours_ci_per_day: Interval
-    """Hours of request time that this is for each pod."""
-    gpu_seconds_of_an_arm: float
-    buy: tuple[str, ...]
-    gpu_seconds: float
-    """GPUs times seconds of one arm's calibration; arms to measure, in that order, and what they cost."""
-    known: _ServiceFacts
-    arms: tuple[_ArmWorth, ...]
-    """Arms that never ran, in the order in which to measure them."""
+    c2_ratio: float | None
+    """C1 and C2 over those of no speculation; null: not measured."""
+    tokens_per_step: float | None
+    """E, bonus token included; null: not measured."""
+    pays_until_rps: float | None
+    """Rate per pod up to which the arm would pay with these ratios; `Infinity`: up to saturation, null: not known."""
 
 
 class PastResult(JsonResult):
@@ -660,42 +612,10 @@ class PastResult(JsonResult):
     """Things that the past [cannot say](before-you-measure.md#what-the-past-cannot-say)."""
     points: tuple[dict[str, float | int | str | None], ...]
     """The rows, by [column](#the-points-file)."""
-    calibration: _CalibrationWorth
-    """Whether calibrating arms that never ran is worth it."""
+    others: tuple[_OthersMeasured, ...]
+    """Arms that never ran, each beside the nearest measurement of others."""
     confidence: float
     """Level of every interval."""
-
-
-class _SharedRow(JsonResult):
-    stack: str | None
-    model: str | None
-    parameters_b: float | None
-    experts: bool | None
-    gpu: str | None
-    quantisation: str | None
-    workload: str | None
-    """Names from the options; null: not named."""
-    method: str
-    k: int
-    """vLLM's word, or `other`; draft length."""
-    lone_ratio: float
-    slope_ratio: float
-    """C1 and C2 over those of no speculation, three digits."""
-    tokens_per_step: float | None
-    """E, bonus token included; null: not measured."""
-    source: str
-    """Who measured, as named."""
-
-
-class ShareResult(JsonResult):
-    """`share`."""
-
-    rows: tuple[_SharedRow, ...]
-    """The rows, by column."""
-    left_out: tuple[str, ...]
-    """Arms without a row, each with the reason."""
-    confidence: float
-    """Always the default: no figure here has an interval."""
 
 
 RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
@@ -708,7 +628,6 @@ RESULTS: dict[str, tuple[type[JsonResult], ...]] = {
     "calibrate": (CalibrateResult, CalibratePlanResult),
     "answers": (AnswersResult, AskedResult),
     "history": (PastResult,),
-    "share": (ShareResult,),
     "report": (ReportResult,),
     "lint": (LintResult,),
     "doctor": (DoctorResult,),

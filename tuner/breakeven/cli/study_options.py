@@ -147,7 +147,7 @@ def _law_arms(
 
 def _of_profile(profile: Profile, named: Sequence[Arm], scheduled: Sequence[str]) -> list[Arm]:
     """The candidates of a profile: the named ones by drafter or method, else all that may be believed."""
-    measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.fit is not None and not fit.scheduled]
+    measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.measurements and not fit.scheduled]
     if not named and not scheduled:
         return [fit.arm for fit in profile.arms if fit.k > 0 and fit.believable]
     return [

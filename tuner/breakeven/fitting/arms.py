@@ -1,9 +1,9 @@
-"""Fit one arm: its rows in, the line through them with bounds and diagnostics out."""
+"""One arm without a law: its rows, acceptance, lengths and lines; C1, C2 and saturation come from the law of all arms."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.fitting import diagnostics
 from breakeven.fitting.observations import (
     SAME_OUTPUT,
     SAME_PROMPT,
@@ -21,31 +20,31 @@ from breakeven.fitting.observations import (
     observe,
     of_commonest_length,
 )
-from breakeven.fitting.solve import Solution, solve
-from breakeven.fitting.uncertainty import (
-    bounds,
-    inverse_bounds,
-    law_fit,
-    law_fit_of_loads,
-    replicate_noise,
-)
+from breakeven.fitting.side_lines import by_load, line_fit, outliers
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LEAST_S, Point, multiplied
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
-    Bend,
     Bounds,
     Excluded,
-    LawFit,
     Lengths,
+    LineFit,
     MeasuredRange,
     Measurement,
 )
-from breakeven.profile.step_form import LARGEST_MISS
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
+
+FEWEST_LOADS = 3
+"""Fewest loads that leave a residual to check an arm by."""
+
+_LEAST_RISE = 0.05
+"""Least rise of latency over a sweep, as a share of the lowest, from which C2 is measured."""
+
+_LARGEST_FALL = 0.6
+"""Share of a latency to which that at the next higher load may fall by chance."""
 
 _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
@@ -56,218 +55,141 @@ _OF_DECODING = ("tpot_mean_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s")
 _CEILING = (Reason.SATURATED_POINT, Reason.PREEMPTING)
 
 
-def fit_arm(arm: Arm, points: Sequence[Point], ramp_share: float, confidence: float) -> ArmFit:
-    """Fit the rows of one arm; never raises for what the data cannot tell, the result says so.
+class ArmRows(NamedTuple):
+    """One arm's rows.
+
+    Attributes:
+        arm: the arm.
+        measured: usable rows at all lengths in the order in which they were measured, bad ones included: a drift of the
+            machine may look like a bad row.
+        own: rows of the commonest lengths, at which C1 and C2 are read.
+        rows: those that the law of steps uses, at all lengths.
+        left_out: rows that say nothing about a steady state, and bad ones.
+    """
+
+    arm: Arm
+    measured: Sequence[Observation]
+    own: Sequence[Observation]
+    rows: Sequence[Observation]
+    left_out: Sequence[LeftOut]
+
+    @property
+    def elsewhere(self) -> list[Observation]:
+        """Rows at other lengths."""
+        return [one for one in self.rows if one not in self.own]
+
+
+def rows_of(arm: Arm, points: Sequence[Point], ramp_share: float) -> ArmRows:
+    """Choose the rows of one arm.
 
     Args:
         arm: the arm.
         points: its rows, at least one.
         ramp_share: rho of short closed-loop runs, from `observations.ramp_share_of`.
-        confidence: two-sided level of all bounds.
     """
-    return fit_observed(arm, *observe(points, ramp_share), ramp_share, confidence)
+    measured, rejected = observe(points, ramp_share)
+    own = of_one_length(measured)
+    # Near the border of two tiers of a schedule, a good point is off the line of all others.
+    bad = [] if arm.scheduled else [own[at] for at in outliers(_of_one_acceptance(own))]
+    return ArmRows(
+        arm,
+        measured,
+        [one for one in own if one not in bad],
+        [one for one in measured if one not in bad],
+        [*rejected, *(LeftOut(one.point, Reason.OUTLIER) for one in bad)],
+    )
 
 
-def fit_observed(
-    arm: Arm, steady: list[Observation], rejected: list[LeftOut], ramp_share: float, confidence: float
-) -> ArmFit:
-    """Fit an arm whose rows were judged already, as `fit_arm`.
+def _of_one_acceptance(rows: Sequence[Observation]) -> list[Observation]:
+    """The rows as if all had accepted as much, so that no row looks bad for its text: decoding goes by 1/E."""
+    known = [one.point.tokens_per_step for one in rows if one.point.tokens_per_step]
+    if not known:
+        return list(rows)
+    mean = float(np.mean(known))
+    found = []
+    for row in rows:
+        first_s = min(row.point.ttft_mean_s or 0.0, row.latency_s)
+        steps = (row.point.tokens_per_step or mean) / mean
+        factor = (first_s + steps * (row.latency_s - first_s)) / row.latency_s
+        found.append(replace(row, point=multiplied(row.point, {"mean_latency_s": factor})))
+    return found
+
+
+def reason_of(own: Sequence[Observation]) -> Reason:
+    """Whether rows of one arm are enough to judge it by, whatever the law says."""
+    loads = [float(np.mean([one.latency_s for one in group])) for group in by_load(own)]
+    if len(loads) < FEWEST_LOADS:
+        return Reason.TOO_FEW_POINTS
+    if max(loads) < (1.0 + _LEAST_RISE) * min(loads):
+        return Reason.LOAD_RANGE_TOO_NARROW
+    # More company makes no request faster.
+    if any(later_s < _LARGEST_FALL * earlier_s for earlier_s, later_s in itertools.pairwise(loads)):
+        return Reason.TOO_NOISY
+    return Reason.FIT_ACCEPTED
+
+
+def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
+    """The fit of an arm as far as its rows alone give it; a reason word names what they leave open.
 
     Args:
-        arm: the arm.
-        steady: its usable rows.
-        rejected: its other rows.
+        rows: of the arm.
         ramp_share: rho of short closed-loop runs.
         confidence: two-sided level of all bounds.
     """
-    used, elsewhere, excluded, solution, fit, left_out, bend, believable, reason = _checked(
-        arm, steady, rejected
-    )
-    ceiling = _ceiling_rps(used, excluded, ramp_share)
-    c1_ci, c2_ci = _bounds(fit, confidence)
-    saturation, saturation_ci = _saturation(fit, ceiling, _carried_rps(used), confidence)
+    arm, own = rows.arm, rows.own
+    excluded = [*rows.left_out, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in rows.elsewhere)]
+    reason = reason_of(own)
     return ArmFit(
         method=arm.method,
         k=arm.k,
         candidate=arm.candidate,
-        c1_s=fit.c1_s if fit else None,
-        c1_ci_s=c1_ci,
-        c2_s=fit.c2_s if fit else None,
-        c2_ci_s=c2_ci,
-        saturation_rps=saturation,
-        saturation_ci_rps=saturation_ci,
-        points=len(used),
+        points=len(own),
         excluded=tuple(
-            Excluded(point.origin.row, reason.value, point.origin.source, point.origin.line)
-            for point, reason in sorted(
+            Excluded(point.origin.row, why.value, point.origin.source, point.origin.line)
+            for point, why in sorted(
                 excluded, key=lambda out: (out.point.origin.source, out.point.origin.row)
             )
         ),
-        max_relative_error=fit.max_relative_error if fit else None,
-        r2=diagnostics.r_squared(diagnostics.latencies(used), solution.fitted)
-        if solution is not None
-        else None,
-        loo_error=left_out,
-        measured_range=_range(used),
-        believable=believable,
+        measured_range=_range(own),
+        believable=reason is Reason.FIT_ACCEPTED,
         reason=reason.value,
-        basis="points" if bend is not None else "arm",
-        bend=bend,
-        fit=fit if fit is not None and fit.c1_s > 0 and fit.c2_s > 0 else None,
-        ttft=_side_law(used, attrgetter("ttft_mean_s")),
-        tpot=_side_law(used, attrgetter("tpot_mean_s")),
-        quantiles=_quantiles(used, "p{}_latency_s"),
-        ttft_quantiles=_quantiles(used, "ttft_p{}_s"),
-        tpot_quantiles=_quantiles(used, "tpot_p{}_s"),
-        acceptance=_acceptance(arm, used, confidence),
-        lengths=lengths_of(used),
-        measured_saturation_rps=ceiling,
-        measurements=tuple(_measurement(one, mixed=arm.adaptive) for one in used),
-        other_lengths=tuple(_elsewhere(one) for one in elsewhere),
-        kv_requests=_kv_requests(used),
-        schedule=[*(one.point for one in steady), *(one.point for one in rejected)][0].schedule,
-        prefix_hit_ratio=_hit_ratio(used),
+        acceptance=_acceptance(arm, own, confidence),
+        lengths=lengths_of(own),
+        measured_saturation_rps=_ceiling_rps(own, excluded, ramp_share),
+        kv_requests=_kv_requests(own),
+        schedule=[*(one.point for one in rows.measured), *(one.point for one in rows.left_out)][0].schedule,
+        prefix_hit_ratio=_hit_ratio(own),
     )
 
 
-def over_starts(fit: ArmFit, sd: float, confidence: float) -> ArmFit:
-    """The fit with bounds that hold over starts of the engine.
+def with_lines(
+    fit: ArmFit, own: Sequence[Observation], elsewhere: Sequence[Observation], sd: float
+) -> ArmFit:
+    """The fit with its rows, and the lines of figures that no law gives: means of TTFT and TPOT, and quantiles.
 
     Args:
-        fit: of the rows, whose bounds hold for the starts that were measured.
-        sd: standard deviation (ln) of their mean around that of all starts.
-        confidence: two-sided level of all bounds.
+        fit: of the arm.
+        own: rows of one acceptance.
+        elsewhere: rows at other lengths, as measured.
+        sd: standard deviation (ln) of the arm's latencies over starts of its engine.
     """
-    if fit.fit is None or not sd:
-        return fit
-    law = fit.fit.raised(sd)
-    c1_ci, c2_ci = _bounds(law, confidence)
-
-    of_law = fit.saturation_rps is not None and math.isclose(fit.saturation_rps * law.c2_s, 1.0)
-    more = t_quantile(confidence, law.dof) * sd
-    carried_ci = _raised_bounds(fit.saturation_rps, fit.saturation_ci_rps, more)
-
-    def raised(of: LawFit | None) -> LawFit | None:
-        return None if of is None else of.raised(sd)
-
-    def each(of: Mapping[str, LawFit]) -> dict[str, LawFit]:
-        return {share: one.raised(sd) for share, one in of.items()}
-
+    ttft, tpot = (_side_law(own, attrgetter(name), sd) for name in ("ttft_mean_s", "tpot_mean_s"))
     return replace(
         fit,
-        fit=law,
-        c1_ci_s=c1_ci,
-        c2_ci_s=c2_ci,
-        saturation_ci_rps=inverse_bounds(c2_ci) if of_law else carried_ci,
-        ttft=raised(fit.ttft),
-        tpot=raised(fit.tpot),
-        quantiles=each(fit.quantiles),
-        ttft_quantiles=each(fit.ttft_quantiles),
-        tpot_quantiles=each(fit.tpot_quantiles),
+        ttft=ttft,
+        tpot=tpot,
+        quantiles=_quantiles(own, "p{}_latency_s", sd),
+        ttft_quantiles=_quantiles(own, "ttft_p{}_s", sd),
+        tpot_quantiles=_quantiles(own, "tpot_p{}_s", sd),
+        measurements=tuple(_measurement(one, mixed=fit.arm.adaptive) for one in own),
+        other_lengths=tuple(_elsewhere(one) for one in elsewhere),
     )
 
 
-def _raised_bounds(value: float | None, ends: Bounds | None, more: float) -> Bounds | None:
-    """Bounds whose half-widths (ln) hold another one, independent of them."""
-    if value is None or ends is None:
-        return ends
-    low, high = ends
-    return (
-        low if not low else value * math.exp(-math.hypot(math.log(value / low), more)),
-        high if high is None else value * math.exp(math.hypot(math.log(high / value), more)),
-    )
-
-
-def is_believable(arm: Arm, points: Sequence[Point], ramp_share: float) -> bool:
-    """Whether the line through these rows is believed; arguments as in `fit_arm`."""
-    return _checked(arm, *observe(points, ramp_share)).believable
-
-
-class _Checked(NamedTuple):
-    used: list[Observation]
-    elsewhere: list[Observation]
-    excluded: list[LeftOut]
-    solution: Solution | None
-    fit: LawFit | None
-    left_out: float | None
-    bend: Bend | None
-    believable: bool
-    reason: Reason
-
-
-def _checked(arm: Arm, steady: list[Observation], rejected: list[LeftOut]) -> _Checked:
-    """The line of an arm's rows, and whether it is believed."""
-    used, other_lengths = of_one_length(steady)
-    excluded = [*rejected, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in other_lengths)]
-    # Near the border of two tiers of a schedule, a good point is off the line of all others.
-    bad = set() if arm.scheduled else set(diagnostics.outliers(used))
-    excluded += [LeftOut(used[i].point, Reason.OUTLIER) for i in sorted(bad)]
-    used = [one for i, one in enumerate(used) if i not in bad]
-    solution = diagnostics.fit_law(used)
-    fit = _fit_of_loads(solution, used) if solution is not None else None
-    errors = diagnostics.left_out_errors(used)
-    left_out = float(np.mean(errors)) if errors else None
-    bends = diagnostics.interpolated if arm.scheduled else diagnostics.bend
-    bend = bends(used, solution) if solution is not None else None
-    return _Checked(
-        used,
-        other_lengths,
-        excluded,
-        solution,
-        fit,
-        left_out,
-        bend,
-        *diagnostics.verdict(used, fit, left_out, bend),
-    )
-
-
-def _fit_of_loads(solution: Solution, used: Sequence[Observation]) -> LawFit:
-    imposed = [not one.point.closed for one in used]
-    return law_fit_of_loads(solution, diagnostics.design(used), imposed, replicate_noise(used))
-
-
-def of_one_length(used: list[Observation]) -> tuple[list[Observation], list[Observation]]:
-    """Keep the rows of the commonest lengths: a law holds for one mix of lengths."""
+def of_one_length(used: Sequence[Observation]) -> list[Observation]:
+    """The rows of the commonest lengths: C1 and C2 hold for one mix of lengths."""
     kept = of_commonest_length(used, lambda one: one.point.output_tokens, SAME_OUTPUT)
-    kept = of_commonest_length(kept, lambda one: one.point.prompt_tokens, SAME_PROMPT)
-    return kept, [one for one in used if one not in kept]
-
-
-def _bounds(fit: LawFit | None, confidence: float) -> tuple[Bounds | None, Bounds | None]:
-    """Bounds of C1 and C2."""
-    if fit is None:
-        return None, None
-    return (
-        bounds(fit.c1_s, fit.covariance[0][0], fit.dof, confidence),
-        bounds(fit.c2_s, fit.covariance[1][1], fit.dof, confidence),
-    )
-
-
-def _saturation(
-    fit: LawFit | None, ceiling: float | None, carried: float, confidence: float
-) -> tuple[float | None, Bounds | None]:
-    """Saturation (1/s) and its bounds: 1/C2, or the measured ceiling below it; never less than what was carried.
-
-    A measured ceiling is as uncertain as any measured point.
-    """
-    if fit is None or not fit.c2_s > 0:
-        return ceiling, None
-    law = 1.0 / fit.c2_s
-    found = inverse_bounds(_bounds(fit, confidence)[1])
-    if ceiling is not None and ceiling < law and found is not None:
-        # A bound that is farther off says nothing, and is no number that a profile takes.
-        error = math.exp(min(t_quantile(confidence, fit.dof) * fit.noise, LARGEST_MISS))
-        found = (ceiling / error, ceiling * error)
-    saturation = max(law if ceiling is None else min(law, ceiling), carried)
-    if found is not None:
-        low, high = found
-        # The rate that one row carried is as uncertain as the row: it raises the estimate, not the lower bound.
-        found = (low, None if high is None else max(high, saturation))
-    return saturation, found
-
-
-def _carried_rps(used: Sequence[Observation]) -> float:
-    return max((one.carried_rps for one in used), default=0.0)
+    return of_commonest_length(kept, lambda one: one.point.prompt_tokens, SAME_PROMPT)
 
 
 def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[LeftOut], ramp_share: float) -> float | None:
@@ -279,25 +201,24 @@ def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[LeftOut], ramp_
     ]
     if not ceilings:
         return None
-    return max([*ceilings, _carried_rps(used)])
+    return max([*ceilings, *(one.carried_rps for one in used)])
 
 
-def _side_law(used: Sequence[Observation], figure: Callable[[Point], float | None]) -> LawFit | None:
-    """Fit the law a + b*n to another figure of the same rows, with the mean's n."""
-    rows = [(one, value) for one in used if (value := figure(one.point)) is not None]
-    if len({round(one.others, 9) for one, _ in rows}) < 2:
+def _side_law(
+    used: Sequence[Observation], figure: Callable[[Point], float | None], sd: float
+) -> LineFit | None:
+    """The line of another figure of the same rows against the mean's n."""
+    rows = [(one.others, value) for one in used if (value := figure(one.point)) is not None]
+    if not rows:
         return None
-    solution: Solution = solve(
-        diagnostics.design([one for one, _ in rows]), np.array([value for _, value in rows])
-    )
-    fit = law_fit(solution)
-    return fit if fit.c1_s >= LEAST_S else None
+    found = line_fit(*np.array(rows).T)
+    return None if found is None else found.raised(sd)
 
 
-def _quantiles(used: Sequence[Observation], column: str) -> dict[str, LawFit]:
-    """Fit each quantile that was measured; `column` holds the place of the percentage."""
+def _quantiles(used: Sequence[Observation], column: str, sd: float) -> dict[str, LineFit]:
+    """The line of each quantile that was measured; `column` holds the place of the percentage."""
     laws = {
-        share: _side_law(used, attrgetter(column.format(percent)))
+        share: _side_law(used, attrgetter(column.format(percent)), sd)
         for share, percent in (("0.5", 50), ("0.95", 95), ("0.99", 99))
     }
     return {share: law for share, law in laws.items() if law is not None}

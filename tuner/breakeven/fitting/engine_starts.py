@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.fitting.arms import of_one_length
+from breakeven.fitting.arms import ArmRows, of_one_length
 from breakeven.fitting.observations import Observation
-from breakeven.fitting.one_law import ArmRows, fit_step_law
+from breakeven.fitting.one_law import fit_step_law
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.points.point import LIVE_TRAFFIC, multiplied
@@ -69,16 +69,11 @@ class LoadDrift(NamedTuple):
     error: float
 
 
-def fit_law_of_starts(
-    arms: Sequence[ArmRows],
-    measured: Sequence[Sequence[Observation]],
-    acceptance: Mapping[str, AcceptanceModel],
-) -> StepLaw | None:
+def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
     """The law of all arms with the scatter between starts; each arm's level is the mean over its starts.
 
     Args:
-        arms: rows of each arm that the law uses, at least one.
-        measured: rows of each arm in the order in which they were measured, outliers included: a drift may look like one.
+        arms: rows of each arm, at least one that the law uses.
         acceptance: by family, as `fit_step_law` takes it.
 
     Returns:
@@ -90,7 +85,7 @@ def fit_law_of_starts(
     ends = np.cumsum([len(one.rows) for one in arms])[:-1]
     gaps, noises = np.split(np.array(law.gaps.gaps), ends), np.split(np.array(law.gaps.noises), ends)
     compared = [
-        _compared(arm.rows, gaps[i], noises[i], _drift(measured[i], law.noise)) for i, arm in enumerate(arms)
+        _compared(arm.rows, gaps[i], noises[i], _drift(arm.measured, law.noise)) for i, arm in enumerate(arms)
     ]
     differences = sum(len(one.errors) for one in compared)
     square = PRIOR_DOF * PRIOR_SD**2 + sum(one.squares for one in compared)
@@ -104,7 +99,7 @@ def fit_law_of_starts(
             arm._replace(rows=[_at_mean_start(row, one.offsets) for row in arm.rows])
             for arm, one in zip(arms, compared, strict=True)
         ]
-        law = fit_step_law(evened, acceptance) or law
+        law = fit_step_law(evened, acceptance, law) or law
     return replace(law, starts=starts)
 
 
@@ -133,7 +128,7 @@ def _compared(
         drift: of the machine within a start.
     """
     # At other lengths the law may err by more than starts differ.
-    alike = {id(row.point) for row in of_one_length(list(rows))[0]}
+    alike = {id(row.point) for row in of_one_length(rows)}
     places: dict[str | None, list[int]] = {}
     for at, row in enumerate(rows):
         starts = places.setdefault(row.point.start, [])
@@ -159,7 +154,7 @@ def _drift(rows: Sequence[Observation], noise: float) -> LoadDrift:
     found = [LoadDrift(0.0, 0.0)]
     first: dict[object, Observation] = {}
     # A lone request at other lengths takes another time on the steadiest machine.
-    for row in of_one_length(list(rows))[0]:
+    for row in of_one_length(rows):
         point = row.point
         # Rows of other tools have no order in time.
         if point.sweep is None:

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from breakeven.fitting.diagnostics import SHAPE_LIMIT
 from breakeven.fitting.observations import RAMP_SHARE
-from breakeven.phrases import figure
 from breakeven.points.point import ENGINE, WHERE, LoadMode, Point
-from breakeven.profile.fits import ArmFit, PooledFit
+from breakeven.profile.fits import ArmFit
 from breakeven.reasons import Reason
 
 _MEANING = {reason.value: reason.meaning for reason in Reason}
@@ -18,18 +16,18 @@ _MEANING = {reason.value: reason.meaning for reason in Reason}
 _Imposed = tuple[LoadMode, float | None]
 """A foreign row's load: its clients may be a mean, which no imposed load is."""
 
+_OFF = 0.15
+"""Share by which rows of one load, or a row and the law, may differ without a word."""
+
 _MOST_NAMED = 8
 """Files that a sentence names at most."""
 
 
-def warnings_of(
-    fits: Sequence[ArmFit], pooled: Sequence[PooledFit], points: Sequence[Point], share: float
-) -> Iterator[str]:
+def warnings_of(fits: Sequence[ArmFit], points: Sequence[Point], share: float) -> Iterator[str]:
     """Whole sentences.
 
     Args:
         fits: of all arms.
-        pooled: of the families.
         points: all rows.
         share: part of a closed-loop row that ramp and drain take.
     """
@@ -45,13 +43,6 @@ def warnings_of(
         noun = "row repeats" if repeated == 1 else "rows repeat"
         yield f"{repeated} {noun} another one in every figure: a measurement given twice counts as two"
     yield from _engine_warnings(points)
-    for one in pooled:
-        if one.unidentified and set(one.unidentified) - {"c1p", "c2p"}:
-            lengths = ", ".join(str(k) for k in one.draft_lengths)
-            yield (
-                f"{one.method}: draft lengths {lengths} do not determine {', '.join(one.unidentified)}; "
-                "measure another draft length before trusting predictions of others"
-            )
 
 
 def _engine_warnings(points: Sequence[Point]) -> Iterator[str]:
@@ -107,7 +98,7 @@ def _differ(values: Sequence[Mapping[_Imposed, Sequence[float]]]) -> bool:
     """Whether latencies of one load differ between values of a label by more than rows of one arm do."""
     for load in set.union(*map(set, values)):
         means_s = [sum(of[load]) / len(of[load]) for of in values if load in of]
-        if max(means_s) > (1.0 + SHAPE_LIMIT) * min(means_s):
+        if max(means_s) > (1.0 + _OFF) * min(means_s):
             return True
     return False
 
@@ -149,14 +140,9 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
     """Sentences about one arm."""
     if not fit.believable:
         yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
-    if fit.bend is not None and fit.schedule is None:
+    elif (fit.max_relative_error or 0.0) > _OFF:
         yield (
-            f"{fit.arm}: the line through its rows bends at {figure(fit.bend.others)} others in flight (residual {fit.bend.residual:+.1%}): "
-            "predictions follow the law of steps and the rows"
-        )
-    elif fit.believable and fit.schedule is None and (fit.max_relative_error or 0.0) > SHAPE_LIMIT:
-        yield (
-            f"{fit.arm}: a row lies {fit.max_relative_error:.0%} off the line of its {fit.points} rows: do they come from one engine, "
+            f"{fit.arm}: a row lies {fit.max_relative_error:.0%} off the law of all rows: do they come from one engine, "
             "one GPU and one kind of text?"
         )
     for reason in dict.fromkeys(row.reason for row in fit.excluded):
@@ -179,9 +165,4 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
         yield (
             f"{fit.arm}: {assumed} of {fit.points} closed-loop rows are short and without mean_inflight "
             f"({Reason.INFLIGHT_UNKNOWN}); ramp and drain are {how} (rho {share:.2f})"
-        )
-    if fit.measured_saturation_rps is not None and fit.c2_s and fit.measured_saturation_rps < 0.98 / fit.c2_s:
-        yield (
-            f"{fit.arm}: saturated at {figure(fit.measured_saturation_rps)} rps when measured; "
-            f"the law alone would promise {figure(1.0 / fit.c2_s)} rps"
         )

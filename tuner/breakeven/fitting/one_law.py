@@ -15,11 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.fitting.arms import lengths_of
-from breakeven.fitting.observations import Observation
+from breakeven.fitting.arms import ArmRows, lengths_of
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
-from breakeven.laws.speculation import mean_kv_tokens
+from breakeven.laws.latency import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
@@ -65,8 +64,13 @@ _FORMS = (0.003, 0.0055, 0.01, 0.015, 0.022, 0.033, 0.05, 0.075, 0.11, 0.16)
 _SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075, 0.1, 0.14, 0.2, 0.3)
 """Values that are tried for the reach and the size of departures, and for the noise of a row."""
 
+_OF_PRIOR = 0.8
+"""Share of the prior's width from which a cost is the prior's."""
+
 _ROUNDS = 40
-_SETTLED = 1e-4
+_ROUGHLY, _SETTLED = 1e-2, 1e-4
+"""Share of the cost below which a step gains nothing more: while scatter and bend are looked for, and at the end."""
+
 _ROUNDING = 1e-12
 """Share of the largest variance that is added to each: more than rounding takes away, and less than has an effect."""
 _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
@@ -96,18 +100,6 @@ _LINE = _Bending((-4.0, 0.7), (-5.0, 0.7), (0.004,), 5.0)
 _OF_BENDING = ("sharpness", "untouched")
 """Steps that bend, and steps that are a line in the batch. Rows of one arm hardly tell a line from a bend that departures
 cancel, and beyond them such a bend goes on: a line is believed if rows make it 150 times as probable."""
-
-
-class ArmRows(NamedTuple):
-    """One arm's usable rows at all lengths.
-
-    Attributes:
-        arm: the arm.
-        rows: its observations, at least one.
-    """
-
-    arm: Arm
-    rows: Sequence[Observation]
 
 
 class _Sweep(NamedTuple):
@@ -150,12 +142,15 @@ class _Scatter(NamedTuple):
         return np.hypot(self.noise, errors)
 
 
-def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
+def fit_step_law(
+    arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel], near: StepLaw | None = None
+) -> StepLaw | None:
     """The law; None without rows. Lengths and acceptance that no row says are guesses; predictions at the measured ones do not depend on them.
 
     Args:
         arms: usable rows of each arm.
         acceptance: by family, for rows that do not say how many tokens a step yielded.
+        near: a law of much the same rows of the same arms, from which the search starts.
     """
     if not arms:
         return None
@@ -167,10 +162,17 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps, _BENT)
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
-    bent = _fitted(layout, sweeps, _BENT, (prior.center, _start(prior, sweeps)))
+    starts = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
+    bent = _fitted(layout, sweeps, _BENT, starts)
     # A line with the same costs, not with those of another valley: rows of one length tell many of them no better.
     unbent = np.where(_bends(layout), _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
-    solved, scatter = max(bent, _fitted(layout, sweeps, _LINE, (unbent,)), key=lambda one: one[1].evidence)
+    bending, (solved, scatter) = max(
+        (_BENT, bent),
+        (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))),
+        key=lambda one: one[1][1].evidence,
+    )
+    prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
+    solved = _solve(layout, prior, sweeps, solved.figures, scatter, _SETTLED)
     of_rows = scatter.wider * scatter.of_rows(_errors(sweeps))
     return StepLaw(
         families,
@@ -187,7 +189,14 @@ def fit_step_law(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceMod
             tuple(map(tuple, solved.slopes.tolist())),
             tuple(of_rows.tolist()),
         ),
+        _from_prior(layout, prior, solved.covariance),
     )
+
+
+def _from_prior(layout: Layout, prior: _Prior, covariance: FloatArray) -> tuple[str, ...]:
+    """The costs that rows leave nearly as wide as their prior."""
+    left = np.sqrt(np.diag(covariance) / np.diag(prior.covariance()))
+    return tuple(name for name, share in zip(layout.costs_named, left, strict=False) if share > _OF_PRIOR)
 
 
 def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
@@ -207,11 +216,13 @@ def _fitted(
     """The most probable figures and scatter if steps bend like this, from the deepest valley below the starts."""
     prior = _Prior.of(layout, sweeps, bending)
     scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), bending.departed[0], 1.0, 0.0)
-    solved = min((_solve(layout, prior, sweeps, one, scatter) for one in starts), key=lambda one: one.cost)
+    solved = min(
+        (_solve(layout, prior, sweeps, one, scatter, _ROUGHLY) for one in starts), key=lambda one: one.cost
+    )
     for _ in range(_SCATTER_ROUNDS):
         before, scatter = scatter, _likeliest(layout, prior, sweeps, solved, bending)
         prior = prior.departing(layout, scatter.departed)
-        solved = _solve(layout, prior, sweeps, solved.figures, scatter)
+        solved = _solve(layout, prior, sweeps, solved.figures, scatter, _ROUGHLY)
         if abs(scatter.noise / before.noise - 1.0) < _SCATTER_SETTLED:
             break
     return solved, scatter
@@ -388,7 +399,12 @@ def _start(prior: _Prior, sweeps: Sequence[_Sweep]) -> FloatArray:
 
 
 def _solve(
-    layout: Layout, prior: _Prior, sweeps: Sequence[_Sweep], figures: FloatArray, scatter: _Scatter
+    layout: Layout,
+    prior: _Prior,
+    sweeps: Sequence[_Sweep],
+    figures: FloatArray,
+    scatter: _Scatter,
+    settled: float,
 ) -> _Solved:
     """The most probable figures, their covariance and the rows beside them.
 
@@ -413,7 +429,7 @@ def _solve(
         gained = cost - next_cost
         figures, (residuals, slopes, rows), cost = tried, found, next_cost
         damping = max(damping / 10.0, 1e-9)
-        if gained < _SETTLED * max(cost, 1.0):
+        if gained < settled * max(cost, 1.0):
             break
     # The inverse of slopes' @ slopes, by a factor: inverted itself, it is not symmetric where rows contradict each other.
     half = np.linalg.inv(np.linalg.qr(slopes, mode="r"))

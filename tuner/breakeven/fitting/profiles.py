@@ -1,27 +1,40 @@
-"""Fit a set of points into a profile: every arm, every method, and what a reader must be warned of."""
+"""Fit a set of points into a profile: every arm by one law of steps, and what a reader must be warned of."""
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.fitting.arms import fit_arm
-from breakeven.fitting.fit_warnings import arm_warnings, rows_left_out, warnings_of
-from breakeven.fitting.law_findings import held_over_starts, judged
-from breakeven.fitting.law_of_points import at_mean_acceptance, law_of_points
-from breakeven.fitting.observations import ramp_share_of
-from breakeven.fitting.pooled import family_of
+from breakeven.estimate import Estimate
+from breakeven.fitting.arms import ArmRows, carried, fit_arm, rows_of, with_lines
+from breakeven.fitting.engine_starts import fit_law_of_starts
+from breakeven.fitting.fit_warnings import arm_warnings, warnings_of
+from breakeven.fitting.observations import Observation, ramp_share_of
+from breakeven.fitting.one_law import latency_factors
+from breakeven.laws.arrays import FloatArray
+from breakeven.phrases import figure
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.profile.document import Profile
-from breakeven.profile.fits import ArmFit
+from breakeven.profile.fits import ArmFit, drafters_of
+from breakeven.profile.step_fit import StepLaw
+from breakeven.profile.step_form import LARGEST_MISS
+from breakeven.profile.student_t import t_quantile
 from breakeven.readers.reading import one_setting
-
-_FITTED_AGAIN = "written by an older version: its law was fitted again to the rows that it holds"
+from breakeven.reasons import Reason
 
 _PROVENANCE = ("model", "gpu", "workload", "engine_version")
+
+_DECIDES_NOTHING = 4.0
+"""Upper over lower bound of a measured latency from which arms cannot be distinguished."""
+
+_UNLIKE = 0.3
+"""Mean error at rows that are left out from which an arm obeys no law: its rows would be taken for the noise of all arms."""
 
 
 def fit_points(
@@ -43,51 +56,17 @@ def fit_points(
         raise InputError("points", "none", "at least one measured operating point")
     one_setting(points)
     share = ramp_share_of(points)
-    arms = [*_arms(points), *schedules_of(points)]
-    fits = _in_order(
-        [fit_arm(arm, [one for one in points if one.arm == arm], share, confidence) for arm in arms]
-    )
-    families = tuple(
-        found for family in _families(fits) if (found := family_of(family, fits, points, share)) is not None
-    )
-    steps = law_of_points(points, fits, families, share)
-    if steps is not None:
-        fits = tuple(at_mean_acceptance(fit, points, steps, share, confidence) for fit in fits)
-    profile = held_over_starts(judged(Profile(confidence, fits, families, steps)), arms)
-    of_starts = steps.start_findings if steps is not None else ()
+    arms = sorted({one.arm for one in points if one.schedule is None} | set(schedules_of(points)), key=_place)
+    rows = [rows_of(arm, [one for one in points if one.arm == arm], share) for arm in arms]
+    profile = _fitted(Profile(confidence, tuple(fit_arm(one, share, confidence) for one in rows)), rows, arms)
+    of_starts = profile.steps.start_findings if profile.steps is not None else ()
     warnings = [
-        *warnings_of(profile.arms, profile.pooled, points, share),
+        *warnings_of(profile.arms, points, share),
         *(f"{one.sentence} ({one.reason})" for one in of_starts),
     ]
     return replace(
         profile, warnings=tuple(warnings), provenance={**_provenance(points), **(provenance or {})}
     )
-
-
-def with_law(profile: Profile, where: str = "profile") -> Profile:
-    """The profile with a law of steps: that of an older version is fitted again, to the rows it holds.
-
-    Args:
-        profile: of any version.
-        where: name of its file, for messages.
-
-    Raises:
-        InputError: the rows do not determine a law.
-    """
-    if profile.steps is not None:
-        return profile
-    if left_out := rows_left_out(profile.arms):
-        raise InputError(where, f"no row of it is usable ({left_out})", "rows of a steady state")
-    points = points_of(profile)
-    share = ramp_share_of(points)
-    steps = law_of_points(points, profile.arms, profile.pooled, share)
-    if steps is None:
-        why = ", ".join(f"{fit.arm}: {fit.reason}" for fit in profile.arms)
-        raise InputError(
-            where, f"its rows determine no law of steps ({why})", "a profile of more or better rows"
-        )
-    found = judged(replace(profile, steps=steps, warnings=(*profile.warnings, _FITTED_AGAIN)))
-    return held_over_starts(found, [fit.arm for fit in found.arms])
 
 
 def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
@@ -105,13 +84,17 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
         raise InputError("points", "not those of one schedule", "at least one, all of one arm")
     one_setting(points)
     arm, share = scheduled[0], ramp_share_of(points)
+    before = points_of(profile)
+    own = rows_of(arm, points, share)
     kept = [one for one in profile.arms if one.arm.name != arm.name]
-    fits = _in_order([*kept, fit_arm(arm, points, share, profile.confidence)])
-    rows = [*(one for one in points_of(profile) if one.arm.name != arm.name), *points]
-    found = judged(replace(profile, arms=fits, steps=law_of_points(rows, fits, profile.pooled, share)))
-    found = held_over_starts(found, [arm])
-    warnings = (*profile.warnings, *arm_warnings(found.arm(arm), share))
-    return replace(found, warnings=warnings)
+    rows = [
+        rows_of(fit.arm, [one for one in before if one.arm == fit.arm], share)
+        for fit in kept
+        if fit.measurements
+    ]
+    fits = sorted([*kept, fit_arm(own, share, profile.confidence)], key=lambda fit: _place(fit.arm))
+    found = _fitted(replace(profile, arms=tuple(fits)), [*rows, own], [arm])
+    return replace(found, warnings=(*profile.warnings, *arm_warnings(found.arm(arm), share)))
 
 
 def points_of(profile: Profile) -> list[Point]:
@@ -162,33 +145,131 @@ def schedules_of(points: Sequence[Point]) -> list[Arm]:
                 f"{known!r} and {one.schedule!r}",
                 "one of them",
             )
-    return sorted(found, key=lambda arm: (arm.family, arm.adaptive))
+    return sorted(found, key=_place)
 
 
-def _in_order(fits: Sequence[ArmFit]) -> tuple[ArmFit, ...]:
+def _place(arm: Arm) -> tuple[bool, str, bool, bool, int]:
     """No speculation first, then by family and draft length, each family's schedule and adaptive verification last."""
-    return tuple(
-        sorted(
-            fits,
-            key=lambda fit: (
-                fit.arm != NO_SPECULATION,
-                fit.arm.family,
-                fit.arm.scheduled,
-                fit.arm.adaptive,
-                fit.k,
-            ),
-        )
+    return arm != NO_SPECULATION, arm.family, arm.scheduled, arm.adaptive, arm.k
+
+
+def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Profile:
+    """The profile with the law of steps of all rows, and what each arm is by it.
+
+    Args:
+        profile: of arms without a law.
+        rows: of each arm.
+        new: arms whose rows the profile does not hold yet.
+    """
+    model = {one.method: one.acceptance for one in drafters_of(profile.arms)}
+    wild = {fit.arm for fit in profile.arms if fit.reason == Reason.TOO_NOISY}
+    usable = [one for one in rows if one.rows]
+    rows = [one for one in usable if one.arm not in wild] or usable
+    steps = fit_law_of_starts(rows, model)
+    if steps is None:
+        return profile
+    _refuse_misses(steps, [row for one in rows for row in one.rows])
+    missed = _left_out_errors(steps, rows)
+    # Of few rows each says what no other one does.
+    enough = {fit.arm for fit in profile.arms if fit.believable}
+    alike = [one for one in rows if one.arm not in enough or missed[one.arm] <= _UNLIKE]
+    if alike and len(alike) < len(rows):
+        steps = fit_law_of_starts(alike, model) or steps
+    of_arm = {one.arm: one for one in usable}
+    measured = replace(
+        profile,
+        arms=tuple(
+            _with_rows(fit, of_arm[fit.arm], steps) if fit.arm in new and fit.arm in of_arm else fit
+            for fit in profile.arms
+        ),
+        steps=steps,
+    )
+    found = replace(
+        measured,
+        arms=tuple(_beside_the_law(measured, fit) if fit.measurements else fit for fit in measured.arms),
+    )
+    return replace(
+        found,
+        arms=tuple(
+            _read_off(found, fit, missed.get(fit.arm, math.inf)) if fit.measurements else fit
+            for fit in found.arms
+        ),
     )
 
 
-def _arms(points: Sequence[Point]) -> list[Arm]:
-    """Every arm with one draft length: no speculation first, then by family and draft length."""
-    arms = {one.arm for one in points if one.schedule is None}
-    return sorted(arms, key=lambda arm: (arm != NO_SPECULATION, arm.family, arm.k))
+def _refuse_misses(law: StepLaw, rows: Sequence[Observation]) -> None:
+    """Refuse rows of which one is so far off the law of all that no engine gave both.
+
+    Raises:
+        InputError: the row that is farthest off.
+    """
+    miss, row = max(zip(law.gaps.gaps, rows, strict=True), key=lambda pair: abs(pair[0]))
+    if abs(miss) > LARGEST_MISS:
+        raise InputError(
+            row.point.origin.of("mean_latency_s"),
+            f"{row.latency_s:g} is {figure(math.exp(abs(miss)), 2)} times {'above' if miss > 0 else 'below'} the law of all rows",
+            "rows of one engine, times in seconds, lengths in tokens per request",
+        )
 
 
-def _families(fits: Sequence[ArmFit]) -> list[str]:
-    return list(dict.fromkeys(fit.arm.family for fit in fits if fit.k > 0))
+def _left_out_errors(law: StepLaw, rows: Sequence[ArmRows]) -> dict[Arm, float]:
+    """Mean relative error at an arm's rows, each predicted from all other rows of all arms."""
+    errors: FloatArray = np.abs(np.expm1(-law.left_out))
+    parts = np.split(errors, np.cumsum([len(one.rows) for one in rows])[:-1])
+    return {one.arm: float(np.mean(part)) for one, part in zip(rows, parts, strict=True)}
+
+
+def _with_rows(fit: ArmFit, rows: ArmRows, law: StepLaw) -> ArmFit:
+    """The fit with its rows as if all had accepted as many drafts as on average.
+
+    A few lone requests may accept a tenth less than their arm does on average. They take that many more steps, and are no
+    evidence of what a lone request takes.
+    """
+    own, mean = list(rows.own), fit.tokens_per_step
+    if own and fit.k and mean is not None and any(one.point.tokens_per_step for one in own):
+        factors = latency_factors(law, rows._replace(rows=own), mean)
+        own = [carried(row, factor) for row, factor in zip(own, factors.tolist(), strict=True)]
+    return with_lines(fit, own, rows.elsewhere, law.starts_of(fit.arm))
+
+
+def _beside_the_law(profile: Profile, fit: ArmFit) -> ArmFit:
+    """The fit with the ratios of TTFT and TPOT to the law, at the lengths at which they were measured."""
+    curve = profile.measured_curve(fit)
+    over = {}
+    for name in ("ttft", "tpot"):
+        measured, by_law = getattr(fit, name), getattr(curve, name)
+        if measured is not None and by_law is not None:
+            alone, most = (measured.among(n) / by_law.among(n) for n in curve.line_ends.tolist())
+            over[name] = (alone, most)
+    return replace(fit, over_law=over)
+
+
+def _read_off(profile: Profile, fit: ArmFit, missed: float) -> ArmFit:
+    """The fit with C1, C2 and saturation by the law at the profile's lengths, and whether decisions may rest on it."""
+    curve, own = profile.curve(fit.arm), profile.measured_curve(fit)
+    t = t_quantile(profile.confidence, curve.dof)
+    c1_ci_s, c2_ci_s = curve.line_bounds(t)
+    low, high = own.others_range
+    seen = [Estimate.of(None, own.bounds_among(n, t)) for n in (low, 0.5 * (low + high), high)]
+    widest = max(one.upper / one.lower if one.lower and one.upper else math.inf for one in seen)
+    noisy = fit.believable and (widest > _DECIDES_NOTHING or missed > _UNLIKE)
+    worst = (
+        abs(own.loop_latency_s(row.others, closed=row.mode == "closed") / row.latency_s - 1.0)
+        for row in fit.measurements
+    )
+    return replace(
+        fit,
+        c1_s=curve.line.c1_s,
+        c1_ci_s=c1_ci_s,
+        c2_s=curve.line.c2_s,
+        c2_ci_s=c2_ci_s,
+        saturation_rps=curve.saturation_rps,
+        saturation_ci_rps=curve.saturation_bounds(t),
+        max_relative_error=max(worst),
+        loo_error=missed if math.isfinite(missed) else None,
+        believable=fit.believable and not noisy,
+        reason=Reason.TOO_NOISY.value if noisy else fit.reason,
+    )
 
 
 def _provenance(points: Sequence[Point]) -> dict[str, str]:

@@ -42,18 +42,12 @@ __all__ = [
     "TwoPointMixture",
     "acceptance_rate",
     "alpha_from_tokens_per_step",
-    "conditional_rates",
     "interpolate_tokens_per_step",
     "resampled_tokens_per_step",
-    "survival_bounds",
-    "survival_from_conditional",
-    "survival_from_histogram",
     "survival_iid",
     "survival_per_step",
-    "tokens_per_step_from_counters",
     "tokens_per_step_from_survival",
     "tokens_per_step_iid",
-    "tokens_per_step_sd",
 ]
 
 
@@ -69,55 +63,6 @@ def tokens_per_step_from_survival(survival: ArrayLike) -> FloatArray:
 def acceptance_rate(survival: ArrayLike) -> FloatArray:
     """Accepted over drafted tokens (1), vLLM's "acceptance rate": mean of survival over the last axis."""
     return np.asarray(survival_probabilities(survival).mean(axis=-1))
-
-
-def conditional_rates(survival: ArrayLike) -> FloatArray:
-    """P(draft i accepted | all before were), same shape as `survival`; NaN after a position never reached."""
-    s = survival_probabilities(survival)
-    before = np.concatenate([np.ones((*s.shape[:-1], 1)), s[..., :-1]], axis=-1)
-    return np.where(before > 0, s / np.where(before > 0, before, 1.0), np.nan)
-
-
-def survival_from_conditional(rates: ArrayLike) -> FloatArray:
-    """Survival, shape (k,), of P(draft i accepted | all before were): their running product; inverse of `conditional_rates`.
-
-    Raises:
-        ValueError: a rate is outside [0, 1].
-    """
-    return np.asarray(np.cumprod(probability("rates", rates), axis=-1))
-
-
-def survival_from_histogram(steps: ArrayLike) -> FloatArray:
-    """Survival, shape (k,), of counted steps.
-
-    Args:
-        steps: steps in which 0, 1, ..., k drafts were accepted, shape (k + 1,).
-
-    Raises:
-        ValueError: a count is negative, there are fewer than two, or all are 0.
-    """
-    counts = nonnegative("steps", steps)
-    if counts.ndim != 1 or counts.size < 2 or not counts.sum() > 0:
-        raise ValueError(f"steps: {steps!r} counts no step; expected those with 0, 1, ..., k drafts accepted")
-    return np.asarray(np.cumsum(counts[::-1])[::-1][1:] / counts.sum())
-
-
-def survival_bounds(tokens_per_step: float, k: int) -> FloatArray:
-    """The least and the most that survival can be where only E is known, shape (k, 2).
-
-    Survival never rises and adds up to G = E - 1. So i positions have at least i*s_i of G, and those from i on at most
-    (k - i + 1)*s_i; those before i have at most 1 each.
-
-    Raises:
-        ValueError: k is below 1 or E outside [1, k + 1].
-    """
-    gained = float(at_least("tokens_per_step", tokens_per_step, 1.0)) - 1.0
-    length = int(at_least("k", k, 1.0))
-    if gained > length:
-        raise ValueError(f"tokens_per_step: {tokens_per_step!r} is more than k + 1")
-    place = np.arange(1, length + 1)
-    lower = np.maximum(gained - (place - 1), 0.0) / (length - place + 1)
-    return np.stack([lower, np.minimum(gained / place, 1.0)], axis=-1)
 
 
 def tokens_per_step_iid(alpha: ArrayLike, k: ArrayLike) -> FloatArray:
@@ -166,23 +111,6 @@ def alpha_from_tokens_per_step(tokens_per_step: ArrayLike, k: ArrayLike) -> Floa
     )
 
 
-def tokens_per_step_from_counters(
-    generation_tokens: ArrayLike, requests_started: ArrayLike, request_steps: ArrayLike
-) -> FloatArray:
-    """E (tokens per request-step) from growths of vLLM's counters over one window.
-
-    E = (generation_tokens - requests started) / count of inter_token_latency_seconds. A request's first token comes
-    from its prefill, not from a decoding step. Drafts do not enter: lookup drafters skip steps without a match.
-
-    Raises:
-        ValueError: a growth is negative or no step was made.
-    """
-    tokens = nonnegative("generation_tokens", generation_tokens) - nonnegative(
-        "requests_started", requests_started
-    )
-    return np.asarray(np.maximum(tokens, 0.0) / positive("request_steps", request_steps))
-
-
 def survival_per_step(survival_per_draft: ArrayLike, tokens_per_step: float) -> FloatArray:
     """Survival per request-step, shape (k,): per draft times the share of steps that drafted.
 
@@ -199,29 +127,6 @@ def survival_per_step(survival_per_draft: ArrayLike, tokens_per_step: float) -> 
             f"tokens_per_step: {tokens_per_step!r} is more than 1 + the sum of survival, {1 + total:.4g}"
         )
     return np.asarray(s * min(accepted / total, 1.0) if total > 0 else s)
-
-
-def tokens_per_step_sd(survival: ArrayLike, drafts: ArrayLike, design_effect: float = 3.0) -> FloatArray:
-    """Standard deviation of E (tokens) measured over `drafts` steps.
-
-    Variance of accepted tokens, sum (2i - 1) s_i - (sum s_i)^2, over the effective number of steps. Steps of one
-    request are correlated, so binomial bounds are too narrow: the design effect is 2 to 3 on homogeneous text (maths)
-    and over 100 on chat. If requests are known one by one, use `resampled_tokens_per_step`.
-
-    Args:
-        survival: shape (..., k).
-        drafts: number of steps behind it, above 0.
-        design_effect: steps that carry the information of one independent step, at least 1.
-
-    Raises:
-        ValueError: an argument is outside its range.
-    """
-    s = survival_probabilities(survival)
-    odd = 2.0 * np.arange(1, s.shape[-1] + 1) - 1.0
-    variance = np.maximum((s * odd).sum(axis=-1) - s.sum(axis=-1) ** 2, 0.0)
-    return np.asarray(
-        np.sqrt(variance * at_least("design_effect", design_effect, 1.0) / positive("drafts", drafts))
-    )
 
 
 def resampled_tokens_per_step(

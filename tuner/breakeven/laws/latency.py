@@ -332,3 +332,26 @@ def scatter_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> tuple[
         expected += float(((counts[1:] + counts[:-1]) / both_s)[known].sum())
         compared += int(known.sum())
     return scatter, expected, compared
+
+
+def mean_kv_tokens(
+    prompt_tokens: ArrayLike, output_tokens: ArrayLike, output_tokens_sq: ArrayLike | None = None
+) -> FloatArray:
+    """Time-averaged KV length of a running request (tokens): p + E[g^2] / (2 E[g]).
+
+    A request is longest in the cache while it is long, so spread of g counts. Where p and g are correlated, give p
+    weighted by g.
+
+    Args:
+        prompt_tokens: mean p.
+        output_tokens: mean g, above 0.
+        output_tokens_sq: mean of g squared; without it g is taken as constant.
+
+    Raises:
+        ValueError: an argument is outside its range, or the mean square is below the squared mean.
+    """
+    g = positive("output_tokens", output_tokens)
+    square = g * g if output_tokens_sq is None else positive("output_tokens_sq", output_tokens_sq)
+    if np.any(square < g * g * (1.0 - 1e-9)):
+        raise ValueError(f"output_tokens_sq: {output_tokens_sq!r} is below the square of output_tokens")
+    return np.asarray(nonnegative("prompt_tokens", prompt_tokens) + square / (2.0 * g))

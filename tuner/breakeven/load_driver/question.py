@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.fitting.arms import is_believable
+from breakeven.fitting.arms import reason_of, rows_of
 from breakeven.fitting.observations import observe, ramp_share_of
 from breakeven.load_driver.beliefs import Belief, Latency, Seen, after_points, before_any_point
 from breakeven.load_driver.design import SweepSettings, of_the_sweep
@@ -158,8 +158,12 @@ def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
     by_arm = tuple(tuple(of_the_sweep([point for point in ordered if point.arm == arm])) for arm in arms)
     ramp_share = ramp_share_of([point for points in by_arm for point in points])
     seen, usable, met = list[Seen](), list[int](), list[tuple[float, ...]]()
+    enough = list[bool]()
     for index, points in enumerate(by_arm):
         used, _ = observe(points, ramp_share)
+        enough.append(
+            bool(used) and reason_of(rows_of(arms[index], points, ramp_share).own) is Reason.FIT_ACCEPTED
+        )
         seen += [Seen(index, one.others, one.latency_s, one.point.requests or 1.0) for one in used]
         usable.append(len(used))
         met.append(tuple(one.others for one in used))
@@ -168,10 +172,7 @@ def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
         min((p.load.rps for p in points if _saturated(p) and p.load.rps), default=math.inf)
         for points in by_arm
     )
-    lawful = tuple(
-        usable[i] >= fewest_points(belief, i) and is_believable(arm, by_arm[i], ramp_share)
-        for i, arm in enumerate(arms)
-    )
+    lawful = tuple(usable[i] >= fewest_points(belief, i) and enough[i] for i in range(len(arms)))
     state = Knowledge(question, belief, by_arm, tuple(usable), lawful, tuple(met), ceilings)
     capacity_rps = 1.0 / belief.c2_s(state.in_question[0])
     rates = question.expected_rps or tuple(share * capacity_rps for share in EXPECTED_SHARES)

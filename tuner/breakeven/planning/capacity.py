@@ -288,7 +288,7 @@ class _LoadedArm:
 
     def _at_rps(self, rps: float) -> _Doubt:
         """The doubt about the latency at a rate (1/s); 1 and 1 without bounds."""
-        latency_s = self.curve.at_rps(rps).latency_s
+        latency_s = self.curve.at_rps(rps)
         ends = self.curve.bounds_of(latency_s, rps * latency_s, self._t) if math.isfinite(latency_s) else None
         found = Estimate.of(latency_s, ends)
         if found.lower is None or found.upper is None:
@@ -297,7 +297,7 @@ class _LoadedArm:
 
     def _finds_full(self, room: _Room, rps: float) -> float:
         """Chance that a request finds all the room taken; 1 where there is no steady state."""
-        inflight = rps * self.curve.at_rps(rps).latency_s
+        inflight = rps * self.curve.at_rps(rps)
         if math.isnan(inflight):
             return 1.0
         return InflightDistribution(inflight, rps / self.curve.saturation_rps).exceedance(room.requests - 1)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from breakeven.laws.arrays import FloatArray
-from breakeven.laws.goodput import allowed, best_draft_length, goodput, time_per_token
+from breakeven.laws.arrays import BoolArray, FloatArray
 from breakeven.tiers import Schedule
 
 
@@ -52,15 +51,31 @@ def schedule(
         raise ValueError(f"tolerance: {tolerance!r} is not in [0, 1)")
     batches = np.arange(1, durations.shape[0] + 1)
     output = goodput(batches[:, None], tokens_per_step, durations)
-    permitted = allowed(time_per_token(tokens_per_step, durations, worst_case=worst_case), tpot_limit_s)
-    best = best_draft_length(output, permitted)
+    tpot_s = durations / (1.0 if worst_case else np.asarray(tokens_per_step, dtype=float))
+    permitted = _allowed(tpot_s, tpot_limit_s)
+    # All draft lengths are searched: with a flat draft cost goodput has more than one local maximum.
+    best = np.argmax(np.where(permitted, output, -np.inf), axis=-1)
     relative = output / np.take_along_axis(output, best[:, None], axis=-1)
     acceptable = permitted & (relative >= 1.0 - tolerance)
     return Schedule(_merge(relative, acceptable, lengths))
 
 
+def goodput(batch: ArrayLike, tokens_per_step: ArrayLike, step_s: ArrayLike) -> FloatArray:
+    """Tokens per second (1/s) of a batch: B*E/T (SmartSpec, arXiv 2406.14066)."""
+    return np.asarray(np.asarray(batch) * np.asarray(tokens_per_step) / np.asarray(step_s), dtype=float)
+
+
+def _allowed(tpot_s: FloatArray, limit_s: float | None) -> BoolArray:
+    """Draft lengths (last axis) that keep the limit; if none does, those with the lowest time per token."""
+    if limit_s is None:
+        return np.ones(tpot_s.shape, dtype=bool)
+    within = tpot_s <= limit_s
+    least = tpot_s <= tpot_s.min(axis=-1, keepdims=True)
+    return np.asarray(np.where(within.any(axis=-1, keepdims=True), within, least))
+
+
 def _merge(
-    relative: FloatArray, acceptable: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], lengths: Sequence[int]
+    relative: FloatArray, acceptable: BoolArray, lengths: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
     """The fewest tiers that cover the batch sizes: each extends as long as one draft length is acceptable in all of it."""
     tiers: list[tuple[int, int]] = []

@@ -27,7 +27,6 @@ from breakeven.planning.trust import extrapolated
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured
-from breakeven.profile.predictions import at_quantile
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +202,7 @@ def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> E
     named = tuple(dict.fromkeys(arms))
     fits = {fit.arm: fit for fit in profile.arms}
     judged = {arm for arm in named if arm in fits and (question.doubtful or fits[arm].believable)}
-    answers = _Answers(profile, question, frozenset(arm for arm in judged if fits[arm].fit is not None))
+    answers = _Answers(profile, question, frozenset(arm for arm in judged if fits[arm].measurements))
     found: list[ArmEvaluation] = []
     left_out: dict[Arm, str] = {}
     for arm in named:
@@ -298,10 +297,9 @@ class _Answers:
         slo, load = self.question.slo, self.question.load
         if not slo.is_set or slo.quantile is None:
             return one.prediction
-        fit = self.profile.arm(one.arm) if one.measured else None
-        mean = one.prediction
-        met = load.others_met(load.on(one.curve).others, mean.latency_ci_s)
-        return at_quantile(mean, slo.quantile, met, fit, self.confidence)
+        return self.profile.predict_along(
+            one.arm, one.curve, load, quantile=slo.quantile, confidence=self.confidence
+        )
 
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
         """Compare two arms at the load."""
@@ -313,8 +311,7 @@ class _Answers:
     def between(self, arm: Arm) -> bool:
         """Whether an unmeasured draft length lies between measured ones, no speculation included."""
         return any(
-            pooled.method == arm.family and arm.k <= max(pooled.draft_lengths)
-            for pooled in self.profile.pooled
+            one.method == arm.family and arm.k <= max(one.draft_lengths) for one in self.profile.drafters
         )
 
     def tokens_per_second(self, one: ArmEvaluation) -> float | None:

@@ -107,11 +107,10 @@ class FittedLaw:
 
 def fitted_law(one: ArmEvaluation) -> FittedLaw:
     """An arm's evaluation reduced to what the rule needs."""
-    law = one.curve.law
-    c1_s, c2_s = float(law.c1), float(law.c2)
-    relative = np.asarray(law.covariance, dtype=float) / np.outer((c1_s, c2_s), (c1_s, c2_s))
+    line = one.curve.line
+    relative = line.covariance / np.outer((line.c1_s, line.c2_s), (line.c1_s, line.c2_s))
     return FittedLaw(
-        LawPrior(one.arm, c1_s, c2_s, relative),
+        LawPrior(one.arm, line.c1_s, line.c2_s, relative),
         table(one.curve),
         one.strain,
         one.tokens_per_step,

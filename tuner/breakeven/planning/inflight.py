@@ -95,12 +95,12 @@ def in_flight(
 
 def table(curve: Curve) -> InflightTable:
     """Tabulate a curve from a lone request to well beyond where its rate has reached saturation."""
-    law, saturation_rps = curve.law, curve.saturation_rps
-    most = 2.0 * float(law.c1) / float(law.c2) / (1.0 - FULL)
+    line, saturation_rps = curve.line, curve.saturation_rps
+    most = 2.0 * line.c1_s / line.c2_s / (1.0 - FULL)
     others = np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _KNOTS)])
     return InflightTable(
         others,
         curve.met_latencies(others),
-        np.asarray(float(law.c1) / (float(law.c1) + float(law.c2) * others)),
+        np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)),
         saturation_rps,
     )

@@ -71,8 +71,8 @@ def tail_factor(expected: FloatArray, measured: Bounds | None) -> FloatArray:
 
 def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> ObjectiveStrain:
     """The strain tabulated from a lone request to close to saturation; a figure that was never measured does not count."""
-    law = curve.law
-    most = 20.0 * float(law.c1) / float(law.c2)
+    line = curve.line
+    most = 20.0 * line.c1_s / line.c2_s
     others = np.concatenate([[0.0], np.geomspace(most * 1e-3, most, _KNOTS - 1)])
     worst = [
         slo.worst_ratio(profile.predict_along(arm, curve, LoadPoint(others=float(n)), quantile=slo.quantile))
@@ -81,5 +81,5 @@ def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> Obje
     return ObjectiveStrain(
         others,
         np.array(worst),
-        np.asarray(float(law.c1) / (float(law.c1) + float(law.c2) * others)),
+        np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)),
     )

@@ -9,10 +9,10 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.laws.acceptance_numbers import tokens_per_step_iid
+from breakeven.laws.acceptance_numbers import AcceptanceModel, tokens_per_step_iid
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import Demand, Tier, reading, step_s
-from breakeven.profile import ArmFit, Conditions, PooledFit, Profile
+from breakeven.profile import ArmFit, Conditions, Profile
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import StepLaw
 from breakeven.profile.step_form import Whereabouts
@@ -63,8 +63,8 @@ def step_view(
         InputError: an acceptance that is impossible.
     """
     measured = _measured(profile, family)
-    pooled = next((fit for fit in profile.pooled if fit.method == family), None)
-    if pooled is None or profile.steps is None:
+    drafter = next((one for one in profile.drafters if one.method == family), None)
+    if drafter is None or profile.steps is None:
         raise NotIdentifiedError(
             f"{family}: measured without token counts, so its steps are not known; its points need output_tokens, and "
             "tokens_per_step or accept_1..k"
@@ -75,8 +75,8 @@ def step_view(
     lengths = assumed.lengths(profile.lengths)
     of_any = next(iter(measured.values())).arm
     arms = [replace(of_any, k=k) if k else NO_SPECULATION for k in wanted]
-    drafted = [pooled.drafts(k) if k else 0.0 for k in wanted]
-    e = _tokens_per_step(measured, pooled, wanted, alpha, assumed.tokens_per_step)
+    drafted = [drafter.drafts(k) if k else 0.0 for k in wanted]
+    e = _tokens_per_step(measured, drafter.acceptance, wanted, alpha, assumed.tokens_per_step)
     steps, prompts = np.stack(
         [
             _durations_s(profile.steps, arm, Tier(1, *map(np.asarray, of_arm)), lengths, batches)
@@ -86,7 +86,7 @@ def step_view(
     )
     warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
     # A longer draft never makes a step shorter, although noise may make it look so.
-    return StepView(wanted, np.maximum.accumulate(steps, axis=-1), prompts, e, "pooled", tuple(warnings))
+    return StepView(wanted, np.maximum.accumulate(steps, axis=-1), prompts, e, "others", tuple(warnings))
 
 
 def _measured(profile: Profile, family: str) -> dict[int, ArmFit]:
@@ -122,7 +122,7 @@ def _durations_s(law: StepLaw, arm: Arm, tier: Tier, lengths: Lengths, batches: 
 
 def _tokens_per_step(
     measured: Mapping[int, ArmFit],
-    pooled: PooledFit,
+    model: AcceptanceModel,
     wanted: Sequence[int],
     alpha: float | None,
     at_longest: float | None,
@@ -132,15 +132,10 @@ def _tokens_per_step(
         if not 0 <= alpha <= 1:
             raise InputError("--alpha", f"{alpha:g}", "a rate between 0 and 1")
         return tokens_per_step_iid(alpha, list(wanted))
-    model = pooled.acceptance
     values = []
     for k in wanted:
-        fit = measured.get(k)
-        known = 1.0 if k == 0 else fit.tokens_per_step if fit is not None else None
-        known = known if known is not None else model.at(k).value if model is not None else None
-        if known is None:
-            raise NotIdentifiedError(f"tokens per step at draft length {k} were not measured; give --alpha")
-        values.append(known)
+        known = measured[k].tokens_per_step if k in measured else None
+        values.append(model.at(k).value if known is None else known)
     e = np.array(values)
     if at_longest is None:
         return e

@@ -60,8 +60,8 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
     def pays(changed: Conditions, at_rps: float = rps) -> bool:
         plain = replace(changed, tokens_per_step=None)
         try:
-            with_it_s, _, _ = LoadPoint(at_rps).on(profile.curve(arm, changed))
-            without_s, _, _ = LoadPoint(at_rps).on(profile.curve(NO_SPECULATION, plain))
+            with_it_s, _ = LoadPoint(at_rps).on(profile.curve(arm, changed))
+            without_s, _ = LoadPoint(at_rps).on(profile.curve(NO_SPECULATION, plain))
         except BreakevenError:
             return False
         # NaN: saturated.

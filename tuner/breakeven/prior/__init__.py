@@ -1,5 +1,1 @@
-"""The prior: ratios of arms that were never run, from public measurements, and whether measuring them is worth it.
-
-The way is `public_table`, which reads rows; `row_likeness`, how much two rows have in common; `expected_ratios`, the distribution
-of ratios; `calibration_worth`, break-evens, gains and cost. Nothing here decides a roll.
-"""
+"""Measurements of others: a table that ships with the library, and the row in it that is most like an arm. Nothing here decides a roll."""

@@ -1,35 +1,31 @@
-"""Measured ratios of speculative arms over no speculation: the table that ships with the library, and the same rows from users.
+"""Ratios of speculative arms over no speculation as others measured them: the table that ships with the library, looked up.
 
-A row holds no figure of a service but ratios: `breakeven share` writes one, and whoever gets it learns nothing about loads.
+It is shown before anything was measured, and is never a reason for a roll.
 """
 
 from __future__ import annotations
 
 import csv
-import io
+import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from breakeven.errors import InputError
-from breakeven.points.table import decimal
+from breakeven.arm import Arm
+from breakeven.methods import MTP_ALIAS
 
 TABLE_FILE = Path(__file__).with_name("public_ratios.csv")
 COLUMNS = (
     "stack", "model", "parameters_b", "experts", "gpu", "quantisation", "workload",
     "method", "k", "lone_ratio", "slope_ratio", "tokens_per_step", "source",
 )  # fmt: skip
-"""Columns of a row, the same in the library's table and in what users send."""
+"""Columns of the table."""
 
-MOST_PARAMETERS_B = 1e5
-LONGEST_DRAFT = 1000
-_MOST_ROWS = 10_000
-_MOST_RATIO = 100.0
 _EXPERTS = {"": None, "yes": True, "no": False}
 _SIZE_IN_NAME = re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])", re.IGNORECASE)
 _ACTIVE_IN_NAME = re.compile(r"(?<![a-z0-9])a\d{1,3}(?:\.\d)?b(?![a-z0-9])", re.IGNORECASE)
+_PRODUCT = re.compile(r"(?<![A-Z0-9])(GH|GB|MI|RTX |RTX-|[ABHL])[0-9]{1,4}[XS]?(?![0-9])")
 _QUANTISATION_IN_NAME = re.compile(r"nvfp4|mxfp4|fp8|awq|gptq|int4|int8", re.IGNORECASE)
 
 
@@ -73,7 +69,7 @@ class RatioRow:
         slope_ratio: slope of latency against requests in flight over that without speculation, C2 over C2.
         tokens_per_step: E, bonus token included.
         stack, model, workload: engine with version, model and text, as the source names them; empty: not said.
-        source: address of the measurement, or a name of who measured; rows of one source share an error.
+        source: address of the measurement.
     """
 
     facts: ServiceFacts
@@ -91,105 +87,56 @@ class RatioRow:
 @cache
 def public_ratios() -> tuple[RatioRow, ...]:
     """The table that ships with the library."""
-    return read_ratios(TABLE_FILE.read_text(encoding="utf-8"), TABLE_FILE.name)
+    with TABLE_FILE.open(encoding="utf-8", newline="") as file:
+        return tuple(_row(fields) for fields in csv.DictReader(file))
 
 
-def read_ratios(text: str, where: str) -> tuple[RatioRow, ...]:
-    """Read rows; an empty field is a figure that was not measured.
+def _row(fields: dict[str, str]) -> RatioRow:
+    """A row; an empty field is a figure that was not measured."""
 
-    Args:
-        text: CSV with a header of `COLUMNS`; other columns are ignored.
-        where: the file's name, for messages.
+    def number(name: str) -> float | None:
+        return float(fields[name]) if fields[name] else None
 
-    Raises:
-        InputError: a column that is missing, or a field that says something it may not; names line and column.
-    """
-    if text.count("\n") > _MOST_ROWS:
-        raise InputError(where, f"{text.count(chr(10))} lines", f"at most {_MOST_ROWS}")
-    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
-    try:
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(where, f"no column {missing[0]}", f"a header with {', '.join(COLUMNS)}")
-        found = []
-        for row in reader:
-            place = f"{where}: line {reader.line_num}"
-            if None in row or None in row.values():
-                raise InputError(place, "not as many fields as the header", "one per column")
-            found.append(_row({name: row[name].strip() for name in COLUMNS}, place))
-    except csv.Error as error:
-        raise InputError(
-            f"{where}: line {reader.line_num}", f"not CSV ({error})", "CSV with a header"
-        ) from None
-    return tuple(found)
-
-
-def _row(fields: dict[str, str], place: str) -> RatioRow:
-    if fields["experts"] not in _EXPERTS:
-        raise InputError(f"{place}, column experts", repr(fields["experts"][:24]), "yes, no or nothing")
-    if not fields["method"] or fields["method"] == "none":
-        raise InputError(
-            f"{place}, column method", repr(fields["method"]), "vLLM's word for a way to speculate"
-        )
-    k = _number(fields, "k", place, 1.0, LONGEST_DRAFT)
-    if k is None or k != int(k):
-        raise InputError(f"{place}, column k", repr(fields["k"]), f"a whole number from 1 to {LONGEST_DRAFT}")
-    if not fields["source"]:
-        raise InputError(f"{place}, column source", "nothing", "an address, or a name of who measured")
-    return RatioRow(
-        ServiceFacts(
-            _number(fields, "parameters_b", place, 1e-3, MOST_PARAMETERS_B),
-            _EXPERTS[fields["experts"]],
-            fields["gpu"] or None,
-            fields["quantisation"] or None,
-        ),
-        fields["method"],
-        int(k),
-        _number(fields, "lone_ratio", place, 1.0 / _MOST_RATIO, _MOST_RATIO),
-        _number(fields, "slope_ratio", place, 1.0 / _MOST_RATIO, _MOST_RATIO),
-        _number(fields, "tokens_per_step", place, 1.0, k + 1.0),
-        **{name: fields[name] for name in ("stack", "model", "workload", "source")},
+    facts = ServiceFacts(
+        number("parameters_b"),
+        _EXPERTS[fields["experts"]],
+        fields["gpu"] or None,
+        fields["quantisation"] or None,
     )
+    figures = (number(name) for name in ("lone_ratio", "slope_ratio", "tokens_per_step"))
+    texts = (fields[name] for name in ("stack", "model", "workload", "source"))
+    return RatioRow(facts, fields["method"], int(fields["k"]), *figures, *texts)  # type: ignore[arg-type]
 
 
-def _number(fields: dict[str, str], name: str, place: str, least: float, most: float) -> float | None:
-    """A number of a row; None if the field is empty.
+def nearest_row(facts: ServiceFacts, arm: Arm) -> RatioRow | None:
+    """The row of an arm's method whose draft length and model are most like the arm's; None if nobody measured the method.
 
-    Raises:
-        InputError: the field is no number (NaN is none) or outside the limits.
+    A doubled draft length counts as much as the step between a dense model and one of experts, or four times the parameters.
     """
-    text = fields[name]
-    if not text:
-        return None
-    expected = f"a number from {least:g} to {most:g}, or nothing"
-    try:
-        value = float(text)
-    except ValueError:
-        raise InputError(f"{place}, column {name}", repr(text[:24]), expected) from None
-    # Every comparison with NaN is false.
-    if not least <= value <= most:
-        raise InputError(f"{place}, column {name}", repr(text[:24]), expected)
-    return value
+    rows = [row for row in public_ratios() if _word(row.method) == _word(arm.method) and row.lone_ratio]
+    return min(rows, key=lambda row: _distance(row, facts, arm.k), default=None)
 
 
-def written_ratios(rows: Sequence[RatioRow]) -> str:
-    """Rows as text, with their header; an empty field is not known. `read_ratios` reads it."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_cells(row) for row in rows)
-    return stream.getvalue()
+def _word(method: str) -> str:
+    return "mtp" if method.endswith(MTP_ALIAS) else method
 
 
-def _cells(row: RatioRow) -> dict[str, str]:
-    names = {word: text for text, word in _EXPERTS.items()}
-    figures = ("lone_ratio", "slope_ratio", "tokens_per_step")
-    return {
-        **{name: getattr(row, name) for name in ("stack", "model", "workload", "method", "source")},
-        "parameters_b": decimal(row.facts.parameters_b),
-        "experts": names[row.facts.experts],
-        "gpu": row.facts.gpu or "",
-        "quantisation": row.facts.quantisation or "",
-        "k": str(row.k),
-        **{name: decimal(getattr(row, name)) for name in figures},
-    }
+def _distance(row: RatioRow, facts: ServiceFacts, k: int) -> float:
+    """How unlike two measurements are; a fact that is not known makes no difference."""
+    drafts = abs(math.log2((row.k + 1.0) / (k + 1.0)))
+    other = [
+        (row.facts.experts, facts.experts, 1.0),
+        (_product(row.facts.gpu), _product(facts.gpu), 0.5),
+        (row.facts.quantisation, facts.quantisation, 0.25),
+    ]
+    sizes = (row.facts.parameters_b, facts.parameters_b)
+    size = 0.5 * abs(math.log2(sizes[0] / sizes[1])) if sizes[0] and sizes[1] else 0.0
+    differs = sum(weight for one, two, weight in other if None not in (one, two) and one != two)
+    # Between equal rows, one that also says what other requests cost.
+    return drafts + size + differs + 0.01 * (row.slope_ratio is None)
+
+
+def _product(gpu: str | None) -> str | None:
+    """A GPU's product among the words of its label: `NVIDIA-H100-80GB-HBM3` is an H100."""
+    found = None if gpu is None else _PRODUCT.search(gpu.upper())
+    return found[0] if found else gpu

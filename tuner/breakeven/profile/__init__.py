@@ -10,11 +10,10 @@ operating_conditions   other acceptance, lengths and arrivals than measured
 document      the profile: JSON in and out, `predict`, `compare`; `document_checks` refuses impossible ones
 """
 
-from breakeven.laws.law import Law
 from breakeven.profile.comparisons import Comparison, speedups_at_rps
 from breakeven.profile.curves import Curve
 from breakeven.profile.document import SCHEMA, Profile
-from breakeven.profile.fits import ArmFit, Bounds, LawFit, PooledFit
+from breakeven.profile.fits import ArmFit, Bounds, LineFit
 from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.predictions import LoadPoint, Prediction
 
@@ -25,10 +24,8 @@ __all__ = [
     "Comparison",
     "Conditions",
     "Curve",
-    "Law",
-    "LawFit",
+    "LineFit",
     "LoadPoint",
-    "PooledFit",
     "Prediction",
     "Profile",
     "speedups_at_rps",

@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.laws import speedup as formulas
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.speedup import PaysWhere
 from breakeven.profile.curves import Curve, DoubtsAtRate, bounds_around, doubted, ends_around
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
@@ -27,6 +26,32 @@ _FINER, _ROUNDS = 64, 5
 """Places and rounds of a search by grids within grids, after which a crossing is known to 1e-9 of a grid's step."""
 _SAME = 0.005
 """Ratios of coefficients this close to 1 are 1: no engine is known so well."""
+
+
+class PaysWhere(StrEnum):
+    """At which loads an arm pays."""
+
+    BELOW = "below"
+    """Pays below the break-even."""
+    ABOVE = "above"
+    """Pays above the break-even."""
+    ALWAYS = "always"
+    NEVER = "never"
+    TIE = "tie"
+    UNCERTAIN = "uncertain"
+    """At no load of interest do the bounds tell a gain from a loss."""
+
+
+def pays_where(c1_ratio: float, c2_ratio: float) -> PaysWhere:
+    """At which loads an arm pays by its two ratios to another one, C1R and C2R."""
+    first, second = (0.0 if abs(one - 1.0) <= _SAME else one - 1.0 for one in (c1_ratio, c2_ratio))
+    if first < 0.0 < second:
+        return PaysWhere.BELOW
+    if second < 0.0 < first:
+        return PaysWhere.ABOVE
+    if first == second == 0.0:
+        return PaysWhere.TIE
+    return PaysWhere.ALWAYS if max(first, second) <= 0.0 else PaysWhere.NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +185,15 @@ class _AtEveryLoad(NamedTuple):
 def _at_every_load(judged: Curve, other: Curve, confidence: float, rps_range: Span | None) -> _AtEveryLoad:
     t = _t(judged, other, confidence)
     measured = _common_range(judged, other)
-    c1_ratio, c2_ratio = (
-        float(ratio(other.law, judged.law)) for ratio in (formulas.c1_ratio, formulas.c2_ratio)
-    )
-    verdict = PaysWhere(str(formulas.verdict(c1_ratio, c2_ratio, _SAME)))
+    c1_ratio, c2_ratio = judged.line.c1_s / other.line.c1_s, judged.line.c2_s / other.line.c2_s
+    verdict = pays_where(c1_ratio, c2_ratio)
     crossing = _break_even(judged, other, verdict, t, measured)
     verdict = crossing.verdict
     # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
     over_range = band_quantile(confidence, min(judged.dof, other.dof))
     grid = np.linspace(*(rps_range or measured), _GRID)
-    if bool(formulas.tells_nothing(*_band(judged, other, grid, over_range))):
+    lower, upper = _band(judged, other, grid, over_range)
+    if not np.any((lower > 1.0) | (upper < 1.0)):
         verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
     return _AtEveryLoad(
         _Ratio(c1_ratio, _line_ratio_ci(judged, other, 0, t)),
@@ -318,7 +342,7 @@ def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measu
         PaysWhere.BELOW if falling else PaysWhere.ABOVE,
         rps,
         _touching(grid, *band),
-        rps * judged.at_rps(rps).latency_s + 1.0,
+        rps * judged.at_rps(rps) + 1.0,
         pays_rps=_paying(judged, other, grid, *band),
     )
 

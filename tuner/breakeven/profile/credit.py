@@ -51,7 +51,7 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
         saturation_rps=max(fit.saturation_rps or 0.0, _ROOM * rps),
     )
     found = _with(profile, raised)
-    if not np.isnan(found.curve(arm, conditions).at_rps(rps).latency_s):
+    if not np.isnan(found.curve(arm, conditions).at_rps(rps)):
         return found
     for _ in range(_ROUNDS):
         promised_s = found.curve(arm, conditions).loop_latency_s(rps * latency_s, closed=False)

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.law import Law
-from breakeven.profile.fits import Bounds, LawFit
+from breakeven.profile.fits import Bounds, LineFit
 
-Basis = Literal["points", "arm", "pooled"]
-"""Ground of a latency: near points that bend, the law with the arm's own rows, or the law with those of other arms only."""
+Basis = Literal["arm", "others"]
+"""Rows beside the law of steps: the arm's own, or those of other arms only."""
 
 _LEAST_IDLE = 0.05
 """Smallest 1 - RPS*slope near saturation, where bounds would open without end."""
@@ -53,13 +52,6 @@ def bounds_around(value: float, half_width: float) -> Bounds:
     """Bounds of one value, as `ends_around`; None is an open end."""
     lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
     return float(lower), (float(upper) if np.isfinite(upper) else None)
-
-
-class CurveLatency(NamedTuple):
-    """A latency (s), and its ground."""
-
-    latency_s: float
-    basis: Basis
 
 
 class LatencyBounds(NamedTuple):
@@ -98,9 +90,9 @@ class StraightLine(NamedTuple):
     own: FloatArray
 
     @property
-    def law(self) -> Law:
-        """The coefficients with their covariance."""
-        return Law(self.c1_s, self.c2_s, self.shared @ self.shared.T + self.own @ self.own.T)
+    def covariance(self) -> FloatArray:
+        """Covariance of the coefficients (s^2)."""
+        return np.asarray(self.shared @ self.shared.T + self.own @ self.own.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +104,7 @@ class Curve:
         saturation_rps: rate beyond which there is no steady state, above that of each knot.
         dof: degrees of freedom of all bounds.
         noise: relative standard deviation of one measured point.
-        basis: `arm` if the arm was measured, else `pooled`.
+        basis: `arm` if the arm was measured, else `others`.
         others_range: measured range of others in flight.
         loadings: d ln(latency) at each knot for a standard deviation of each source of doubt, shape (K, sources). Curves of
             one law share their sources, so an error that raises both arms leaves their ratio alone.
@@ -121,7 +113,6 @@ class Curve:
             the pods that run.
         ceiling_rps: measured saturation, if that is below the law's.
         strayed: whether the conditions lie outside what was measured, so that every load does.
-        bent: whether latencies inside the measured range bend away from a line.
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
         closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from that of an open loop with as
             many in flight on average: the number in flight does not vary there, and no request waits for a step to end.
@@ -137,9 +128,8 @@ class Curve:
     own_sds: FloatArray
     ceiling_rps: float | None = None
     strayed: bool = False
-    bent: bool = False
-    ttft: LawFit | None = None
-    tpot: LawFit | None = None
+    ttft: LineFit | None = None
+    tpot: LineFit | None = None
     closed_knots: FloatArray | None = None
     start_sd: float = 0.0
 
@@ -171,15 +161,10 @@ class Curve:
         c1_s, c2_s = both @ latency_s
         return StraightLine(float(c1_s), max(float(c2_s), 1e-12), both @ of_ends, both @ own)
 
-    @property
-    def law(self) -> Law:
-        """`line` with its covariance."""
-        return self.line.law
-
     def line_bounds(self, t: float) -> tuple[Bounds, Bounds]:
         """Bounds of C1 and C2 over starts of the engine."""
         values = np.array([self.line.c1_s, self.line.c2_s])
-        sds = np.hypot(np.sqrt(np.diag(np.asarray(self.law.covariance))) / values, self.start_sd)
+        sds = np.hypot(np.sqrt(np.diag(self.line.covariance)) / values, self.start_sd)
         c1, c2 = (bounds_around(float(value), t * float(sd)) for value, sd in zip(values, sds, strict=True))
         return c1, c2
 
@@ -190,15 +175,6 @@ class Curve:
             error = float(doubted(t * self.noise))
             return self.ceiling_rps / error, max(self.ceiling_rps * error, rate)
         return bounds_around(rate, t * float(self._sd_among(self.knots[-1, 0])))
-
-    def basis_among(self, others: float) -> Basis:
-        """The ground of a latency among `others`."""
-        low, high = self.others_range
-        return "points" if self.bent and low <= others <= high else self.basis
-
-    def among(self, others: float) -> CurveLatency:
-        """Latency (s) in a closed loop among `others`, and its ground."""
-        return CurveLatency(float(self.latencies_among(np.asarray(others))), self.basis_among(others))
 
     def latencies_among(self, others: FloatArray) -> FloatArray:
         """Latencies (s) in a closed loop among many numbers of others in flight; shape of `others`."""
@@ -213,10 +189,9 @@ class Curve:
         """Latencies (s) of Poisson arrivals that meet so many others on average; shape of `others`."""
         return np.asarray(np.interp(others, *self.open_ends.T))
 
-    def at_rps(self, rps: float) -> CurveLatency:
-        """Latency (s) under Poisson arrivals at `rps`, and its ground; NaN when saturated."""
-        latency_s = float(self.latencies_at_rps(np.asarray(rps)))
-        return CurveLatency(latency_s, self.basis_among(rps * latency_s))
+    def at_rps(self, rps: float) -> float:
+        """Latency (s) under Poisson arrivals at `rps`; NaN when saturated."""
+        return float(self.latencies_at_rps(np.asarray(rps)))
 
     def latencies_at_rps(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) under Poisson arrivals at many rates (1/s); shape of `rps`, NaN where saturated."""
@@ -228,7 +203,7 @@ class Curve:
 
     def bounds_among(self, others: float, t: float) -> Bounds:
         """Bounds of the latency of a closed loop among `others`."""
-        return self.bounds_of(self.among(others).latency_s, others, t)
+        return self.bounds_of(self.loop_latency_s(others, closed=True), others, t)
 
     def own_sd(self, others: FloatArray) -> FloatArray:
         """Relative standard deviation among others that no other curve shares, over starts of the engine."""

@@ -7,8 +7,9 @@ impossible, is refused with the JSON path of the first fault.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Annotated, Any
 
@@ -20,8 +21,8 @@ from breakeven.intake import json_value, wrong_field
 from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curves
 from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
-from breakeven.profile.fits import ArmFit, Lengths, PooledFit
-from breakeven.profile.operating_conditions import Conditions, compared_lengths, compared_text
+from breakeven.profile.fits import ArmFit, Lengths, MeasuredDrafter, drafters_of
+from breakeven.profile.operating_conditions import Conditions, compared_lengths
 from breakeven.profile.predictions import (
     LoadPoint,
     Prediction,
@@ -31,7 +32,6 @@ from breakeven.profile.predictions import (
 )
 from breakeven.profile.step_curves import step_curve
 from breakeven.profile.step_fit import EngineStarts, StepCostFound, StepLaw
-from breakeven.profile.student_t import t_quantile
 
 SCHEMA = "breakeven.dev/profile/v1"
 
@@ -43,8 +43,7 @@ class Profile:
     Attributes:
         confidence: two-sided level of all bounds stored in it.
         arms: fit of every measured arm, no speculation first.
-        pooled: acceptance of each method's draft lengths, and the paper's form nearest to the law of steps.
-        steps: the law of steps of all arms; None in a profile of an older version (`breakeven.fitting.with_law`).
+        steps: the law of steps of all arms; None without a usable row.
         warnings: limits of the other figures, a sentence each.
         provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
         schema: version of the document.
@@ -52,7 +51,6 @@ class Profile:
 
     confidence: float
     arms: tuple[ArmFit, ...]
-    pooled: tuple[PooledFit, ...] = ()
     steps: Annotated[StepLaw | None, Field(exclude_if=lambda value: value is None)] = None
     warnings: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +74,7 @@ class Profile:
             raise InputError(where, shown, f"a profile written by `breakeven fit` (schema {SCHEMA})")
         check_sizes(document, "", where)
         profile = _validated(document, where)
-        check(profile.confidence, profile.arms, profile.pooled, profile.steps, where)
+        check(profile.confidence, profile.arms, profile.steps, where)
         return profile
 
     def to_json(self) -> str:
@@ -105,25 +103,9 @@ class Profile:
         return compared_lengths(self.arms)
 
     @property
-    def compared_arms(self) -> tuple[ArmFit, ...]:
-        """The arms, to be shown beside each other: C1, C2 and saturation by the law of steps if lengths of arms differ."""
-        if self.steps is None or not compared_text(self.arms, Conditions()):
-            return self.arms
-        return tuple(self._at_compared_lengths(fit) if fit.measurements else fit for fit in self.arms)
-
-    def _at_compared_lengths(self, fit: ArmFit) -> ArmFit:
-        curve = self.curve(fit.arm)
-        t = t_quantile(self.confidence, curve.dof)
-        c1_ci_s, c2_ci_s = curve.line_bounds(t)
-        return replace(
-            fit,
-            c1_s=curve.line.c1_s,
-            c1_ci_s=c1_ci_s,
-            c2_s=curve.line.c2_s,
-            c2_ci_s=c2_ci_s,
-            saturation_rps=curve.saturation_rps,
-            saturation_ci_rps=curve.saturation_bounds(t),
-        )
+    def drafters(self) -> tuple[MeasuredDrafter, ...]:
+        """The drafters of which other draft lengths can be derived."""
+        return drafters_of(self.arms)
 
     def arm(self, arm: Arm) -> ArmFit:
         """Return the fit of a measured arm.
@@ -204,7 +186,23 @@ class Profile:
         if quantile is None:
             return found
         met = load.others_met(load.on(curve).others, found.latency_ci_s)
-        return at_quantile(found, quantile, met, fit, confidence or self.confidence)
+        measured_s = self.measured_latency_s(fit, load, met.value or 0.0)
+        return at_quantile(found, quantile, met, fit, measured_s, confidence or self.confidence)
+
+    def measured_latency_s(self, fit: ArmFit | None, load: LoadPoint, others: float) -> float:
+        """Mean latency (s) among others, of a closed or an open loop, as the arm was measured; NaN if it was not."""
+        if fit is None:
+            return math.nan
+        return self.measured_curve(fit).loop_latency_s(others, closed=load.concurrency is not None)
+
+    def measured_curve(self, fit: ArmFit) -> Curve:
+        """The curve of an arm at the lengths at which it was measured, as far as they are known and something decodes."""
+        own = fit.lengths
+        if own == self.lengths:
+            return self.curve(fit.arm)
+        decodes = (own.output_tokens or 0.0) > 1.0
+        output = own.output_tokens if decodes else None
+        return self.curve(fit.arm, Conditions(prompt_tokens=own.prompt_tokens or None, output_tokens=output))
 
     def compare(
         self,
@@ -254,13 +252,13 @@ class _Itself:
 def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
     profile = of.profile
     if profile.steps is None:
-        raise NotIdentifiedError(f"{arm}: the profile has no law of steps: fit its points again")
+        raise NotIdentifiedError(f"{arm}: the profile has no usable row")
     if not profile.measured(arm) and (
-        arm.scheduled or not any(one.method == arm.family for one in profile.pooled)
+        arm.scheduled or not any(one.method == arm.family for one in profile.drafters)
     ):
         # Raises: a schedule, or an arm of another drafter, has no curve before it was measured.
         profile.arm(arm)
-    found = step_curve(profile.steps, arm, profile.arms, profile.pooled, wanted)
+    found = step_curve(profile.steps, arm, profile.arms, profile.drafters, wanted)
     return in_bursts(found, wanted.dispersion)
 
 

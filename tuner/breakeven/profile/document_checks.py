@@ -10,8 +10,7 @@ from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.mixture import checked_survival
-from breakeven.laws.speculation import COEFFICIENTS
-from breakeven.profile.fits import ArmFit, LawFit, Measurement, PooledFit
+from breakeven.profile.fits import ArmFit, LineFit, Measurement, drafters_of
 from breakeven.profile.step_fit import StepLaw
 from breakeven.profile.step_form import LARGEST_MISS, Gaps
 from breakeven.tiers import Schedule
@@ -43,7 +42,6 @@ def check_sizes(value: object, path: str, where: str) -> None:
 def check(
     confidence: float,
     arms: Sequence[ArmFit],
-    pooled: Sequence[PooledFit],
     steps: StepLaw | None,
     where: str,
 ) -> None:
@@ -56,8 +54,15 @@ def check(
         raise InputError(f"{where}: confidence", f"{confidence:g}", "a share between 0 and 1")
     for index, fit in enumerate(arms):
         _check_arm(fit, f"{where}: arms[{index}]")
-    for index, family in enumerate(pooled):
-        _check_pooled(family, f"{where}: pooled[{index}]")
+    for family in drafters_of(arms):
+        try:
+            _ = family.acceptance
+            for survival in family.survival.values():
+                checked_survival(survival)
+        except ValueError as error:
+            raise InputError(
+                f"{where}: acceptance of {family.method}", str(error), "what was measured"
+            ) from error
     if steps is not None:
         _check_steps(steps, f"{where}: steps")
 
@@ -84,8 +89,6 @@ def _check_arm(fit: ArmFit, place: str) -> None:
 
 
 def _check_laws(fit: ArmFit, place: str) -> None:
-    if fit.fit is not None:
-        _check_law(fit.fit, f"{place}.fit", rises=True)
     for name, ratios in fit.over_law.items():
         if name not in {"ttft", "tpot"} or min(ratios) <= 0:
             raise InputError(f"{place}.over_law", repr(name)[:40], "ttft and tpot, each two ratios above 0")
@@ -98,13 +101,13 @@ def _check_laws(fit: ArmFit, place: str) -> None:
                 raise InputError(f"{place}.{name}", repr(share)[:40], "0.5, 0.95 and 0.99")
     for name, law in others.items():
         if law is not None:
-            _check_law(law, f"{place}.{name}", rises=False)
+            _check_line(law, f"{place}.{name}")
 
 
-def _check_law(law: LawFit, place: str, *, rises: bool) -> None:
+def _check_line(law: LineFit, place: str) -> None:
     (v1, v12), (v21, v2) = law.covariance
-    if law.c1_s < _LEAST or law.c2_s < (_LEAST if rises else 0.0):
-        raise InputError(place, "coefficients that no law has", "c1_s and c2_s above 0")
+    if law.c1_s < _LEAST or law.c2_s < 0.0:
+        raise InputError(place, "coefficients that no line has", "c1_s above 0, c2_s at least 0")
     common = np.sqrt(max(v1, 0.0) * max(v2, 0.0))
     symmetric = abs(v12 - v21) <= _ROUNDING * common + 1e-300
     if v1 < 0 or v2 < 0 or not symmetric or abs(v12) > (1.0 + _ROUNDING) * common or law.dof < 0:
@@ -112,13 +115,9 @@ def _check_law(law: LawFit, place: str, *, rises: bool) -> None:
 
 
 def _check_rows(fit: ArmFit, place: str) -> None:
-    if fit.fit is not None and not fit.measurements:
-        raise InputError(place, "an empty list", "the rows that were used")
     for number, row in enumerate(fit.measurements):
         if not _possible(row):
             raise InputError(f"{place}[{number}]", "an impossible row", "a load and a latency above 0")
-    if fit.basis == "points" and len({row.others for row in fit.measurements}) < 3:
-        raise InputError(place, "too few loads", "several, to interpolate between")
 
 
 def _possible(row: Measurement) -> bool:
@@ -164,18 +163,3 @@ def _is_covariance(matrix: FloatArray) -> bool:
     except np.linalg.LinAlgError:
         return False
     return bool(np.allclose(matrix, matrix.T, rtol=_ROUNDING))
-
-
-def _check_pooled(fit: PooledFit, place: str) -> None:
-    if set(fit.coefficients) != set(COEFFICIENTS) or min(fit.coefficients.values()) < 0:
-        raise InputError(
-            f"{place}.coefficients", "not the eight", f"{', '.join(COEFFICIENTS)}, each at least 0"
-        )
-    if not fit.draft_lengths:
-        raise InputError(f"{place}.draft_lengths", "none", "those that were measured")
-    try:
-        _ = fit.acceptance
-        for survival in fit.survival.values():
-            checked_survival(survival)
-    except ValueError as error:
-        raise InputError(f"{place}.tokens_per_step", str(error), "what was measured") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -16,8 +16,7 @@ from pydantic import Field
 from breakeven.arm import Arm, arm_drafting
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.law import Law
-from breakeven.laws.speculation import mean_kv_tokens
+from breakeven.laws.latency import mean_kv_tokens
 from breakeven.methods import LOOKUP_METHODS
 
 Bounds = tuple[float | None, float | None]
@@ -30,29 +29,20 @@ Matrix2 = tuple[tuple[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class LawFit:
-    """A fitted law a + b*n of latency, TTFT, TPOT or a quantile against the others in flight.
+class LineFit:
+    """A fitted line a + b*n of TTFT, TPOT or a quantile against the others in flight: the law of steps gives mean latencies.
 
     Attributes:
         c1_s: a (s), above 0.
-        c2_s: b (s per other request), above 0.
+        c2_s: b (s per other request).
         covariance: of (c1_s, c2_s) in s^2.
         dof: degrees of freedom of the covariance; 0 means that it is not known (and is written as 0).
-        noise: relative standard deviation of one point, the larger of residual and replicate scatter.
-        max_relative_error: largest relative distance of a measured point from the law.
     """
 
     c1_s: float
     c2_s: float
     covariance: Matrix2
     dof: int
-    noise: float
-    max_relative_error: float
-
-    @property
-    def law(self) -> Law:
-        """The coefficients as the formulas take them."""
-        return Law(self.c1_s, self.c2_s, self.covariance)
 
     def among(self, others: float) -> float:
         """The figure (s) among `others`."""
@@ -62,8 +52,8 @@ class LawFit:
         """The figure (s) among many numbers of others."""
         return np.asarray(self.c1_s + others * self.c2_s)
 
-    def raised(self, sd: float) -> LawFit:
-        """The law if the whole of it is also off by a factor with this standard deviation (ln)."""
+    def raised(self, sd: float) -> LineFit:
+        """The line if the whole of it is also off by a factor with this standard deviation (ln)."""
         (v1, v12), (v21, v2) = self.covariance
         of_both = sd**2 * self.c1_s * self.c2_s
         first = (v1 + (sd * self.c1_s) ** 2, v12 + of_both)
@@ -132,23 +122,6 @@ class MeasuredRange:
     inflight: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Bend:
-    """Bend of latency away from the law.
-
-    Attributes:
-        others: load (others in flight) of the largest distance.
-        residual: relative distance there, measured over law less 1.
-        law_error: mean relative error of the law at inner loads left out of the fit.
-        points_error: mean relative error, at these loads, of linear interpolation between the neighbouring points.
-    """
-
-    others: float
-    residual: float
-    law_error: float
-    points_error: float
-
-
 NOMINAL_OUTPUT_TOKENS = 256.0
 """Length of an answer if no row has one: at the measured lengths it has no effect."""
 
@@ -203,26 +176,23 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class ArmFit:
-    """The line through one arm's rows, its errors, and the rows that it was fitted to.
+    """One arm: its rows, its C1 and C2 by the law of steps of all arms, and the errors of that law at its rows.
 
     Attributes:
         method, k, candidate: the arm.
-        c1_s, c2_s: coefficients (s); None if fewer than two loads were left.
-        c1_ci_s, c2_ci_s: their bounds; None without degrees of freedom.
-        saturation_rps: 1/C2, or the measured ceiling if that is lower.
+        c1_s, c2_s: C1 and C2 (s) by the law of steps, at the lengths at which the profile compares arms; None without a usable row.
+        c1_ci_s, c2_ci_s: their bounds.
+        saturation_rps: by that law, or the measured ceiling if that is lower.
         saturation_ci_rps: bounds of it.
         points: number of rows used.
         excluded: rows left out, with reason.
-        max_relative_error, r2, loo_error: errors of the law (loo_error: mean relative error at a load that was
-            left out); None if not known.
+        max_relative_error, loo_error: largest distance of a row from the prediction, and mean distance of rows that the law
+            predicts from all others; None if not known.
         measured_range: range of load.
         believable: whether decisions may rest on it.
         reason: reason word for `believable`.
-        basis: `points` if the line through the rows bends, else `arm`.
-        bend: where the line bends; None if it does not.
-        fit: the line with its covariance; None if there is none.
-        ttft, tpot: laws of the means of TTFT and TPOT where measured.
-        quantiles: laws of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
+        ttft, tpot: lines of the means of TTFT and TPOT where measured.
+        quantiles: lines of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
         prefix_hit_ratio: share of prompt tokens that the prefix cache held, on average over the rows; None where not counted.
         answers: the word about its answers beside those of no speculation, such as AnswersAgree; None where not compared.
@@ -251,19 +221,15 @@ class ArmFit:
     points: int = 0
     excluded: tuple[Excluded, ...] = ()
     max_relative_error: float | None = None
-    r2: float | None = None
     loo_error: float | None = None
     measured_range: MeasuredRange | None = None
     believable: bool = False
     reason: str = ""
-    basis: Literal["arm", "points"] = "arm"
-    bend: Bend | None = None
-    fit: LawFit | None = None
-    ttft: LawFit | None = None
-    tpot: LawFit | None = None
-    quantiles: Mapping[str, LawFit] = field(default_factory=dict)
-    ttft_quantiles: Mapping[str, LawFit] = field(default_factory=dict)
-    tpot_quantiles: Mapping[str, LawFit] = field(default_factory=dict)
+    ttft: LineFit | None = None
+    tpot: LineFit | None = None
+    quantiles: Mapping[str, LineFit] = field(default_factory=dict)
+    ttft_quantiles: Mapping[str, LineFit] = field(default_factory=dict)
+    tpot_quantiles: Mapping[str, LineFit] = field(default_factory=dict)
     acceptance: Acceptance | None = None
     lengths: Lengths = field(default_factory=Lengths)
     measured_saturation_rps: float | None = None
@@ -298,21 +264,6 @@ class ArmFit:
         return self.schedule is not None
 
     @property
-    def covariance(self) -> Matrix2:
-        """Covariance of (c1_s, c2_s) in s^2; zero without a law."""
-        return self.fit.covariance if self.fit else ((0.0, 0.0), (0.0, 0.0))
-
-    @property
-    def dof(self) -> int:
-        """Degrees of freedom of the covariance."""
-        return self.fit.dof if self.fit else 0
-
-    @property
-    def noise(self) -> float:
-        """Relative standard deviation of one point."""
-        return self.fit.noise if self.fit else 0.0
-
-    @property
     def tokens_per_step(self) -> float | None:
         """E while the arm was measured; 1 without speculation, None where not measured.
 
@@ -326,49 +277,28 @@ class ArmFit:
 
 
 @dataclass(frozen=True, slots=True)
-class PooledFit:
-    """The draft lengths of one method: their acceptance, and the speculation-aware form nearest to the law of steps.
-
-        C1 = c1p + (g/E)*(c1v + kd*c1d + c1s*[k>0]),   C2 likewise
+class MeasuredDrafter:
+    """The acceptance of one method's draft lengths together, from which others are derived.
 
     Attributes:
         method: the family's name (candidate or method).
-        coefficients: c1p, c1v, c1d, c1s, c2p, c2v, c2d, c2s (s), at the lengths below.
-        mape: mean relative error of the law of steps over the rows used.
-        unidentified: coefficients that the measured arms do not determine: their figures are one choice of many.
-        points: number of rows used.
-        draft_lengths: draft lengths of the rows used, 0 included if measured.
-        lengths: mean tokens per request of the rows used.
+        vllm_method: vLLM's own name of the method.
+        draft_lengths: those that were measured, 0 included if measured.
         tokens_per_step: measured E by draft length.
         survival: measured survival per request-step by draft length.
         drafted_per_step: measured drafted tokens per request-step by draft length.
-        vllm_method: vLLM's own name of the method.
     """
 
     method: str
-    coefficients: Mapping[str, float]
-    mape: float
-    unidentified: tuple[str, ...]
-    points: int
+    vllm_method: str
     draft_lengths: tuple[int, ...]
-    lengths: Lengths
     tokens_per_step: Mapping[int, float]
     survival: Mapping[int, tuple[float, ...]]
     drafted_per_step: Mapping[int, float]
-    vllm_method: str
 
     @property
-    def known_coefficients(self) -> dict[str, float | None]:
-        """The coefficients; None for one that the measured arms do not determine."""
-        return {
-            name: None if name in self.unidentified else value for name, value in self.coefficients.items()
-        }
-
-    @property
-    def acceptance(self) -> AcceptanceModel | None:
-        """E at any draft length; None where no draft length's E was measured."""
-        if not self.tokens_per_step:
-            return None
+    def acceptance(self) -> AcceptanceModel:
+        """E at any draft length."""
         return AcceptanceModel(self.vllm_method, self.tokens_per_step, self.survival)
 
     def drafts(self, k: int) -> float:
@@ -377,3 +307,27 @@ class PooledFit:
             return float(k)
         shares = [drafted / length for length, drafted in self.drafted_per_step.items() if length]
         return k * sum(shares) / len(shares)
+
+
+def drafters_of(arms: Sequence[ArmFit]) -> tuple[MeasuredDrafter, ...]:
+    """The drafters of measured arms; without those whose acceptance or length of answers is not known."""
+    plain = any(not fit.k and fit.points for fit in arms)
+    families: dict[str, list[ArmFit]] = {}
+    for fit in arms:
+        # The acceptance of a schedule is a mixture over its tiers.
+        if fit.k and fit.points and fit.acceptance and fit.lengths.output_tokens and not fit.scheduled:
+            families.setdefault(fit.arm.family, []).append(fit)
+    found = []
+    for family, fits in families.items():
+        accepted = {fit.k: fit.acceptance for fit in fits if fit.acceptance}
+        found.append(
+            MeasuredDrafter(
+                family,
+                fits[0].method,
+                tuple(sorted({*accepted, *([0] if plain else [])})),
+                {k: one.tokens_per_step for k, one in accepted.items()},
+                {k: one.survival for k, one in accepted.items() if one.survival},
+                {k: one.drafted_per_step for k, one in accepted.items()},
+            )
+        )
+    return tuple(found)

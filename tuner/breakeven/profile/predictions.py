@@ -11,17 +11,16 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.estimate import Estimate
 from breakeven.profile.curves import Basis, Curve
-from breakeven.profile.fits import ArmFit, Bounds, LawFit
+from breakeven.profile.fits import ArmFit, Bounds, LineFit
 from breakeven.profile.quantiles import quantile_law
 from breakeven.profile.student_t import t_quantile
 
 
 class MetLoad(NamedTuple):
-    """Latency (s) of a request, the others in flight that it meets, and the ground of the latency."""
+    """Latency (s) of a request, and the others in flight that it meets."""
 
     latency_s: float
     others: float
-    basis: Basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +48,12 @@ class LoadPoint:
     def on(self, curve: Curve) -> MetLoad:
         """Latency of a request on a curve at this load, and the others in flight; NaN when saturated."""
         if self.rps is not None:
-            latency_s, basis = curve.at_rps(self.rps)
-            return MetLoad(latency_s, self.rps * latency_s, basis)
+            latency_s = curve.at_rps(self.rps)
+            return MetLoad(latency_s, self.rps * latency_s)
         if self.others is not None:
-            met_s = curve.loop_latency_s(self.others, closed=False)
-            return MetLoad(met_s, self.others, curve.basis_among(self.others))
+            return MetLoad(curve.loop_latency_s(self.others, closed=False), self.others)
         others = float(self.concurrency or 1.0) - 1.0
-        latency_s, basis = curve.among(others)
-        return MetLoad(latency_s, others, basis)
+        return MetLoad(curve.loop_latency_s(others, closed=True), others)
 
     def others_met(self, others: float, latency_ci_s: Bounds | None) -> Estimate:
         """Others in flight that a request meets: clients impose them; at a rate they are as uncertain as the latency."""
@@ -81,7 +78,7 @@ class Prediction:
         saturated: no steady state at this load.
         outside_measured: outside the measured loads or lengths, or saturated. How close to saturation a prediction may
             be used is not decided here: the policy has a limit of `utilisation`.
-        basis: the rows beside the law of steps: the arm's own (`points` if they bend, else `arm`) or those of other arms (`pooled`).
+        basis: the rows beside the law of steps: the arm's own (`arm`) or those of other arms (`others`).
         means: names of those figures above that are means although a quantile was asked for: it was not measured.
     """
 
@@ -114,7 +111,7 @@ def predict_on(
         load: the load.
         confidence: two-sided level of the bounds.
     """
-    latency_s, others, basis = load.on(curve)
+    latency_s, others = load.on(curve)
     t = t_quantile(confidence, curve.dof)
     if load.rps is not None:
         bounds = curve.bounds_at_rps(load.rps, t)
@@ -125,17 +122,17 @@ def predict_on(
         inflight = load.concurrency if load.concurrency is not None else others
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
     if np.isnan(latency_s):
-        return Prediction(arm, None, None, None, None, None, utilisation, True, True, basis)
+        return Prediction(arm, None, None, None, None, None, utilisation, True, True, curve.basis)
     met = load.others_met(others, bounds)
     ttft, tpot = (_read_off(law, met, 1.0, confidence) for law in (curve.ttft, curve.tpot))
     outside = curve.outside_measured(others)
     return Prediction(
-        arm, latency_s, bounds, ttft.value, tpot.value, inflight, utilisation, False, outside, basis,
+        arm, latency_s, bounds, ttft.value, tpot.value, inflight, utilisation, False, outside, curve.basis,
         ttft_ci_s=ttft.bounds, tpot_ci_s=tpot.bounds,
     )  # fmt: skip
 
 
-def _read_off(law: LawFit | None, met: Estimate, factor: float, confidence: float) -> Estimate:
+def _read_off(law: LineFit | None, met: Estimate, factor: float, confidence: float) -> Estimate:
     """A figure (s) among the others that are met, times a factor; nothing without a law."""
     if law is None or met.value is None:
         return Estimate()
@@ -154,17 +151,19 @@ def at_quantile(
     quantile: float,
     met: Estimate,
     fit: ArmFit | None,
+    measured_s: float,
     confidence: float,
 ) -> Prediction:
     """Put a quantile in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
 
-    Other conditions, and points that lie off the line, move a quantile as they move the mean.
+    Other conditions move a quantile as they move the mean.
 
     Args:
         mean: the means at the load.
         quantile: 0.5, 0.95 or 0.99.
         met: the others in flight at the load.
         fit: the arm's own fit; None for an arm that was not measured.
+        measured_s: mean latency among as many others under the conditions under which the arm was measured.
         confidence: two-sided level of the bounds.
     """
     if mean.latency_s is None or met.value is None:
@@ -176,9 +175,9 @@ def at_quantile(
         "tpot": Estimate.of(mean.tpot_s, mean.tpot_ci_s),
     }
     own = dict.fromkeys(means, Estimate())
-    if fit is not None and fit.fit is not None:
+    if fit is not None:
         laws = {
-            "latency": (fit.quantiles, _moved(fit.fit, mean.latency_s, others)),
+            "latency": (fit.quantiles, mean.latency_s / measured_s),
             "ttft": (fit.ttft_quantiles, _moved(fit.ttft, mean.ttft_s, others)),
             "tpot": (fit.tpot_quantiles, _moved(fit.tpot, mean.tpot_s, others)),
         }
@@ -203,7 +202,7 @@ def at_quantile(
     )
 
 
-def _moved(law: LawFit | None, mean_s: float | None, others: float) -> float:
+def _moved(law: LineFit | None, mean_s: float | None, others: float) -> float:
     """Mean over the figure of its line through the measured rows, among as many others."""
     return 1.0 if law is None or mean_s is None else mean_s / law.among(others)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from breakeven.profile.fits import LawFit
+from breakeven.profile.fits import LineFit
 
 
-def quantile_law(laws: Mapping[str, LawFit], quantile: float, others: float) -> LawFit | None:
+def quantile_law(laws: Mapping[str, LineFit], quantile: float, others: float) -> LineFit | None:
     """The law of a quantile among `others`; None if the quantile was not measured.
 
     Laws that were fitted one by one may cross: the highest of this quantile and of all lower ones counts.

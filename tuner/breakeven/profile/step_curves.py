@@ -19,7 +19,7 @@ from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.curves import Curve
-from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, LawFit, Lengths, PooledFit
+from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
 from breakeven.profile.step_fit import StepLaw, nominal_yield
 from breakeven.profile.step_form import Whereabouts
@@ -61,7 +61,7 @@ class _AskedArm(NamedTuple):
 
 
 def step_curve(
-    law: StepLaw, arm: Arm, arms: Sequence[ArmFit], pooled: Sequence[PooledFit], wanted: Conditions
+    law: StepLaw, arm: Arm, arms: Sequence[ArmFit], drafters: Sequence[MeasuredDrafter], wanted: Conditions
 ) -> Curve:
     """Curve of an arm under given conditions, measured or not.
 
@@ -69,18 +69,18 @@ def step_curve(
         law: of all arms.
         arm: the arm.
         arms: fits of the measured arms.
-        pooled: acceptance of each drafter.
+        drafters: acceptance of each.
         wanted: conditions that differ from those measured.
 
     Raises:
         NotIdentifiedError: the arm's drafter was not measured, or not under such conditions.
     """
     own = next((fit for fit in arms if fit.arm == arm), None)
-    asked = _asked(arm, own, arms, pooled, wanted)
+    asked = _asked(arm, own, arms, drafters, wanted)
     converted = _by_law(law, arm, arms, asked, wanted.tokens_per_step_error)
     if asked.apart is None or asked.measured is None:
         return converted
-    measured = step_curve(law, arm, arms, pooled, asked.apart)
+    measured = step_curve(law, arm, arms, drafters, asked.apart)
     return _between(converted, measured, _steps(asked.demand) / _steps(asked.measured))
 
 
@@ -113,13 +113,12 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
         law.dof,
         law.noise,
-        "pooled" if own is None else "arm",
+        "others" if own is None else "arm",
         asked.others_range,
         np.hstack([sources, of_e[:, None]]),
         departed.sd,
         ceiling_rps,
         asked.strayed,
-        own is not None and own.bend is not None,
         closed_knots=np.stack(
             [others, np.maximum.accumulate(_closed(costs, demand, others) * raised)], axis=-1
         ),
@@ -241,22 +240,26 @@ def _beside(arm: Arm, fits: Sequence[ArmFit], part: str) -> FloatArray:
     return np.exp([np.interp(arm.k, lengths, column) for column in np.log(np.transpose(ratios))])
 
 
-def _line(ends: FloatArray, at_ends_s: FloatArray, measured: LawFit | None) -> LawFit:
+def _line(ends: FloatArray, at_ends_s: FloatArray, measured: LineFit | None) -> LineFit:
     """A line through two loads, as uncertain as the measured one; without bounds where there is none."""
     c2_s = max(float((at_ends_s[1] - at_ends_s[0]) / ends[1]), 0.0)
     c1_s = max(float(at_ends_s[0]), _LEAST_S)
     if measured is None:
-        return LawFit(c1_s, c2_s, ((0.0, 0.0), (0.0, 0.0)), 0, 0.0, 0.0)
+        return LineFit(c1_s, c2_s, ((0.0, 0.0), (0.0, 0.0)), 0)
     factors = np.array([c1_s / measured.c1_s, c2_s / measured.c2_s if measured.c2_s > 0 else 1.0])
     (v1, v12), (_, v2) = (np.array(measured.covariance) * np.outer(factors, factors)).tolist()
     return replace(measured, c1_s=c1_s, c2_s=c2_s, covariance=((v1, v12), (v12, v2)))
 
 
 def _asked(
-    arm: Arm, own: ArmFit | None, arms: Sequence[ArmFit], pooled: Sequence[PooledFit], wanted: Conditions
+    arm: Arm,
+    own: ArmFit | None,
+    arms: Sequence[ArmFit],
+    drafters: Sequence[MeasuredDrafter],
+    wanted: Conditions,
 ) -> _AskedArm:
     wanted.check(arm)
-    family = next((one for one in pooled if one.method == arm.family), None)
+    family = next((one for one in drafters if one.method == arm.family), None)
     if own is not None:
         if not own.measurements:
             raise NotIdentifiedError(
@@ -291,7 +294,7 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
 
 
 def _tiers(
-    arm: Arm, own: ArmFit | None, family: PooledFit | None, tokens_per_step: float | None
+    arm: Arm, own: ArmFit | None, family: MeasuredDrafter | None, tokens_per_step: float | None
 ) -> tuple[Tier, ...]:
     """Tiers of an arm's drafting.
 

@@ -126,6 +126,11 @@ class Layout:
         """Index of the first departure."""
         return self.levels + len(self.arms)
 
+    @property
+    def costs_named(self) -> list[str]:
+        """Names of the costs, in the order of the figures; a drafter's after its family."""
+        return [*ENGINE, *(f"{family} {cost}" for family in self.families for cost in DRAFTING)]
+
     def drafting(self, family: str) -> int | None:
         """Index of the first cost of a family's drafting; None if the family was not measured."""
         if family not in self.families:
@@ -271,12 +276,14 @@ class StepCostFound(NamedTuple):
     Attributes:
         name: as in `breakeven.laws.step_law.CostsOfSteps`; a drafter's after its family.
         value: seconds where the name ends in `_s`.
-        ci: bounds; those of the prior if no row determines it.
+        ci: bounds.
+        prior: whether rows say hardly more of it than was known before any of them.
     """
 
     name: str
     value: float
     ci: tuple[float, float]
+    prior: bool
 
 
 _NORMAL_T = 3.0
@@ -364,7 +371,8 @@ class StepLaw:
         dof: degrees of freedom of the noise.
         form: how far arms depart from the law.
         gaps: the rows of all arms beside the law.
-        starts: scatter between starts of an engine; none in profiles of versions that did not know it.
+        from_prior: names of costs of which the rows say hardly more than was known before any of them.
+        starts: scatter between starts of an engine.
     """
 
     families: tuple[str, ...]
@@ -375,6 +383,7 @@ class StepLaw:
     dof: int
     form: FormError
     gaps: Gaps
+    from_prior: tuple[str, ...] = ()
     starts: EngineStarts = EngineStarts()
 
     @property
@@ -398,6 +407,11 @@ class StepLaw:
         return self.starts.sd_of(self.arms.index(arm.name) if arm.name in self.arms else None)
 
     @property
+    def left_out(self) -> FloatArray:
+        """ln(measured over predicted) of each row, if it is predicted from all others; to first order, shape (rows,)."""
+        return self.gaps.left_out(self.form, self.noise, np.array(self.covariance))
+
+    @property
     def start_findings(self) -> tuple[StartFinding, ...]:
         """Significant differences between starts and drifts of the machine, by arm."""
         pairs = zip(self.arms, self.starts.arms, strict=False)
@@ -410,7 +424,7 @@ class StepLaw:
             confidence: two-sided level of the bounds.
         """
         t = t_quantile(confidence, self.dof)
-        names = [*ENGINE, *(f"{family} {cost}" for family in self.families for cost in DRAFTING)]
+        names = self.layout.costs_named
         spread = np.sqrt(np.diag(np.array(self.covariance)))[: len(names)] * min(t, _NORMAL_T)
         middle = np.array(self.figures)[: len(names)]
         found = []
@@ -419,7 +433,7 @@ class StepLaw:
             if name == "prompt_s":
                 ends += middle[ENGINE.index("position_s")]
             value, low, high = (_NATURAL.get(name, math.exp)(end) for end in ends.tolist())
-            found.append(StepCostFound(name, value, (low, high)))
+            found.append(StepCostFound(name, value, (low, high), name in self.from_prior))
         return tuple(found)
 
 

@@ -125,8 +125,7 @@ class Gaps:
             wanted: n places.
         """
         across = form.covariance(wanted, self._at)
-        own = np.square(self.noises or [noise] * len(self.gaps))
-        scattered = form.covariance(self._at, self._at) + np.diag(own)
+        scattered = self._scattered(form, noise)
         weights = np.linalg.solve(scattered, across.T).T
         left = form.sd**2 - np.sum(weights * across, axis=-1)
         return Departures(
@@ -134,6 +133,25 @@ class Gaps:
             -weights @ np.array(self.slopes),
             np.sqrt(np.maximum(left, 0.0)),
         )
+
+    def _scattered(self, form: FormError, noise: float) -> FloatArray:
+        """Covariance of the rows around the law."""
+        own = np.square(self.noises or [noise] * len(self.gaps))
+        return np.asarray(form.covariance(self._at, self._at) + np.diag(own))
+
+    def left_out(self, form: FormError, noise: float, covariance: FloatArray) -> FloatArray:
+        """Gap of each row to what all others predict for it, shape (rows,).
+
+        Args:
+            form: as in `departures`.
+            noise: likewise.
+            covariance: of the figures of the law.
+        """
+        # For a normal model each left-out gap is (K^-1 y)/diag(K^-1), with K the covariance of rows before any was seen.
+        inverse = np.linalg.inv(self._scattered(form, noise))
+        slopes = inverse @ np.array(self.slopes)
+        own = np.diag(inverse) - np.sum((slopes @ covariance) * slopes, axis=-1)
+        return np.asarray(inverse @ np.array(self.gaps) / np.maximum(own, 1e-3 * np.diag(inverse)))
 
 
 def together(places: Sequence[Whereabouts]) -> Whereabouts:

@@ -89,7 +89,7 @@ class BestArmMap:
 
 def drawable(profile: Profile) -> list[ArmFit]:
     """Arms with a law, no speculation first, then by family and draft length, each family's schedule last."""
-    fits = [fit for fit in profile.compared_arms if fit.fit is not None and fit.saturation_rps is not None]
+    fits = [fit for fit in profile.arms if fit.measurements]
     return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.arm.scheduled, fit.k))
 
 
@@ -115,16 +115,14 @@ def arm_curves(profile: Profile, conditions: ConditionsOf = as_measured) -> list
 
 
 def measured_points(profile: Profile) -> list[Measured]:
-    """Every used point beside the line through its arm's rows, at the others in flight that it met.
-
-    Points of a schedule are left out, because they follow no line.
-    """
-    return [
-        Measured(fit.arm, point.inflight, point.latency_s, fit.fit.c1_s + fit.fit.c2_s * point.others)
-        for fit in drawable(profile)
-        if fit.fit is not None and not fit.arm.scheduled
-        for point in fit.measurements
-    ]
+    """Every used point beside its prediction, at the others in flight that it met."""
+    found = []
+    for fit in drawable(profile):
+        curve = profile.measured_curve(fit)
+        for row in fit.measurements:
+            predicted_s = curve.loop_latency_s(row.others, closed=row.mode == "closed")
+            found.append(Measured(fit.arm, row.inflight, row.latency_s, predicted_s))
+    return found
 
 
 def best_arm_map(

@@ -209,27 +209,20 @@ def _tables(profile: Profile) -> list[Table]:
                 _percent(fit.loo_error),
                 fit.reason,
             )
-            for fit in profile.compared_arms
+            for fit in profile.arms
         ],
-        note=" ".join(["Latency of a request = C1 + C2 * (others in flight).", *_at_one_length(profile)]),
-    )
-    pooled = [
-        Table(
-            f"Pooled form of {fit.method}",
-            ("coefficient", "value, ms"),
+        note=" ".join(
             [
-                (name, "not identified" if value is None else f"{figure(1e3 * value)}")
-                for name, value in fit.known_coefficients.items()
-            ],
-            note=f"C = cp + (g/E) * (cv + kd*cd + cs); mean error {100 * fit.mape:.1f} % over {fit.points} points.",
-        )
-        for fit in profile.pooled
-    ]
+                "C1: latency of a lone request; C2: what each other in flight adds on average, up to the highest load measured. Both are read off the law of steps.",
+                *_at_one_length(profile),
+            ]
+        ),
+    )
     excluded = [
         (fit.arm.name, str(row.row), row.reason, row.source) for fit in profile.arms for row in fit.excluded
     ]
     left_out = [Table("Points left out", ("arm", "row", "reason", "file"), excluded)] if excluded else []
-    return [arms, *pooled, *left_out]
+    return [arms, *left_out]
 
 
 def _at_one_length(profile: Profile) -> list[str]:

@@ -127,8 +127,8 @@ class LawArms:
             BreakevenError: the profile holds no law for it.
         """
         if arm not in self._laws:
-            law = self.profile.curve(arm, Conditions(tokens_per_step=self.tokens_per_step.get(arm))).law
-            self._laws[arm] = float(law.c1), float(law.c2)
+            line = self.profile.curve(arm, Conditions(tokens_per_step=self.tokens_per_step.get(arm))).line
+            self._laws[arm] = line.c1_s, line.c2_s
         return self._laws[arm]
 
     def config(self, arm: Arm) -> EngineConfig:
@@ -158,7 +158,7 @@ class LawArms:
         fits = [
             fit
             for fit in self.profile.arms
-            if fit.arm.family == family and fit.fit is not None and not fit.arm.adaptive
+            if fit.arm.family == family and fit.measurements and not fit.arm.adaptive
         ]
         for fit in fits:
             if fit.schedule is not None:

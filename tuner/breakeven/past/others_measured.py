@@ -1,0 +1,84 @@
+"""Arms that did not run in a past, each beside the nearest measurement of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.past.past_reading import KnownPast
+from breakeven.phrases import figure
+from breakeven.prior.public_table import RatioRow, ServiceFacts, nearest_row
+
+FROM_PRIOR = "FromPrior"
+"""Mark of a figure that others measured: it starts no roll and holds no calibration back."""
+USUAL_ARMS = (Arm("eagle3", 3), Arm("mtp", 2), Arm("ngram", 3))
+"""Arms that are looked up if nobody names any: a drafter of its own, one inside the checkpoint, and none."""
+
+
+class OthersMeasured(NamedTuple):
+    """An arm that never ran.
+
+    Attributes:
+        arm: the arm.
+        row: the nearest measurement of others.
+        pays_until_rps: rate per pod up to which it would pay with these ratios; 0: not even alone, infinite: up to saturation,
+            None: the past has no law of no speculation, or the row no slope.
+    """
+
+    arm: Arm
+    row: RatioRow
+    pays_until_rps: float | None
+
+    @property
+    def sentence(self) -> str:
+        """The measurement in words, without a full stop."""
+        row, slope = self.row, self.row.slope_ratio
+        on = " on ".join(one for one in (row.model, row.facts.gpu or "") if one)
+        company = "" if slope is None else f", each other request {figure(slope, 2)} times as much"
+        alone = f"a lone request takes {figure(row.lone_ratio or math.nan, 2)} times as long{company}"
+        return f"{FROM_PRIOR}: {self.arm}: {row.method}/{row.k} of {on or row.source}: {alone}"
+
+
+def others_measured(past: KnownPast, asked: Sequence[Arm], facts: ServiceFacts) -> tuple[OthersMeasured, ...]:
+    """Look the arms up that might be calibrated and did not run; without those whose method nobody measured.
+
+    Args:
+        past: what Prometheus knows.
+        asked: arms that might be calibrated; empty: the usual ones.
+        facts: as `facts_of_past` gives them.
+    """
+    fits = past.profile.arms if past.profile is not None else ()
+    ran = {one.arm for one in fits if one.believable}
+    none = next((one for one in fits if one.arm == NO_SPECULATION), None)
+    pairs = [(arm, nearest_row(facts, arm)) for arm in asked or USUAL_ARMS if arm.k and arm not in ran]
+    return tuple(
+        OthersMeasured(arm, row, _pays_until(row, none.c2_s if none is not None else None))
+        for arm, row in pairs
+        if row is not None
+    )
+
+
+def _pays_until(row: RatioRow, c2_s: float | None) -> float | None:
+    """The rate at which C1/(1 - rps*C2) is the same for both."""
+    lone, slope = row.lone_ratio, row.slope_ratio
+    if lone is None or slope is None or not c2_s:
+        return None
+    if lone >= 1.0:
+        return 0.0
+    return math.inf if slope <= 1.0 else (1.0 - lone) / (slope - lone) / c2_s
+
+
+def facts_of_past(past: KnownPast, given: ServiceFacts) -> ServiceFacts:
+    """Facts of the service: those given, else those that the model's name and the pods' GPU say."""
+    known = past.arms[0].kind.fingerprint
+    said = ServiceFacts.of_name((known.model or "").rsplit("/", 1)[-1], known.gpu)
+    return replace(
+        given,
+        parameters_b=said.parameters_b if given.parameters_b is None else given.parameters_b,
+        experts=said.experts if given.experts is None else given.experts,
+        gpu=given.gpu or said.gpu,
+        quantisation=given.quantisation or said.quantisation,
+    )
