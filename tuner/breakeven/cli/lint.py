@@ -44,7 +44,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--model-config",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     help="With --engine: a folder with the model's config.json, or with folders MODEL/NAME for several.",
 )
 @click.option("--check", is_flag=True, help="Exit 1 when anything is missing (for CI).")
@@ -93,7 +93,7 @@ def command(
         raise _nothing(manifest, passed)
     if model_config is not None and engine is None:
         raise click.UsageError("--model-config is for --engine")
-    judged = _judged(found, engine, model_config) if engine is not None else [None] * len(found)
+    judged = _judged(found, engine, model_config)
     findings = [_linted(one, verdict) for one, verdict in zip(found, judged, strict=True)]
     # Objects without pods get no line beside those that have some.
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
@@ -216,7 +216,10 @@ def _documents(manifest: Path) -> list[Any]:
     return documents
 
 
-def _judged(found: list[Examination], python: str, configs: Path | None) -> list[EngineVerdict]:
+def _judged(found: list[Examination], python: str | None, configs: Path | None) -> list[EngineVerdict | None]:
+    """Verdict of vLLM on each engine; None if it is not asked."""
+    if python is None:
+        return [None] * len(found)
     from breakeven.serving.engine_verdict import EngineVerdict, question_of, verdicts
 
     asked = [question_of(one.template, one.engine, one.start) for one in found]

@@ -22,12 +22,14 @@ from breakeven.errors import BreakevenError, InputError
 from breakeven.serving import vllm_judge
 from breakeven.serving.command_line import after_program
 from breakeven.serving.engine_start import EngineStart, environment_of
+from breakeven.serving.engine_warnings import is_preset
 from breakeven.serving.opt_in import ANNOTATION, VARIABLE
 from breakeven.serving.template import PodTemplate
 from breakeven.serving.vllm_versions import VllmVersion, version_of
 
 # Importing vLLM took 12 s on two idle cores, and a minute on busy ones; a model's class is inspected for as long again.
-_IMPORT_S, _EACH_S = 300.0, 60.0
+IMPORT_S, EACH_S = 300.0, 60.0
+"""The deadline of a process, and what each question adds."""
 # A Pod that names no GPUs (a DRA claim, a chart's values) is judged as if it had those of one server.
 _SERVER_GPUS = 8
 _OTHER_GPUS = re.compile(r"rocm|tpu|xpu|gaudi|hpu|neuron|ascend", re.IGNORECASE)
@@ -92,6 +94,9 @@ def question_of(
         return EngineVerdict("unjudged", f"its command line is not known: {why}")
     arm = str(template.annotations.get(ANNOTATION) or "")
     words = [word.replace(f"$({VARIABLE})", arm) for word in following]
+    if is_preset(template, container):
+        # It says its model elsewhere.
+        words.insert(0, "the-presets-model")
     left_out = []
     if "--config" in words:
         at = words.index("--config")
@@ -103,7 +108,10 @@ def question_of(
     environment = tuple(
         (name, value)
         for name, value in sorted({**environment_of(container), **start.exports}.items())
-        if name.startswith("VLLM_") and value is not None and not _NOT_HANDED_ON.fullmatch(name)
+        if re.fullmatch(r"VLLM_\w+", name, re.ASCII)
+        and value is not None
+        and not _NOT_HANDED_ON.fullmatch(name)
+        if value.isprintable()
     )
     gpus = 0 if "cpu" in image.lower() else _gpus(container)
     program = "api_server" if "-m" in before else "serve"
@@ -128,11 +136,13 @@ def verdicts(
         configs: folder with the target's config.json, or with folders of the models' names that hold one; None: none is given.
 
     Raises:
-        BreakevenError: that Python cannot be run, or has no vLLM.
+        BreakevenError: that Python cannot be run, or has no vLLM; the folder is none.
     """
     program = shutil.which(python)
     if program is None:
         raise InputError("--engine", python, "a Python that has vLLM")
+    if configs is not None and not configs.is_dir():
+        raise InputError("--model-config", f"{configs} is no folder", "a folder with a model's config.json")
     found: dict[Question, EngineVerdict] = {}
     groups = dict.fromkeys((one.environment, one.gpus) for one in questions)
     for environment, gpus in groups:
@@ -162,7 +172,7 @@ def _answers(
         own = {key: value for key, value in os.environ.items() if not key.startswith(("VLLM_", "PYTHON"))}
         own |= {**environment, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
         own |= {"VLLM_CACHE_ROOT": f"{name}/cache", "VLLM_CONFIG_ROOT": f"{name}/settings"}
-        limit_s = _IMPORT_S + _EACH_S * len(document["questions"])
+        limit_s = IMPORT_S + EACH_S * len(document["questions"])
         ending = _run([python, str(script), str(answers)], json.dumps(document), own, work, limit_s)
         for number in range(len(document["questions"])):
             try:
@@ -180,28 +190,30 @@ def _run(
     Raises:
         BreakevenError: it cannot be run, or has no vLLM.
     """
+    log = folder.parent / "log"
     try:
-        process = subprocess.Popen(
-            command, env=dict(environment), cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, env=dict(environment), cwd=folder, stdin=subprocess.PIPE, stdout=output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
     except OSError as error:
         raise InputError("--engine", f"{command[0]}: {error.strerror}", "a Python that has vLLM") from error
     try:
-        _, said = process.communicate(text, timeout=limit_s)
+        process.communicate(text.encode(), timeout=limit_s)
     except subprocess.TimeoutExpired:
         return f"vLLM did not answer within {limit_s:g} s"
     finally:
         # Also what vLLM itself has started.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
     if process.returncode == vllm_judge.NO_VLLM:
         raise BreakevenError(
             f"{command[0]} has no vLLM; pip install 'breakeven[vllm]', or name a Python that has it: --engine PYTHON"
         )
-    last = (said.strip().splitlines() or ["without a word"])[-1]
-    return f"vLLM's process ended ({last.strip()[:200]})"
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["without a word"]
+    return f"vLLM's process ended ({said[-1].strip()[:200]})"
 
 
 def _verdict(question: Question, answer: Mapping[str, Any]) -> EngineVerdict:

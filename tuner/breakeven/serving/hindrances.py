@@ -113,13 +113,12 @@ def limits() -> tuple[Limit, ...]:
     rows = json.loads(
         files("breakeven.serving").joinpath("engine_refusals.json").read_text(encoding="utf-8")
     )["rows"]
-    return tuple(
-        Limit(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-            | {"versions": Span.of(row.get("versions", (None, None)))}
-        )
-        for row in rows
-    )
+    return tuple(Limit(**_given(row)) for row in rows)
+
+
+def _given(row: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return given | {"versions": Span.of(row.get("versions", (None, None)))}
 
 
 def hindrances(

@@ -158,7 +158,10 @@ def _judged(question: Mapping[str, Any], configs: str) -> dict[str, Any]:
         if target:
             found["resolved"] = _resolved(given, unjudged)
     except SystemExit:
-        return found | {"outcome": "refused", "sentence": _cut(errors.getvalue().partition(" error: ")[2])}
+        return found | {
+            "outcome": "refused",
+            "sentence": _cut(errors.getvalue().partition(" error: ")[2] or "it ends without a word"),
+        }
     except Exception as problem:  # noqa: BLE001  # whatever vLLM raises is its answer
         if _is_refusal(problem):
             return found | {"outcome": "refused", "sentence": _sentence(problem)}
