@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from breakeven.methods import METHODS
-from breakeven.serving.engine_verdict import Question, verdicts
+from breakeven.serving.engine_verdict import AskedEngine, verdicts
 from breakeven.serving.hindrances import hindrances
 from localcluster.cache import cache_folder
 from real.model import TARGET, config
@@ -95,8 +95,8 @@ UNKNOWN = {
 ON_CPU = line(method="ngram", num_speculative_tokens=3)
 
 
-def question(words: tuple[str, ...], gpus: int = 8) -> Question:
-    return Question("serve", words, (), gpus, ())
+def question(words: tuple[str, ...], gpus: int = 8) -> AskedEngine:
+    return AskedEngine("serve", words, (), gpus, ())
 
 
 @pytest.fixture(scope="module")

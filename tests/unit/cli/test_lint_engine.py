@@ -30,7 +30,7 @@ def manifest(folder: Path, *args: str, annotations: dict[str, str] | None = None
 
 
 def judge(folder: Path, answer: Any, *, lines: str = "") -> Path:
-    """A program that keeps its question and environment beside it, and answers every question alike."""
+    """A program that keeps its question and environment beside it, and gives every question the same answer."""
     python = folder / "python-judge"
     python.write_text(
         f"#!{sys.executable}\nimport json, os, sys, time\nfrom pathlib import Path\nasked = json.load(sys.stdin)\n"

@@ -91,8 +91,6 @@ def command(
     found, passed = _examined(manifest, container)
     if not found:
         raise _nothing(manifest, passed)
-    if model_config is not None and engine is None:
-        raise click.UsageError("--model-config is for --engine")
     judged = _judged(found, engine, model_config)
     findings = [_linted(one, verdict) for one, verdict in zip(found, judged, strict=True)]
     # Objects without pods get no line beside those that have some.
@@ -105,17 +103,10 @@ def command(
         )
     else:
         for finding, one, verdict in zip(findings, found, judged, strict=True):
-            _print(finding)
-            if verdict is not None:
-                from breakeven.serving.engine_verdict import verdict_line
-
-                click.echo(f"  engine    {verdict_line(verdict, str(one.engine.get('image', '')))}")
+            _print(finding, verdict, str(one.engine.get("image", "")))
         for reason in reasons:
             click.echo(f"- {reason}")
-    if not any(one.template.managed for one in found):
-        titles = dict.fromkeys([one.template.title for one in found] + [one.title for one in passed])
-        raise InputError(str(manifest), _named([*titles]), _expected())
-    _refuse(manifest, found, judged)
+    _refuse(manifest, found, passed, judged)
     if check and not all(finding.ok for finding in findings):
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
 
@@ -219,6 +210,8 @@ def _documents(manifest: Path) -> list[Any]:
 def _judged(found: list[Examination], python: str | None, configs: Path | None) -> list[EngineVerdict | None]:
     """Verdict of vLLM on each engine; None if it is not asked."""
     if python is None:
+        if configs is not None:
+            raise click.UsageError("--model-config is for --engine")
         return [None] * len(found)
     from breakeven.serving.engine_verdict import EngineVerdict, question_of, verdicts
 
@@ -228,7 +221,15 @@ def _judged(found: list[Examination], python: str | None, configs: Path | None) 
     return [one if isinstance(one, EngineVerdict) else answers[one] for one in asked]
 
 
-def _refuse(manifest: Path, found: list[Examination], judged: list[EngineVerdict | None]) -> None:
+def _refuse(
+    manifest: Path,
+    found: list[Examination],
+    passed: list[PassedOver],
+    judged: list[EngineVerdict | None],
+) -> None:
+    if not any(one.template.managed for one in found):
+        titles = dict.fromkeys([one.template.title for one in found] + [one.title for one in passed])
+        raise InputError(str(manifest), _named([*titles]), _expected())
     for word in ("refused", "unjudged"):
         named = [
             f"{one.template.title} ({one.container})"
@@ -256,7 +257,7 @@ def _linted(found: Examination, verdict: EngineVerdict | None) -> LintedDeployme
     )
 
 
-def _print(finding: LintedDeployment) -> None:
+def _print(finding: LintedDeployment, verdict: EngineVerdict | None, image: str) -> None:
     click.echo(f"{finding.kind}/{finding.deployment}, container {finding.container}")
     from breakeven.serving.opt_in import edit_lines
 
@@ -270,6 +271,10 @@ def _print(finding: LintedDeployment) -> None:
     click.echo("  draining  complete" if drain.ok else "  draining  a roll would lose requests:")
     for problem in drain.problems:
         click.echo(f"              {problem}")
+    if verdict is not None:
+        from breakeven.serving.engine_verdict import verdict_line
+
+        click.echo(f"  engine    {verdict_line(verdict, image)}")
     for note in finding.notes:
         click.echo(f"  note      {note}")
     for warning in finding.warnings:

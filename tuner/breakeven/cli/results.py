@@ -502,9 +502,9 @@ class _EngineVerdict(JsonResult):
     judged_as: str
     """The version that judged, and the device that it judged for."""
     unjudged: tuple[str, ...]
-    """What vLLM could not judge on this machine, each with the reason."""
+    """Parts that vLLM could not judge on this machine, each with the reason."""
     resolved: dict[str, Any]
-    """What vLLM makes of the command line, by the names of its settings: block size, CUDA graphs, scheduler, drafter."""
+    """Settings that the command line comes to, by vLLM's names: block size, CUDA graphs, scheduler, drafter."""
 
 
 class LintedDeployment(JsonResult):

@@ -1,4 +1,4 @@
-"""What vLLM itself says of an engine's command line, without a GPU: `vllm_judge.py` is run by a Python that has vLLM.
+"""Verdict of vLLM itself on an engine's command line, without a GPU: `vllm_judge.py` is run by a Python that has vLLM.
 
 vLLM is heavy, prints, and may end its process. It is asked in a child process with a deadline, and the network is out of reach there.
 """
@@ -46,7 +46,7 @@ class EngineVerdict:
         sentence: vLLM's own words if it refuses, or why nothing was judged; empty if it accepts.
         vllm: the version that judged; empty if none did.
         judged_as: the device that the engine was judged for.
-        unjudged: what vLLM could not judge here, each with the reason.
+        unjudged: the parts that vLLM could not judge here, each with the reason.
         resolved: what vLLM makes of the words, by the names of its own settings.
     """
 
@@ -59,7 +59,7 @@ class EngineVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AskedEngine:
     """One engine as vLLM is asked about it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Question:
 
 def question_of(
     template: PodTemplate, container: Mapping[str, Any], start: EngineStart
-) -> Question | EngineVerdict:
+) -> AskedEngine | EngineVerdict:
     """The question about a container, or why none can be asked.
 
     Args:
@@ -115,7 +115,7 @@ def question_of(
     )
     gpus = 0 if "cpu" in image.lower() else _gpus(container)
     program = "api_server" if "-m" in before else "serve"
-    return Question(program, tuple(words), environment, gpus, tuple(left_out))
+    return AskedEngine(program, tuple(words), environment, gpus, tuple(left_out))
 
 
 def _gpus(container: Mapping[str, Any]) -> int:
@@ -126,8 +126,8 @@ def _gpus(container: Mapping[str, Any]) -> int:
 
 
 def verdicts(
-    questions: Sequence[Question], python: str, configs: Path | None
-) -> dict[Question, EngineVerdict]:
+    questions: Sequence[AskedEngine], python: str, configs: Path | None
+) -> dict[AskedEngine, EngineVerdict]:
     """Ask vLLM each question.
 
     Args:
@@ -143,7 +143,7 @@ def verdicts(
         raise InputError("--engine", python, "a Python that has vLLM")
     if configs is not None and not configs.is_dir():
         raise InputError("--model-config", f"{configs} is no folder", "a folder with a model's config.json")
-    found: dict[Question, EngineVerdict] = {}
+    found: dict[AskedEngine, EngineVerdict] = {}
     groups = dict.fromkeys((one.environment, one.gpus) for one in questions)
     for environment, gpus in groups:
         asked = list(
@@ -216,7 +216,7 @@ def _run(
     return f"vLLM's process ended ({said[-1].strip()[:200]})"
 
 
-def _verdict(question: Question, answer: Mapping[str, Any]) -> EngineVerdict:
+def _verdict(question: AskedEngine, answer: Mapping[str, Any]) -> EngineVerdict:
     outcome, sentence = str(answer["outcome"]), str(answer["sentence"])
     unjudged = [*question.unjudged, *answer.get("unjudged", ())]
     if outcome == "refused" and "$(" in sentence:

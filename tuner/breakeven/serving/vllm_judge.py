@@ -109,7 +109,7 @@ def main() -> None:
     if asked["gpus"]:
         _stand_in(release, asked["gpus"])
     for module in ("vllm.entrypoints.cli.serve", "vllm.engine.arg_utils"):
-        # What keeps vLLM from being imported is said of each question.
+        # A fault of an import is met again by each question, which names it.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     for number, question in enumerate(asked["questions"]):
@@ -314,7 +314,7 @@ def _cut(text: str) -> str:
 
 
 def _resolved(given: Any, unjudged: list[str]) -> dict[str, Any]:
-    """What vLLM makes of the words; without the speculation if this machine lacks what that needs."""
+    """Settings that vLLM makes of the words; without the speculation if this machine lacks what that needs."""
     arguments = importlib.import_module("vllm.engine.arg_utils").AsyncEngineArgs
     usage = importlib.import_module("vllm.usage.usage_lib").UsageContext.OPENAI_API_SERVER
     try:
