@@ -68,7 +68,7 @@ def test_the_engine_is_asked_about_the_words_variables_and_gpus_of_the_manifest(
     assert "OTHER" not in environment
     assert not refusal
     assert (
-        "  engine    accepted by vLLM 0.32.0 as on NVIDIA H100 80GB HBM3: block_size 16, prefix_caching on; not judged: "
+        "  engine    accepted in part by vLLM 0.32.0 as on NVIDIA H100 80GB HBM3: block_size 16, prefix_caching on; not judged: "
         "the file /etc/vllm.yaml of --config (it is not here)\n"
     ) in said
 

@@ -248,7 +248,8 @@ def verdict_line(verdict: EngineVerdict, image: str) -> str:
     if verdict.outcome == "refused":
         return f"refused by {by}: {verdict.sentence}"
     facts = ", ".join(f"{name} {_plain(value)}" for name, value in verdict.resolved.items())
-    return f"accepted by {by} as on {verdict.judged_as}{f': {facts}' if facts else ''}{left}"
+    part = " in part" if left else ""
+    return f"accepted{part} by {by} as on {verdict.judged_as}{f': {facts}' if facts else ''}{left}"
 
 
 def _plain(value: Any) -> str:

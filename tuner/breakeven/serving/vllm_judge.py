@@ -55,7 +55,7 @@ def gpu_platform() -> str | None:
     """The entry point of the platform plugin: the path of the stand-in's class; None if the engine is not for GPUs."""
     if GPUS not in os.environ:
         return None
-    sys.meta_path.append(_Kernels())
+    sys.meta_path.insert(0, _Kernels())
     cuda = importlib.import_module("vllm.platforms.cuda")
     answers: dict[str, Any] = {
         "get_device_capability": importlib.import_module("vllm.platforms.interface").DeviceCapability(9, 0),
@@ -74,7 +74,10 @@ def gpu_platform() -> str | None:
 
 
 class _Kernels(Loader, MetaPathFinder):
-    """Stands in for compiled kernels that are missing, as those for GPUs are in a build for CPU: only what a GPU can do is asked."""
+    """Stands in for compiled kernels: a build for CPU has none for GPUs, and a build for GPUs loads none without a driver.
+
+    No configuration calls one but to learn what the GPU can do.
+    """
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
         return ModuleSpec(fullname, self) if _KERNELS.fullmatch(fullname) else None
