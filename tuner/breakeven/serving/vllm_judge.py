@@ -282,7 +282,11 @@ def _judge_keys(speculation: Mapping[str, Any], *, needs_model: bool) -> None:
     try:
         speculative(**{key.replace("-", "_"): value for key, value in speculation.items()})
     except Exception as problem:
-        fields = [one for one in getattr(problem, "errors", list)() if one["loc"]]
+        fields = [
+            one
+            for one in getattr(problem, "errors", list)()
+            if one["loc"] and not str(one["loc"][0]).startswith("target_")
+        ]
         alone = (
             isinstance(problem, ValueError) and not needs_model and "target_model_config" not in str(problem)
         )
