@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from breakeven.serving.hindrances import LIMITS, Limit
+from breakeven.serving.hindrances import Limit, limits
 from breakeven.serving.vllm_versions import VllmVersion
 
 
@@ -17,12 +18,15 @@ def _name(node: ast.AST) -> object:
 
 def stands(limit: Limit, folder: Path) -> bool:
     """Whether the code of one version has the limit's words, in a text or as a name."""
-    file = folder / limit.file
+    return any(_has(folder / file, words) for file, words in limit.sources.items())
+
+
+def _has(file: Path, words: Sequence[str]) -> bool:
     if not file.exists():
         return False
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         text = node.value if isinstance(node, ast.Constant) else _name(node)
-        if isinstance(text, str) and any(words in text for words in limit.words):
+        if isinstance(text, str) and any(one in text for one in words):
             return True
     return False
 
@@ -30,7 +34,7 @@ def stands(limit: Limit, folder: Path) -> bool:
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
         folder = Path(argument)
-        for limit in LIMITS.values():
+        for limit in limits():
             holds = limit.versions.holds(VllmVersion.of(folder.name))
             verdict = "as said" if stands(limit, folder) == holds else f"NOT AS SAID (expected {holds})"
             sys.stdout.write(f"{folder.name} {limit.what}: {verdict}\n")

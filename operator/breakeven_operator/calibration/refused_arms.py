@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from breakeven.methods import ADAPTIVE_KEY
-from breakeven.serving.hindrances import adaptive_hindrances, unknown_words
+from breakeven.serving.hindrances import arm_hindrances, unknown_words
 from breakeven.serving.vllm_versions import version_of
 from breakeven_operator.resources.calibrationrun import PlannedArm
 from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod, UnknownMethod
@@ -38,7 +38,7 @@ def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates
         return None
     version = version_of(str(engine.container.get("image") or ""))
     found = [] if version is None else unknown_words((), config, version)
-    found += adaptive_hindrances(engine.words, config)
+    found += arm_hindrances(engine.words, config)
     if config.get(ADAPTIVE_KEY) is True and _runs_v1(engine):
         found.append(f"{_RUNNER} 0: {ADAPTIVE_KEY} needs model runner V2; remove the variable")
     return found[0][:1024] if found else None

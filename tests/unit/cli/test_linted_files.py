@@ -568,7 +568,7 @@ def test_what_a_script_hides_or_keeps_from_vllm_is_said(script, said, edited, tm
 @pytest.mark.parametrize(
     ("args", "annotation", "said"),
     [
-        (["--kv-transfer-config", "{}"], None, "NIXL refuses their handshake"),
+        (["--kv-transfer-config", "{}"], None, "KvTransferPair"),
         (["--kv-transfer-config", "{}"], {"method": "ngram", "num_speculative_tokens": 3}, "KvTransferPair"),
         (["-pp", "2"], {"method": "eagle3", "model": "h", "num_speculative_tokens": 3}, "hidden states from stage to stage"),
         (["-pp", "2"], {"method": "ngram", "num_speculative_tokens": 3}, None),

@@ -26,6 +26,8 @@ DECORATORS = ["@*.command*", "@*.group*", "@*_validator", "@*_serializer", "@*.c
 
 CALLED_FROM_OUTSIDE = {
     "__getattr__",  # by Python, when a name that a package imports on use is read
+    "gpu_platform",  # by vLLM, which finds it as a platform plugin
+    "find_spec",  # by Python's imports
     "format_commands",  # by click, to write --help
     "list_commands",
     "ignore_aliases",  # by PyYAML, to write YAML without anchors

@@ -12,7 +12,7 @@ import pytest
 
 from breakeven.methods import METHODS, MTP_ALIAS
 from breakeven.serving.command_line import cut
-from breakeven.serving.hindrances import LIMITS, unknown_words
+from breakeven.serving.hindrances import limits, unknown_words
 from breakeven.serving.vllm_flags import flags, flags_of
 from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, VllmVersion, known, version_of
 from localcluster.cache import cache_folder
@@ -139,10 +139,10 @@ def test_the_table_is_what_vllms_own_code_says(installed):
         assert sorted(word for word, span in rows.items() if span.holds(version)) == words[part], part
 
 
-@pytest.mark.parametrize("name", LIMITS)
-def test_each_limit_stands_in_vllms_own_code(name, installed):
+@pytest.mark.parametrize("limit", limits(), ids=lambda limit: limit.what)
+def test_each_limit_stands_in_vllms_own_code(limit, installed):
     folder, version = installed
-    assert stands(LIMITS[name], folder) == LIMITS[name].versions.holds(version)
+    assert stands(limit, folder) == limit.versions.holds(version)
 
 
 def test_the_flags_of_two_versions_are_known_and_a_switch_s_opposite_takes_no_value():

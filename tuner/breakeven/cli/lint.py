@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
     from breakeven.cli.results import LintedDeployment
+    from breakeven.serving.engine_verdict import EngineVerdict
     from breakeven.serving.examination import Examination
     from breakeven.serving.template import PassedOver
 
@@ -20,12 +22,42 @@ _MOST_CHARACTERS = 4 << 20
 _MOST_NAMED = 12
 
 
-@click.command("lint", short_help="Lines a manifest needs for opt-in and draining.")
+class _Command(click.Command):
+    """`--engine` takes the word that follows if that is a Python; a manifest may follow as well."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = list(args)
+        for at, word in enumerate(args):
+            following = Path(args[at + 1]).name if at + 1 < len(args) else ""
+            if word == "--engine" and not following.startswith("python"):
+                words[at] = f"--engine={sys.executable}"
+        return super().parse_args(ctx, words)
+
+
+@click.command("lint", cls=_Command, short_help="Lines a manifest needs for opt-in and draining.")
 @click.argument("manifest", type=InputFile(dash=True))
 @click.option("--container", help="The container that runs vLLM; default: those that say so.")
+@click.option(
+    "--engine",
+    metavar="[PYTHON]",
+    help="Let vLLM judge the command line: that of this Python, or of PYTHON (a path, or python3...).",
+)
+@click.option(
+    "--model-config",
+    type=click.Path(path_type=Path),
+    help="With --engine: a folder with the model's config.json, or with folders MODEL/NAME for several.",
+)
 @click.option("--check", is_flag=True, help="Exit 1 when anything is missing (for CI).")
 @json_option
-def command(manifest: Path, container: str | None, *, check: bool, as_json: bool) -> None:
+def command(
+    manifest: Path,
+    container: str | None,
+    engine: str | None,
+    model_config: Path | None,
+    *,
+    check: bool,
+    as_json: bool,
+) -> None:
     """Print the exact lines to add to and remove from a manifest.
 
     Two things are checked: the opt-in (one environment variable, one argument) that lets the operator choose the arm by one
@@ -44,15 +76,23 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
     ConfigMap is in the same file. The operator rolls Deployments, StatefulSets, LeaderWorkerSets, Argo Rollouts, and KServe's
     LLMInferenceServices and InferenceServices: for a file without one the lines are printed, and then the file is refused.
 
+    With --engine the parser and the configuration classes of an installed vLLM judge each engine's command line, VLLM_*
+    variables and speculative configuration, without a GPU and without the network: accepted, and what it comes to; or refused,
+    in vLLM's words, with status 1. What depends on a model is judged if its config.json is here: under the manifest's path, in
+    the cache of Hugging Face, or in --model-config. An engine for GPUs is judged as on an NVIDIA H100, by vLLM's own code for
+    CUDA. What vLLM checks only once it loads weights or answers requests is not judged; lint's own warnings name what is known.
+
     \b
     Example:
       breakeven lint deployment.yaml
+      breakeven lint deployment.yaml --engine --model-config ~/models/chat
       kubectl get deployment chat-vllm -o yaml | breakeven lint -
     """
     found, passed = _examined(manifest, container)
     if not found:
         raise _nothing(manifest, passed)
-    findings = [_linted(one) for one in found]
+    judged = _judged(found, engine, model_config)
+    findings = [_linted(one, verdict) for one, verdict in zip(found, judged, strict=True)]
     # Objects without pods get no line beside those that have some.
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
     if as_json:
@@ -62,13 +102,11 @@ def command(manifest: Path, container: str | None, *, check: bool, as_json: bool
             LintResult(deployments=findings, passed_over=tuple(reasons), confidence=DEFAULT_CONFIDENCE)
         )
     else:
-        for finding in findings:
-            _print(finding)
+        for finding, one, verdict in zip(findings, found, judged, strict=True):
+            _print(finding, verdict, str(one.engine.get("image", "")))
         for reason in reasons:
             click.echo(f"- {reason}")
-    if not any(one.template.managed for one in found):
-        titles = dict.fromkeys([one.template.title for one in found] + [one.title for one in passed])
-        raise InputError(str(manifest), _named([*titles]), _expected())
+    _refuse(manifest, found, passed, judged)
     if check and not all(finding.ok for finding in findings):
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
 
@@ -169,7 +207,41 @@ def _documents(manifest: Path) -> list[Any]:
     return documents
 
 
-def _linted(found: Examination) -> LintedDeployment:
+def _judged(found: list[Examination], python: str | None, configs: Path | None) -> list[EngineVerdict | None]:
+    """Verdict of vLLM on each engine; None if it is not asked."""
+    if python is None:
+        if configs is not None:
+            raise click.UsageError("--model-config is for --engine")
+        return [None] * len(found)
+    from breakeven.serving.engine_verdict import EngineVerdict, question_of, verdicts
+
+    asked = [question_of(one.template, one.engine, one.start) for one in found]
+    questions = [one for one in asked if not isinstance(one, EngineVerdict)]
+    answers = verdicts(questions, python, configs)
+    return [one if isinstance(one, EngineVerdict) else answers[one] for one in asked]
+
+
+def _refuse(
+    manifest: Path,
+    found: list[Examination],
+    passed: list[PassedOver],
+    judged: list[EngineVerdict | None],
+) -> None:
+    if not any(one.template.managed for one in found):
+        titles = dict.fromkeys([one.template.title for one in found] + [one.title for one in passed])
+        raise InputError(str(manifest), _named([*titles]), _expected())
+    for word in ("refused", "unjudged"):
+        named = [
+            f"{one.template.title} ({one.container})"
+            for one, verdict in zip(found, judged, strict=True)
+            if verdict is not None and verdict.outcome == word
+        ]
+        if named:
+            does = "refuses" if word == "refused" else "did not judge"
+            raise BreakevenError(f"{manifest}: vLLM {does} {_named(named)} (see above)")
+
+
+def _linted(found: Examination, verdict: EngineVerdict | None) -> LintedDeployment:
     from breakeven.cli.results import LintedDeployment
 
     return LintedDeployment(
@@ -181,10 +253,11 @@ def _linted(found: Examination) -> LintedDeployment:
         drain=found.drain,
         warnings=found.warnings,
         notes=found.notes,
+        engine=verdict,
     )
 
 
-def _print(finding: LintedDeployment) -> None:
+def _print(finding: LintedDeployment, verdict: EngineVerdict | None, image: str) -> None:
     click.echo(f"{finding.kind}/{finding.deployment}, container {finding.container}")
     from breakeven.serving.opt_in import edit_lines
 
@@ -198,6 +271,10 @@ def _print(finding: LintedDeployment) -> None:
     click.echo("  draining  complete" if drain.ok else "  draining  a roll would lose requests:")
     for problem in drain.problems:
         click.echo(f"              {problem}")
+    if verdict is not None:
+        from breakeven.serving.engine_verdict import verdict_line
+
+        click.echo(f"  engine    {verdict_line(verdict, image)}")
     for note in finding.notes:
         click.echo(f"  note      {note}")
     for warning in finding.warnings:

@@ -81,7 +81,7 @@ def render() -> str:
 def _versions() -> Iterator[str]:
     """The speculation words of each vLLM version, from the table that lint uses."""
     from breakeven.methods import MTP_ALIAS
-    from breakeven.serving.hindrances import LIMITS
+    from breakeven.serving.hindrances import limits
     from breakeven.serving.vllm_versions import known
 
     table = known()
@@ -100,9 +100,9 @@ def _versions() -> Iterator[str]:
                 )
         for span_words, words in sorted(spans.items()):
             yield f"| {what} | {span_words} | {', '.join(f'`{word}`' for word in words)} |"
-    for limit in LIMITS.values():
+    for limit in limits():
         first, last = limit.versions.first or table.oldest, limit.versions.last or table.newest
-        yield f"| refused together | {first} to {last} | {limit.what} (`{limit.file}`) |"
+        yield f"| limit | {first} to {last} | {limit.what} ({', '.join(f'`{file}`' for file in limit.sources)}) |"
 
 
 def _points_file() -> Iterator[str]:

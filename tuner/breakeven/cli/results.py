@@ -474,6 +474,21 @@ class _DrainFindings(JsonResult):
     """A sentence for each setting that is missing."""
 
 
+class _EngineVerdict(JsonResult):
+    """vLLM's own verdict."""
+
+    outcome: str
+    sentence: str
+    """`accepted`, `refused` or `unjudged`; vLLM's own words if it refuses, or why nothing was judged."""
+    vllm: str
+    judged_as: str
+    """The version that judged, and the device that it judged for."""
+    unjudged: tuple[str, ...]
+    """Parts that vLLM could not judge on this machine, each with the reason."""
+    resolved: dict[str, Any]
+    """Settings that the command line comes to, by vLLM's names: block size, CUDA graphs, scheduler, drafter."""
+
+
 class LintedDeployment(JsonResult):
     """One engine of a file."""
 
@@ -491,6 +506,8 @@ class LintedDeployment(JsonResult):
     """The advice to read before the opt-in, whatever the manifest says."""
     kind: str
     """Kind of the object that has the pod template, or the chart whose values have it."""
+    engine: _EngineVerdict | None = _IF_GIVEN
+    """Only with `--engine`: vLLM's own verdict."""
 
 
 class LintResult(JsonResult):

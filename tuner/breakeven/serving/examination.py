@@ -42,6 +42,7 @@ class Examination:
 
     Attributes:
         template: the pod template. container: the name of the engine's container.
+        engine: that container. start: how it starts vLLM.
         opt_in, drain: as they stand.
         warnings: whole sentences: what fights with the operator or leaves it without use.
         notes: whole sentences to read before the opt-in, whatever the manifest says.
@@ -49,6 +50,8 @@ class Examination:
 
     template: PodTemplate
     container: str
+    engine: Mapping[str, Any]
+    start: EngineStart
     opt_in: OptIn
     drain: Drain
     warnings: tuple[str, ...]
@@ -131,6 +134,8 @@ def _examine(
     return Examination(
         template,
         str(container.get("name", "")),
+        container,
+        start,
         chosen,
         stopping,
         (*engine_warnings(template, container, start), *waited_for),

@@ -1,31 +1,24 @@
 """Settings of an engine with which nothing can be measured, or with which it does not start once it speculates.
 
-What each version refuses was read in vLLM's packages, 0.18 to 0.33; `LIMITS` names the file and the words there, which
+The rows of `engine_refusals.json` are what has to be known where no vLLM is installed, and what vLLM checks only once it loads
+weights or answers: `lint --engine` asks vLLM itself for the rest. A row names its places in vLLM's packages, which
 `tests/realvllm/limits.py` looks up where a vLLM is installed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from breakeven.methods import (
-    ADAPTIVE_KEY,
-    ADAPTIVE_METHODS,
-    LOOKUP_METHODS,
-    Drafter,
-    drafter_of,
-    method_of,
-    takes_adaptive,
-)
+from breakeven.methods import LOOKUP_METHODS, method_of
 from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number
 from breakeven.serving.dynamic_speculation import KEY as SCHEDULE_KEY
 from breakeven.serving.vllm_versions import Known, Span, VllmVersion, known
 
-_HIDDEN_STATES = ("eagle3", "dflash", "dspark")
-_UNLESS = ", unless the model hands its hidden states from stage to stage (some do since 0.30)"
 _HEADLESS = "--headless"
 # A first rank without the flag above means the hybrid balancer.
 _OWN_SERVER = {
@@ -38,110 +31,94 @@ _OWN_SERVER = {
 TRANSFER_FLAG = "--kv-transfer-config"
 # Connectors that move an engine's own caches to memory or disk.
 _OFFLOADING = ("LMCacheConnectorV1", "LMCacheMPConnector", "OffloadingConnector")
+_LONGEST_NUMBER = 12
+_DRAFTER_CONTEXT = "max_model_len"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something that vLLM refuses together with speculation.
+    """A row: settings that vLLM refuses, or with which it does something else than asked. Every condition that is given must hold.
 
     Attributes:
-        what: the two things, in words.
-        versions: that have it, among those that were read.
-        file: of vLLM's package.
-        words: in it; versions put it differently.
+        what: the settings, in words.
+        say: the line for a person.
+        sources: words in vLLM's package, by file; versions put them in different places.
+        versions: that have it.
+        flag: that must be given. above: its number must be. contains: text of any flag.
+        methods: of which one must run; a method that is not known may be any of them.
+        key: of the speculative configuration that must be true, or a whole number. at_most: of that number. beside: key that must be
+            true as well. lacks: key that must be missing.
+        context: the drafter's, longer or shorter than the target's.
     """
 
     what: str
-    versions: Span
-    file: str
-    words: tuple[str, ...]
+    say: str
+    sources: Mapping[str, tuple[str, ...]]
+    versions: Span = field(default_factory=lambda: Span(None, None))
+    flag: str = ""
+    above: int | None = None
+    contains: str = ""
+    methods: tuple[str, ...] = ()
+    key: str = ""
+    at_most: int | None = None
+    beside: str = ""
+    lacks: str = ""
+    context: str = ""
+
+    def line(self, words: Sequence[str], config: Mapping[str, Any] | None) -> str | None:
+        """The line if the settings are these; None if not."""
+        given, flag = config or {}, self._flag(words)
+        method = method_of(given)
+        drafter, target = _contexts(words, given)
+        if not (
+            (flag or not (self.flag or self.contains))
+            and (method in self.methods or not self.methods or (config is None and not self.key))
+            and (self._holds(given) or not self.key)
+            and self.context in {"", _compared(drafter, target)}
+        ):
+            return None
+        return self.say.format(
+            flag=flag,
+            method=method or " or ".join(self.methods),
+            key=self.key,
+            value=given.get(self.key),
+            context=_said_context(drafter),
+            target=target,
+        )
+
+    def _holds(self, config: Mapping[str, Any]) -> bool:
+        """Whether the speculative configuration says what the row is about."""
+        value = config.get(self.key)
+        if self.at_most is None and not self.lacks:
+            return value is True and (not self.beside or config.get(self.beside) is True)
+        if isinstance(value, bool) or not isinstance(value, int):
+            return False
+        return value <= self.at_most if self.at_most is not None else not config.get(self.lacks)
+
+    def _flag(self, words: Sequence[str]) -> str:
+        """The flag as the command line has it; empty if it has none, or one with a number that is small."""
+        given = [one for one in cut(words) if one.name]
+        if self.contains:
+            return next((said for one in given if self.contains in (said := " ".join(one.items))), "")
+        name = next((one.items[0].partition("=")[0] for one in given if one.name == self.flag), "")
+        if self.above is None or not name:
+            return name
+        number = flag_number(words, self.flag) or 0
+        return f"{name} {number}" if number > self.above else ""
 
 
-def _span(first: str | None, last: str | None) -> Span:
-    return Span(VllmVersion.of(first) if first else None, VllmVersion.of(last) if last else None)
+@cache
+def limits() -> tuple[Limit, ...]:
+    """The rows."""
+    rows = json.loads(
+        files("breakeven.serving").joinpath("engine_refusals.json").read_text(encoding="utf-8")
+    )["rows"]
+    return tuple(Limit(**_given(row)) for row in rows)
 
 
-_STAGES = "pipeline parallelism with eagle3, dflash and dspark"
-_TRANSFER = "prefill and decode that speculate with different drafters"
-_CONFIG = "vllm/config/vllm.py"
-_LONGEST_NUMBER = 12
-_DRAFTER_CONTEXT = "max_model_len"
-_ADAPTIVELY = "Adaptive verification is not currently compatible"
-LIMITS = {
-    limit.what: limit
-    for limit in (
-        Limit(
-            _STAGES, _span(None, "0.29"), "vllm/v1/worker/gpu/model_runner.py", ("with pipeline parallel",)
-        ),
-        Limit(
-            "pipeline parallelism with eagle3, dflash and dspark unless the model hands hidden states on",
-            _span("0.30", None),
-            "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py",
-            ("supports_aux_hidden_states_over_pp",),
-        ),
-        Limit(
-            "custom logits processors",
-            _span(None, None),
-            "vllm/v1/sample/logits_processor/__init__.py",
-            ("Custom logits processors are not supported when",),
-        ),
-        Limit(
-            "structured outputs by lm-format-enforcer",
-            _span(None, None),
-            "vllm/v1/structured_output/backend_lm_format_enforcer.py",
-            ("LM Format Enforcer backend does not support speculative",),
-        ),
-        Limit(
-            _TRANSFER,
-            _span("0.28", None),
-            "vllm/distributed/kv_transfer/kv_connector/v1/nixl/metadata.py",
-            ("_get_speculative_compatibility_factors",),
-        ),
-        Limit(
-            "adaptive verification and LoRA",
-            _span("0.28", None),
-            _CONFIG,
-            ("adaptive verification with LoRA", f"{_ADAPTIVELY} with LoRA"),
-        ),
-        Limit(
-            "adaptive verification without full CUDA graphs",
-            _span("0.28", None),
-            _CONFIG,
-            ("adaptive verification with enforce_eager", _ADAPTIVELY, "Adaptive verification requires full"),
-        ),
-        Limit(
-            "adaptive verification and pipeline parallelism",
-            _span("0.28", None),
-            _CONFIG,
-            ("adaptive verification with pipeline parallelism", _ADAPTIVELY),
-        ),
-        Limit(
-            "adaptive verification and use_local_argmax_reduction",
-            _span("0.32", None),
-            "vllm/config/speculative.py",
-            ("use_local_argmax_reduction never",),
-        ),
-        Limit(
-            "draft_model, eagle, eagle3 and dflash without a model",
-            _span(None, None),
-            "vllm/config/speculative.py",
-            ("without speculative model",),
-        ),
-        Limit(
-            "a drafter's max_model_len above the target's",
-            _span(None, None),
-            "vllm/config/speculative.py",
-            ("larger than target_max_model_len=",),
-        ),
-        Limit(
-            "drafts for a batch in which one request is longer than the drafter's context, by model runner V1",
-            _span(None, None),
-            "vllm/v1/worker/gpu_model_runner.py",
-            ("effective_drafter_max_model_len",),
-        ),
-    )
-}
-"""The combinations that vLLM refuses, by name."""
+def _given(row: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return given | {"versions": Span.of(row.get("versions", (None, None)))}
 
 
 def hindrances(
@@ -154,35 +131,32 @@ def hindrances(
         config: the speculative configuration, if one is known.
         version: of vLLM, if it is known.
     """
-    given = {flag.name: flag for flag in cut(words)}
-    found = []
-    if flag := given.get("--disable-log-stats"):
-        found.append(
-            f"{flag.items[0]}: vLLM then counts nothing, and its metrics page has no vllm:* series, so that nothing can be "
-            "measured or decided; remove it"
-        )
+    found = [
+        line
+        for limit in limits()
+        if (version is None or limit.versions.holds(version))
+        and (line := limit.line(words, config)) is not None
+    ]
     if "vllm.entrypoints.api_server" in words:
         found.append(
             "vllm.entrypoints.api_server: vLLM's server for demonstrations has no metrics page, so that nothing can be "
             "measured or decided; use vllm serve, or vllm.entrypoints.openai.api_server"
         )
-    found += _stages(given, words, config, version)
-    if flag := given.get("--logits-processors"):
+    if (flag := _handing_on(words)) is not None:
         found.append(
-            f"{flag.items[0].partition('=')[0]}: vLLM refuses custom logits processors together with speculation; "
-            "remove them, or leave speculation out"
+            f"{flag.items[0].partition('=')[0]}: the operator decides about no engine that hands KV caches on or takes them (KvTransferPair)"
         )
-    found += _transfer(given, config, version)
-    if enforcer := _format_enforcer(words):
-        found.append(
-            f"{enforcer}: this backend of structured outputs does not take speculative tokens, and requests with a schema "
-            "fail; use xgrammar or guidance"
-        )
-    if config is not None:
-        found += adaptive_hindrances(words, config)
-        found += _incomplete(config)
-        found += _drafter_context(words, config)
     return found
+
+
+def arm_hindrances(words: Sequence[str], config: Mapping[str, Any]) -> list[str]:
+    """Lines about settings with which vLLM does not start an arm, whatever its version.
+
+    Args:
+        words: command and arguments of the container.
+        config: the arm's speculative configuration.
+    """
+    return [line for limit in limits() if limit.key and (line := limit.line(words, config)) is not None]
 
 
 def unknown_words(
@@ -233,47 +207,14 @@ def _since(span: Span, version: VllmVersion) -> str:
     return f"vLLM {version} does not know it any more ({span.last} was the last), and does not start"
 
 
-def _stages(
-    given: Mapping[str, GivenFlag],
-    words: Sequence[str],
-    config: Mapping[str, Any] | None,
-    version: VllmVersion | None,
-) -> Iterator[str]:
-    stages = flag_number(words, "--pipeline-parallel-size") or 1
-    if stages <= 1 or (version is not None and version < known().oldest):
-        return
-    name = f"{given['--pipeline-parallel-size'].items[0].partition('=')[0]} {stages}"
-    method = method_of(config) if config is not None else None
-    if method is not None and method not in _HIDDEN_STATES:
-        return
-    # From 0.30 on a model may hand the states on that its drafter reads.
-    unless = "" if version is not None and LIMITS[_STAGES].versions.holds(version) else _UNLESS
-    yield (
-        f"{name}: vLLM does not start with pipeline parallelism and {method or 'eagle3, dflash or dspark'} together{unless}; "
-        "use tensor parallelism alone, or another method"
-    )
-
-
-def _transfer(
-    given: Mapping[str, GivenFlag], config: Mapping[str, Any] | None, version: VllmVersion | None
-) -> Iterator[str]:
-    flag = given.get(TRANSFER_FLAG)
-    if flag is None or _keeps_its_caches(flag):
-        return
-    name, limit = flag.items[0].partition("=")[0], LIMITS[_TRANSFER]
-    refused = (
-        f"{name}: the operator decides about no engine that hands KV caches on or takes them (KvTransferPair)"
-    )
-    drafts = config is None or method_of(config) not in LOOKUP_METHODS
-    if drafts and (version is None or limit.versions.holds(version)):
-        refused += f"; since {limit.versions.first} prefill and decode must speculate with the same drafter, or NIXL refuses their handshake"
-    yield refused
-
-
 def hands_caches_on(words: Sequence[str]) -> bool:
     """Whether an engine hands KV caches to others or takes theirs: prefill or decode, not an offload of its own."""
+    return _handing_on(words) is not None
+
+
+def _handing_on(words: Sequence[str]) -> GivenFlag | None:
     flags = [flag for flag in cut(words) if flag.name == TRANSFER_FLAG]
-    return any(not _keeps_its_caches(flag) for flag in flags)
+    return next((flag for flag in flags if not _keeps_its_caches(flag)), None)
 
 
 def serves_for_itself(words: Sequence[str]) -> str | None:
@@ -301,63 +242,6 @@ def _offloads(said: Mapping[str, Any]) -> bool:
     return said.get("kv_connector") in _OFFLOADING and said.get("kv_role", "kv_both") == "kv_both"
 
 
-def _format_enforcer(words: Sequence[str]) -> str:
-    for flag in cut(words):
-        if "lm-format-enforcer" in " ".join(flag.items) and flag.name:
-            return " ".join(flag.items)
-    return ""
-
-
-def adaptive_hindrances(words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
-    """Lines about settings that vLLM refuses beside adaptive verification; none without it.
-
-    Args:
-        words: command and arguments of the container.
-        config: the speculative configuration.
-    """
-    if config.get(ADAPTIVE_KEY) is not True:
-        return
-    given, method = {flag.name: flag for flag in cut(words)}, method_of(config)
-    if isinstance(method, str) and (drafter_of(method) is not None and not takes_adaptive(method)):
-        yield (
-            f"{ADAPTIVE_KEY} with method {method}: vLLM's model runner V2 drafts for it with no model whose confidence it could "
-            f"read; use {', '.join(ADAPTIVE_METHODS)}, or leave the key out"
-        )
-    if method != "dspark" and config.get("use_local_argmax_reduction") is True:
-        yield f"{ADAPTIVE_KEY} with use_local_argmax_reduction: vLLM does not start with both; leave one of the two out"
-    staged = (flag_number(words, "--pipeline-parallel-size") or 1) > 1
-    refused = [name for name in ("--enable-lora", "--enforce-eager") if name in given]
-    for name in (*refused, *(("--pipeline-parallel-size",) if staged else ())):
-        yield f"{given[name].items[0].partition('=')[0]}: vLLM does not start with it and {ADAPTIVE_KEY}; leave one of the two out"
-
-
-def _incomplete(config: Mapping[str, Any]) -> Iterator[str]:
-    method, length = method_of(config), config.get("num_speculative_tokens")
-    if isinstance(length, bool) or not isinstance(length, int):
-        return
-    if length <= 0:
-        yield (
-            f"num_speculative_tokens {length} of {SPECULATIVE_CONFIG}: vLLM does not start, because it must be above 0; for no "
-            "speculation leave the whole configuration out"
-        )
-    if isinstance(method, str) and drafter_of(method) is Drafter.REQUIRED and not config.get("model"):
-        yield f"method {method} of {SPECULATIVE_CONFIG} without a model: vLLM does not start; name the drafter"
-
-
-def _drafter_context(words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
-    drafter, target = _contexts(words, config)
-    if drafter is None or target is None or drafter == target:
-        return
-    said = _said_context(drafter)
-    if drafter > target:
-        yield f"{said}: vLLM does not start, because that is above the target's {target}; leave it out"
-    else:
-        yield (
-            f"{said}, shorter than the target's {target}: while one request of a batch is longer, vLLM's model runner V1 drafts "
-            "for none of them, and V2 does not look at it; leave it out, or keep requests below it"
-        )
-
-
 def unknown_context(words: Sequence[str], config: Mapping[str, Any] | None) -> str | None:
     """A line about a drafter's context that cannot be compared; None if there is nothing to compare, or both are known."""
     drafter, target = _contexts(words, config or {})
@@ -381,5 +265,11 @@ def _contexts(words: Sequence[str], config: Mapping[str, Any]) -> tuple[int | No
     return drafter, flag_number(words, "--max-model-len") or None
 
 
-def _said_context(drafter: int) -> str:
+def _compared(drafter: int | None, target: int | None) -> str:
+    if drafter is None or target is None or drafter == target:
+        return "not comparable"
+    return "longer" if drafter > target else "shorter"
+
+
+def _said_context(drafter: int | None) -> str:
     return f"{_DRAFTER_CONTEXT} {drafter} of {SPECULATIVE_CONFIG}"

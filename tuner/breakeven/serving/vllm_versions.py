@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -46,6 +47,11 @@ class Span:
 
     first: VllmVersion | None
     last: VllmVersion | None
+
+    @classmethod
+    def of(cls, ends: Iterable[str | None]) -> Span:
+        """The span between two versions in words; None where it is open."""
+        return cls(*(VllmVersion.of(end) if end is not None else None for end in ends))
 
     def holds(self, version: VllmVersion) -> bool:
         """Whether a version knows the word."""
@@ -103,7 +109,4 @@ def known() -> Known:
 
 
 def _spans(rows: dict[str, Any]) -> dict[str, Span]:
-    return {
-        word: Span(*(VllmVersion.of(end) if end is not None else None for end in ends))
-        for word, ends in rows.items()
-    }
+    return {word: Span.of(ends) for word, ends in rows.items()}
