@@ -25,14 +25,16 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
+from fakes.kopf_in_memory import FedObjects
 from fakes.virtual_time import in_virtual_time
 from fakes.watched_server import WatchedServer
 
 
 @contextlib.asynccontextmanager
 async def watching(server, *namespaces, oldest_s=150.0, **settings):
+    own = FedObjects(server, SystemClock(), namespaces=namespaces, **settings)
     objects = WatchedObjects(
-        server, SystemClock(), namespaces=namespaces, relist_s=3600.0, oldest_s=oldest_s, **settings
+        server, SystemClock(), own, namespaces=namespaces, relist_s=3600.0, oldest_s=oldest_s, **settings
     )
     try:
         yield objects
