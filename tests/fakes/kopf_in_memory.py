@@ -19,7 +19,7 @@ _PAUSE_S = 0.2
 
 
 class FedObjects(OwnObjects):
-    """Own objects that begin to be fed when they are first read; kopf itself runs in tests/unit/adapters and tests/cluster."""
+    """Own objects whose kinds begin to be fed when they are first read; kopf itself runs in tests/cluster."""
 
     def __init__(
         self,
@@ -33,12 +33,20 @@ class FedObjects(OwnObjects):
         super().__init__(clock, namespaces=namespaces, wake=wake)
         self._session = KopfSession(cluster, clock, self, relist_s=relist_s)
         self._scopes = [WatchScope(kind, space) for kind in OWN_KINDS for space in namespaces or (None,)]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[WatchScope, asyncio.Task[None]] = {}
 
     async def read(self, resource: Any, **limits: Any) -> list[Any]:
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(self._follow(scope)) for scope in self._scopes]
+        for scope in self._scopes:
+            if scope.resource == resource and scope not in self._tasks:
+                self._tasks[scope] = asyncio.create_task(self._follow(scope))
         return await super().read(resource, **limits)
+
+    def age_s(self) -> float:
+        return super().age_s() if self._tasks else 0.0
+
+    def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
 
     async def _follow(self, scope: WatchScope) -> None:
         version = ""

@@ -24,8 +24,8 @@ Kept = TypeVar("Kept")
 _LOG = logging.getLogger(__name__)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 30.0
 # A kind that is not installed, or that the operator may not read, seldom comes between two cycles.
-_REFUSED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
-_LONGEST_REFUSED_S = 300.0
+REFUSED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+_LONGESTREFUSED_S = 300.0
 # A connection that held for so long was a good one: the next attempt comes at once.
 _LASTING_S = 10.0
 
@@ -122,7 +122,7 @@ class Informer(Generic[Kept]):
     @property
     def refused(self) -> bool:
         """Whether the API server gives none of these objects: the kind is not installed, or not allowed to be read."""
-        return not self._synced and self._problem is not None and self._problem.status in _REFUSED
+        return not self._synced and self._problem is not None and self._problem.status in REFUSED
 
     @property
     def problem(self) -> ClusterError | None:
@@ -162,8 +162,8 @@ class Informer(Generic[Kept]):
             except ClusterError as error:
                 if error.status == HTTPStatus.GONE:
                     self._version = ""
-                if error.status in _REFUSED:
-                    longest_s = _LONGEST_REFUSED_S
+                if error.status in REFUSED:
+                    longest_s = _LONGESTREFUSED_S
                 self._problem = error
                 self._settled.set()
                 _LOG.info("%s: %s", self, error)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pydantic_core
 
-from breakeven_operator.adapters.informer import WatchScope, version_of
+from breakeven_operator.adapters.informer import REFUSED, WatchScope, version_of
 from breakeven_operator.adapters.profile_entries import file_profile
 from breakeven_operator.adapters.trimming import is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, RUNS, SERVICES, Ref, Resource
@@ -77,6 +77,11 @@ class _Followed:
         self.synced = False
         # Objects of the first list that no handler has filed yet; None before the end of that list.
         self.awaited: set[str] | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the API server gives none of these objects."""
+        return not self.synced and self.problem is not None and self.problem.status in REFUSED
 
 
 class OwnObjects:
@@ -186,8 +191,9 @@ class OwnObjects:
         return [kept.item for kept in self._kept[resource].values()]
 
     def age_s(self) -> float:
-        """Seconds since the API server was last heard of, about the kind with the longest silence."""
-        return self._clock.monotonic() - min(one.heard_at_s for one in self._followed.values())
+        """Seconds since the API server was last heard of, about the kind with the longest silence; refused kinds have no age."""
+        heard_at_s = [one.heard_at_s for one in self._followed.values() if not one.refused]
+        return self._clock.monotonic() - min(heard_at_s, default=self._clock.monotonic())
 
     def _settle(self, followed: _Followed) -> None:
         if not followed.awaited:

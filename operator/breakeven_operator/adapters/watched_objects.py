@@ -111,6 +111,7 @@ class WatchedObjects:
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
         """See `ClusterObjects.read`."""
+        self._reading = True
         if resource in OWN_KINDS:
             return await self._read_own(resource)
         return await self._read(resource, interest)
@@ -148,7 +149,6 @@ class WatchedObjects:
         await self._end(set(self._followed))
 
     async def _read_own(self, resource: Resource) -> list[Any]:
-        self._reading = True
         return await self._own.read(resource, oldest_s=self._oldest_s, longest_s=_FIRST_READING_S)
 
     async def _read(self, resource: Resource, interest: Interest | None) -> list[Manifest]:
