@@ -113,15 +113,21 @@ class OwnObjects:
     def take(self, resource: Resource, word: EventKind, manifest: Manifest) -> None:
         """File an object that kopf brings."""
         uid = manifest["metadata"]["uid"]
-        for scope, followed in self._followed.items():
-            if scope.resource == resource and followed.awaited is not None:
-                followed.awaited.discard(uid)
-                self._settle(followed)
-        if word is EventKind.DELETED:
-            self._deleted.discard(uid)
+        try:
+            if word is EventKind.DELETED:
+                self._deleted.discard(uid)
+                self._put(resource, uid, None)
+            else:
+                self.adopt(resource, manifest)
+        except Exception:
+            # kopf logs it and goes on. An older state of the object would be decided on for ever.
             self._put(resource, uid, None)
-        else:
-            self.adopt(resource, manifest)
+            raise
+        finally:
+            for scope, followed in self._followed.items():
+                if scope.resource == resource and followed.awaited is not None:
+                    followed.awaited.discard(uid)
+                    self._settle(followed)
 
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
         """Take an object from any answer; of two states the newer one counts."""
@@ -234,6 +240,9 @@ class _Answer:
 
     async def json(self) -> Mapping[str, Any] | None:
         return self._document
+
+    def close(self) -> None:
+        """Nothing: the lines end with the context."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,0 +1,274 @@
+"""kopf itself, with the operator's handlers, over an API server in memory: what is filed, when the loop is woken, and what the probe says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import SimpleNamespace
+
+import aiohttp
+import kopf
+import pytest
+from prometheus_client import CollectorRegistry
+
+from breakeven_operator import handlers
+from breakeven_operator.adapters import own_objects
+from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
+from breakeven_operator.kinds import RUNS, SERVICES
+from breakeven_operator.ports import ClusterError
+from breakeven_operator.settings import read_settings
+from fakes.watched_server import WatchedServer
+
+_SOON_S = 5.0
+_GROUPS = {
+    "/api": {"versions": ["v1"]},
+    "/api/v1": {"resources": [("namespaces", "Namespace"), ("events", "Event")]},
+    "/apis": {
+        "groups": [
+            {"name": group, "versions": [{"version": v}], "preferredVersion": {"version": v}}
+            for group, v in (("breakeven.dev", "v1alpha1"), ("apiextensions.k8s.io", "v1"))
+        ]
+    },
+    "/apis/breakeven.dev/v1alpha1": {"resources": [(kind.plural, kind.kind) for kind in OWN_KINDS]},
+    "/apis/apiextensions.k8s.io/v1": {
+        "resources": [("customresourcedefinitions", "CustomResourceDefinition")]
+    },
+}
+
+
+class Server(WatchedServer):
+    """Services alone: objects of the other kinds are none, and what kinds there are is told."""
+
+    async def document(self, path):
+        found = _GROUPS[path]
+        return found | {
+            "resources": [
+                {
+                    "name": plural,
+                    "kind": kind,
+                    "singularName": kind.lower(),
+                    "namespaced": True,
+                    "verbs": ["list", "watch"],
+                }
+                for plural, kind in found.get("resources", [])
+            ]
+        }
+
+    async def serves(self, resource):
+        return True
+
+    def watch(self, resource, namespace=None, labels="", version=""):
+        server = self if resource == SERVICES else WatchedServer()
+        return WatchedServer.watch(server, resource, namespace, labels, version)
+
+
+class Beat:
+    """The loop, which cycles never."""
+
+    def __init__(self):
+        self._ended = asyncio.Event()
+        self.finished = False
+
+    async def run(self):
+        await self._ended.wait()
+        self.finished = True
+
+    def stop(self):
+        self._ended.set()
+
+
+class Running:
+    """An operator that runs in a task."""
+
+    def __init__(self, server):
+        self.woken = 0
+        self.problem = None
+        self.registry = kopf.OperatorRegistry()
+        clock = SystemClock()
+        self.own = OwnObjects(clock, wake=self._wake)
+        self.session = KopfSession(server, clock, self.own, relist_s=3600.0)
+        self.connections = SimpleNamespace(cluster=server)
+        self.health = SimpleNamespace(problem=lambda: self.problem, turns=0)
+        self.registry = CollectorRegistry()
+        self.loop = Beat()
+        self.showing = SimpleNamespace(open=self._nothing, close=self._nothing)
+
+    def _wake(self):
+        self.woken += 1
+
+    async def _nothing(self):
+        return None
+
+    async def names(self, kind=SERVICES):
+        found = await self.own.read(kind, oldest_s=60.0, longest_s=_SOON_S)
+        return sorted(manifest["metadata"]["name"] for manifest in found)
+
+
+@contextlib.asynccontextmanager
+async def operating(monkeypatch, server, port=0):
+    """The operator's handlers in kopf, with parts in memory; ends as a signal ends it."""
+    running = Running(server)
+
+    @contextlib.asynccontextmanager
+    async def parts(_settings, *, dry_run):
+        assert dry_run
+        yield running
+
+    monkeypatch.setattr(handlers, "assembled", parts)
+    settings = read_settings({"BREAKEVEN_BIND_ADDRESS": "127.0.0.1", "BREAKEVEN_PORT": "0"}).model_copy(
+        update={"port": 0}
+    )
+    stop, ready = asyncio.Event(), asyncio.Event()
+    memo = kopf.Memo(settings=settings, dry_run=True, stop=stop)
+    task = asyncio.create_task(
+        kopf.operator(
+            memo=memo,
+            standalone=True,
+            clusterwide=True,
+            stop_flag=stop,
+            ready_flag=ready,
+            liveness_endpoint=f"http://127.0.0.1:{port}/healthz" if port else None,
+        )
+    )
+    running.task = task
+    await asyncio.wait_for(ready.wait(), _SOON_S)
+    try:
+        yield running
+    finally:
+        stop.set()
+        if not running.loop._ended.is_set():
+            await asyncio.wait_for(task, 15.0)
+
+
+async def until(holds):
+    for _ in range(round(_SOON_S / 0.02)):
+        if await holds():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {_SOON_S} s")
+
+
+async def test_a_service_is_filed_its_change_wakes_and_its_status_does_not(monkeypatch):
+    server = Server()
+    server.put("chat")
+    async with operating(monkeypatch, server) as running:
+        assert await running.names() == ["chat"]
+        assert await running.names(RUNS) == []
+        assert running.woken == 0
+        for change, times in (
+            (lambda: server.put("chat", status={"decision": {"reason": "x"}}), 0),
+            (lambda: server.put("chat", generation=2), 1),
+            (lambda: server.put("code"), 2),
+            (lambda: server.delete("chat"), 3),
+        ):
+            change()
+            await asyncio.sleep(0.3)
+            assert running.woken == times
+        assert await running.names() == ["code"]
+        assert server.requests == {"list and watch": 1}
+    assert running.loop.finished
+
+
+async def test_what_vanished_while_the_place_was_forgotten_is_gone_though_kopf_never_says_so(monkeypatch):
+    server = Server()
+    server.put("chat")
+    server.put("code")
+    async with operating(monkeypatch, server) as running:
+        assert await running.names() == ["chat", "code"]
+        server.wire = lambda _events: ()
+        server.delete("chat")
+        server.compact()
+        server.cut()
+        await until(lambda: _is(running.names(), ["code"]))
+        assert running.woken == 1
+        assert server.requests["list and watch"] == 2
+
+
+async def _is(found, wanted):
+    return await found == wanted
+
+
+async def test_kopf_s_own_index_keeps_what_vanished_which_is_why_no_cycle_reads_it(monkeypatch):
+    """If this fails, kopf has mended it: look at ADR 0016 again."""
+    server, registry = Server(), kopf.OperatorRegistry()
+    server.put("chat")
+    own = OwnObjects(SystemClock())
+    session = KopfSession(server, SystemClock(), own, relist_s=3600.0)
+    indexed, stop = {}, asyncio.Event()
+
+    @kopf.on.startup(registry=registry)
+    async def start(settings, **_):
+        handlers._bound(settings)
+
+    @kopf.on.login(registry=registry)
+    async def connection(**_):
+        return kopf.AiohttpSession(server="", aiohttp_session=session)
+
+    @kopf.index("breakeven.dev", "v1alpha1", SERVICES.plural, id="services", registry=registry)
+    async def services(name, **_):
+        return {name: True}
+
+    @kopf.on.event("breakeven.dev", "v1alpha1", SERVICES.plural, registry=registry)
+    async def look(services, **_):
+        indexed["now"] = services
+
+    async def seen(*names):
+        return set(indexed.get("now", ())) == set(names)
+
+    task = asyncio.create_task(
+        kopf.operator(registry=registry, standalone=True, clusterwide=True, stop_flag=stop)
+    )
+    await until(lambda: seen("chat"))
+    server.wire = lambda _events: ()
+    server.delete("chat")
+    server.compact()
+    server.put("code")
+    server.cut()
+    await asyncio.sleep(2.0)
+    assert await seen("chat", "code")
+    stop.set()
+    await asyncio.wait_for(task, 15.0)
+
+
+async def test_a_lost_connection_is_begun_again_where_it_was_and_its_reason_is_told(monkeypatch):
+    monkeypatch.setattr(own_objects, "_SHORTEST_WATCH_S", 0.0)
+    server = Server()
+    server.put("chat")
+    async with operating(monkeypatch, server) as running:
+        assert await running.names() == ["chat"]
+        server.refuse = [ClusterError("WATCH: 500 etcd is away", 500)]
+        server.cut()
+        server.put("code")
+        await until(lambda: _is(running.names(), ["chat", "code"]))
+        assert server.requests == {"list and watch": 1, "watch": 2}
+        with pytest.raises(ClusterError, match="SpeculativeServices of all namespaces: nothing heard for"):
+            await running.own.read(SERVICES, oldest_s=-1.0, longest_s=1.0)
+
+
+async def test_the_probe_fails_with_the_reason_why_the_process_should_be_restarted(
+    monkeypatch, unused_tcp_port
+):
+    async with (
+        operating(monkeypatch, Server(), unused_tcp_port) as running,
+        aiohttp.ClientSession() as asking,
+    ):
+        address = f"http://127.0.0.1:{unused_tcp_port}/healthz"
+
+        async def status():
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with asking.get(address) as answer:
+                    return answer.status
+
+        running.problem = "no watch has been heard of for 400 s"
+        await until(lambda: _is(status(), 500))
+        running.problem = None
+        await until(lambda: _is(status(), 200))
+
+
+async def test_a_loop_that_ends_by_itself_ends_the_process(monkeypatch):
+    async with operating(monkeypatch, Server()) as running:
+        running.loop.stop()
+        with pytest.raises(Exception, match="One or more handlers failed") as raised:
+            await asyncio.wait_for(running.task, 15.0)
+    assert str(raised.value.__cause__) == "the loop of cycles ended by itself"
