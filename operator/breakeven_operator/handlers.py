@@ -57,7 +57,7 @@ def run(settings: Settings, *, dry_run: bool = False) -> None:
 @kopf.on.startup(errors=_FINAL)
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
     """Connect, wait for the kinds, listen for Prometheus and for readers of the board, and begin the beat."""
-    _bound(settings)
+    bounded(settings)
     async with contextlib.AsyncExitStack() as stack:
         try:
             parts = await stack.enter_async_context(assembled(memo.settings, dry_run=memo.dry_run))
@@ -120,7 +120,7 @@ async def run_changed(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
 
 
 def _word(event: kopf.RawEvent) -> EventKind:
-    """What happened to an object; it has no word if it was there before the watch."""
+    """The word of an event; the objects that were there before the watch have none."""
     return EventKind(event["type"] or EventKind.ADDED)
 
 
@@ -137,7 +137,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
         return None
 
 
-def _bound(settings: kopf.OperatorSettings) -> None:
+def bounded(settings: kopf.OperatorSettings) -> None:
     """No search for kinds and namespaces, which needs further rights; nothing is written on objects."""
     settings.scanning.disabled = True
     settings.posting.enabled = False

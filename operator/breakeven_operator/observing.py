@@ -32,10 +32,9 @@ def objects_of(
         own: objects of the product's own kinds, which kopf watches; None: there is one cycle only.
         wake: called when people change a target.
     """
-    namespaces = settings.watch_namespaces
     if own is None:
-        return ListedObjects(cluster, namespaces)
-    return WatchedObjects(cluster, clock, own, namespaces=namespaces, relist_s=settings.relist_s, wake=wake)
+        return ListedObjects(cluster, settings.watch_namespaces)
+    return WatchedObjects(cluster, clock, own, relist_s=settings.relist_s, wake=wake)
 
 
 def answers_of(

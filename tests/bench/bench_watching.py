@@ -70,7 +70,7 @@ def watched(kubeconfig: str, pods: int) -> None:
             kubeconfig,
             pods,
             lambda cluster: WatchedObjects(
-                cluster, SystemClock(), OwnObjects(SystemClock()), namespaces=(), relist_s=3600.0
+                cluster, SystemClock(), OwnObjects(SystemClock()), relist_s=3600.0
             ),
         )
     )

@@ -47,8 +47,7 @@ async def watching(
     objects = WatchedObjects(
         adapter,
         SystemClock(),
-        OwnObjects(SystemClock()),
-        namespaces=(namespace,),
+        OwnObjects(SystemClock(), namespaces=(namespace,)),
         relist_s=3600.0,
         **settings,
     )
@@ -265,9 +264,7 @@ async def test_namespaces_and_targets_that_join_are_fetched_and_those_that_leave
             await adapter.create(
                 DEPLOYMENTS, {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
             )
-        objects = WatchedObjects(
-            adapter, SystemClock(), OwnObjects(SystemClock()), namespaces=(), relist_s=3600.0
-        )
+        objects = WatchedObjects(adapter, SystemClock(), OwnObjects(SystemClock()), relist_s=3600.0)
         others = frozenset(f"other-{number}" for number in range(5))
 
         async def read(resource, namespaces, targets=()):
@@ -306,9 +303,7 @@ async def test_of_nodes_and_replica_sets_nothing_but_their_metadata_is_sent(clus
     async with through(cluster) as (proxy, adapter):
         seen: list[Line] = []
         proxy.lines = lambda lines: (seen.extend(lines), lines)[1]
-        objects = WatchedObjects(
-            adapter, SystemClock(), OwnObjects(SystemClock()), namespaces=(), relist_s=3600.0
-        )
+        objects = WatchedObjects(adapter, SystemClock(), OwnObjects(SystemClock()), relist_s=3600.0)
         try:
             nodes = await objects.read(NODES)
             assert [node["metadata"]["labels"]["nvidia.com/gpu.product"] for node in nodes]

@@ -242,7 +242,7 @@ class FleetWorld:
         objects: ClusterObjects = FleetObjects(self.cluster)
         if self.watched:
             own = FedObjects(self.cluster, self.clock)
-            objects = WatchedObjects(self.cluster, self.clock, own, namespaces=(), relist_s=3600.0)
+            objects = WatchedObjects(self.cluster, self.clock, own, relist_s=3600.0)
         answers = PrometheusReader(
             self.prometheus,
             self.clock,

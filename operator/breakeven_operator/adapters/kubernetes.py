@@ -132,7 +132,7 @@ class KubernetesCluster:
         return any(kind.get("name") == resource.plural for kind in found.get("resources") or [])
 
     async def document(self, path: str) -> dict[str, Any]:
-        """What the API server says about itself, such as the kinds of a group.
+        """A document about the API server itself, such as the kinds of a group.
 
         Raises:
             ClusterError: it does not say.

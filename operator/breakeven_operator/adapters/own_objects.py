@@ -52,7 +52,7 @@ _WORTH_A_CYCLE: Mapping[Resource, Callable[[Manifest], tuple[Any, ...]]] = {
 }
 
 
-class _Kept(NamedTuple):
+class _Filed(NamedTuple):
     """An object as cycles read it.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Kept(NamedTuple):
     worth: tuple[Any, ...]
 
 
-class _Followed:
+class _OwnScope:
     """A kind in one namespace or in all, as kopf follows it."""
 
     def __init__(self, heard_at_s: float) -> None:
@@ -91,20 +91,24 @@ class OwnObjects:
         clock: monotonic time.
         namespaces: that are watched; empty: all.
         wake: is called when a change could change a decision.
+
+    Attributes:
+        namespaces: that are watched; empty: all.
     """
 
     def __init__(
         self, clock: Clock, *, namespaces: Sequence[str] = (), wake: Callable[[], None] = lambda: None
     ) -> None:
+        self.namespaces = tuple(namespaces)
         self._clock = clock
         self._wake = wake
         now_s = clock.monotonic()
         self._followed = {
-            WatchScope(kind, namespace): _Followed(now_s)
+            WatchScope(kind, namespace): _OwnScope(now_s)
             for kind in OWN_KINDS
             for namespace in namespaces or (None,)
         }
-        self._kept: dict[Resource, dict[str, _Kept]] = {kind: {} for kind in OWN_KINDS}
+        self._kept: dict[Resource, dict[str, _Filed]] = {kind: {} for kind in OWN_KINDS}
         # Objects that the API server said were deleted, before the watch did.
         self._deleted: set[str] = set()
 
@@ -141,7 +145,7 @@ class OwnObjects:
             return
         item = file_profile(kept) if resource == PROFILES else kept
         worth = _WORTH_A_CYCLE[resource](kept)
-        self._put(resource, uid, _Kept(version, kept["metadata"]["namespace"], item, worth))
+        self._put(resource, uid, _Filed(version, kept["metadata"]["namespace"], item, worth))
 
     def forget(self, ref: Ref) -> None:
         """The API server has deleted an object; the watch will say so too, and says older things of it before."""
@@ -201,12 +205,12 @@ class OwnObjects:
         heard_at_s = [one.heard_at_s for one in self._followed.values() if not one.refused]
         return self._clock.monotonic() - min(heard_at_s, default=self._clock.monotonic())
 
-    def _settle(self, followed: _Followed) -> None:
+    def _settle(self, followed: _OwnScope) -> None:
         if not followed.awaited:
             followed.synced = True
             followed.settled.set()
 
-    def _put(self, resource: Resource, uid: str, new: _Kept | None) -> None:
+    def _put(self, resource: Resource, uid: str, new: _Filed | None) -> None:
         kept = self._kept[resource]
         old = kept.pop(uid, None)
         if new is not None:
@@ -216,11 +220,11 @@ class OwnObjects:
             self._wake()
 
 
-class _Asked(WatchedCluster, Protocol):
+class _ToldCluster(WatchedCluster, Protocol):
     async def document(self, path: str) -> dict[str, Any]: ...
 
 
-class _Answer:
+class _KopfAnswer:
     """The part of an HTTP answer that kopf reads: a document, or lines that do not end."""
 
     status = HTTPStatus.OK
@@ -257,20 +261,20 @@ async def _nothing() -> AsyncGenerator[bytes]:
 
 
 class KopfSession:
-    """The session that kopf asks the API server with; in aiohttp's place.
+    """Asks the API server for kopf, in place of a session of aiohttp.
 
-    An object comes as `KubernetesCluster` reads it, so that one that cannot be read affects no other. A failure is always a
-    lost connection to kopf, which tries again after any of these and ends the process after others.
+    An object comes as `KubernetesCluster` reads it, so that an unreadable object affects no other. Each failure is a lost
+    connection to kopf, which tries again after a lost connection and ends the process after other failures.
 
     Args:
         cluster, clock: ports.
-        own: is told what each watch shows of its scope as a whole.
+        own: is told about each scope as a whole: its age, its problem, all its objects.
         relist_s: all objects are read again after so long, in case a watch has lost something.
     """
 
     closed = False
 
-    def __init__(self, cluster: _Asked, clock: Clock, own: OwnObjects, *, relist_s: float) -> None:
+    def __init__(self, cluster: _ToldCluster, clock: Clock, own: OwnObjects, *, relist_s: float) -> None:
         self.headers: dict[str, str] = {}
         self._cluster = cluster
         self._clock = clock
@@ -278,7 +282,7 @@ class KopfSession:
         self._relist_s = relist_s
         self._listed_at_s: dict[WatchScope, float] = {}
 
-    async def request(self, *, method: str, url: str, **_: object) -> _Answer:
+    async def request(self, *, method: str, url: str, **_: object) -> _KopfAnswer:
         """A document about kinds, or a watch of one of OWN_KINDS.
 
         Raises:
@@ -288,13 +292,13 @@ class KopfSession:
         query = parse_qs(address.query)
         if "watch" not in query:
             try:
-                return _Answer(document=await self._cluster.document(address.path))
+                return _KopfAnswer(document=await self._cluster.document(address.path))
             except ClusterError as error:
                 raise aiohttp.ClientConnectionError(f"{method} {error}") from error
         lines = self._lines(_scope_of(address.path), query.get("resourceVersion", [""])[0])
         # A watch that cannot begin has to fail here: kopf waits between requests, and never between watches.
         first = await anext(lines, b"")
-        return _Answer(lines=_resumed(first, lines))
+        return _KopfAnswer(lines=_resumed(first, lines))
 
     async def close(self) -> None:
         """The connection is the operator's."""

@@ -78,8 +78,7 @@ class WatchedObjects:
 
     Args:
         cluster, clock: ports.
-        own: objects of the product's own kinds.
-        namespaces: to read; empty: everywhere.
+        own: objects of the product's own kinds; other kinds are read in the same namespaces.
         relist_s: all objects of a kind are read again after so long.
         oldest_s: older objects are not given.
         wake: is called when what people ask of a target changed.
@@ -91,14 +90,13 @@ class WatchedObjects:
         clock: Clock,
         own: OwnObjects,
         *,
-        namespaces: Sequence[str],
         relist_s: float,
         oldest_s: float = _OLDEST_S,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._namespaces = tuple(namespaces)
+        self._namespaces = own.namespaces
         self._relist_s = relist_s
         self._oldest_s = oldest_s
         self._wake = wake

@@ -12,7 +12,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven_operator import handlers
-from breakeven_operator.adapters import own_objects
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
 from breakeven_operator.kinds import RUNS, SERVICES
@@ -38,7 +37,7 @@ _GROUPS = {
 
 
 class Server(WatchedServer):
-    """Services alone: objects of the other kinds are none, and what kinds there are is told."""
+    """Has services and no objects of other kinds, and tells which kinds there are."""
 
     async def document(self, path):
         found = _GROUPS[path]
@@ -67,15 +66,15 @@ class Beat:
     """The loop, which cycles never."""
 
     def __init__(self):
-        self._ended = asyncio.Event()
+        self.ended = asyncio.Event()
         self.finished = False
 
     async def run(self):
-        await self._ended.wait()
+        await self.ended.wait()
         self.finished = True
 
     def stop(self):
-        self._ended.set()
+        self.ended.set()
 
 
 class Running:
@@ -137,7 +136,7 @@ async def operating(monkeypatch, server, port=0):
         yield running
     finally:
         stop.set()
-        if not running.loop._ended.is_set():
+        if not running.loop.ended.is_set():
             await asyncio.wait_for(task, 15.0)
 
 
@@ -199,7 +198,7 @@ async def test_kopf_s_own_index_keeps_what_vanished_which_is_why_no_cycle_reads_
 
     @kopf.on.startup(registry=registry)
     async def start(settings, **_):
-        handlers._bound(settings)
+        handlers.bounded(settings)
 
     @kopf.on.login(registry=registry)
     async def connection(**_):
@@ -232,7 +231,6 @@ async def test_kopf_s_own_index_keeps_what_vanished_which_is_why_no_cycle_reads_
 
 
 async def test_a_lost_connection_is_begun_again_where_it_was_and_its_reason_is_told(monkeypatch):
-    monkeypatch.setattr(own_objects, "_SHORTEST_WATCH_S", 0.0)
     server = Server()
     server.put("chat")
     async with operating(monkeypatch, server) as running:

@@ -33,9 +33,7 @@ from fakes.watched_server import WatchedServer
 @contextlib.asynccontextmanager
 async def watching(server, *namespaces, oldest_s=150.0, **settings):
     own = FedObjects(server, SystemClock(), namespaces=namespaces, **settings)
-    objects = WatchedObjects(
-        server, SystemClock(), own, namespaces=namespaces, relist_s=3600.0, oldest_s=oldest_s, **settings
-    )
+    objects = WatchedObjects(server, SystemClock(), own, relist_s=3600.0, oldest_s=oldest_s, **settings)
     try:
         yield objects
     finally:
