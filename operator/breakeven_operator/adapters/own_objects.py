@@ -256,19 +256,20 @@ class _KopfAnswer:
 
 
 async def _nothing() -> AsyncGenerator[bytes]:
-    for line in ():
+    none: tuple[bytes, ...] = ()
+    for line in none:
         yield line
 
 
 class KopfSession:
-    """Asks the API server for kopf, in place of a session of aiohttp.
+    """Answers kopf's requests over the operator's own connection.
 
-    An object comes as `KubernetesCluster` reads it, so that an unreadable object affects no other. Each failure is a lost
-    connection to kopf, which tries again after a lost connection and ends the process after other failures.
+    Objects come as `KubernetesCluster` reads them, so that an unreadable object affects no other. Each failure looks like a lost
+    connection: kopf tries again after a lost connection, and ends the process after other failures.
 
     Args:
         cluster, clock: ports.
-        own: is told about each scope as a whole: its age, its problem, all its objects.
+        own: learns about each scope as a whole: its age, its problem, all its objects.
         relist_s: all objects are read again after so long, in case a watch has lost something.
     """
 

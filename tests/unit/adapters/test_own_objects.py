@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import kopf
@@ -20,7 +21,7 @@ from breakeven_operator.settings import read_settings
 from fakes.watched_server import WatchedServer
 
 _SOON_S = 5.0
-_GROUPS = {
+_GROUPS: dict[str, Any] = {
     "/api": {"versions": ["v1"]},
     "/api/v1": {"resources": [("namespaces", "Namespace"), ("events", "Event")]},
     "/apis": {
@@ -83,7 +84,7 @@ class Running:
     def __init__(self, server):
         self.woken = 0
         self.problem = None
-        self.registry = kopf.OperatorRegistry()
+        self.task = None
         clock = SystemClock()
         self.own = OwnObjects(clock, wake=self._wake)
         self.session = KopfSession(server, clock, self.own, relist_s=3600.0)
