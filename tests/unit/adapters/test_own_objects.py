@@ -13,11 +13,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven_operator import handlers
+from breakeven_operator.adapters import own_objects
 from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.informer import WatchScope
 from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
-from breakeven_operator.kinds import RUNS, SERVICES
-from breakeven_operator.ports import ClusterError
+from breakeven_operator.kinds import RUNS, SERVICES, Ref
+from breakeven_operator.ports import ClusterError, EventKind
 from breakeven_operator.settings import read_settings
+from fakes.kopf_in_memory import FedObjects
+from fakes.virtual_time import in_virtual_time
 from fakes.watched_server import WatchedServer
 
 _SOON_S = 5.0
@@ -271,3 +275,131 @@ async def test_a_loop_that_ends_by_itself_ends_the_process(monkeypatch):
         with pytest.raises(Exception, match="One or more handlers failed") as raised:
             await asyncio.wait_for(running.task, 15.0)
     assert str(raised.value.__cause__) == "the loop of cycles ended by itself"
+
+
+# Without kopf, in virtual time.
+
+
+@contextlib.asynccontextmanager
+async def fed(server, **settings):
+    own = FedObjects(server, SystemClock(), **settings)
+    try:
+        yield own
+    finally:
+        own.stop()
+
+
+async def read(own, kind=SERVICES, oldest_s=150.0):
+    found = await own.read(kind, oldest_s=oldest_s, longest_s=60.0)
+    return {manifest["metadata"]["name"]: manifest for manifest in found}
+
+
+@in_virtual_time
+async def test_a_bookmark_keeps_a_quiet_kind_young_and_silence_lets_no_decision_rest_on_it():
+    server = Server()
+    server.put("chat")
+    async with fed(server) as own:
+        await read(own)
+        for _ in range(5):
+            await asyncio.sleep(100.0)
+            server.bookmark()
+            await asyncio.sleep(0.1)
+            assert list(await read(own)) == ["chat"]
+        server.silent = True
+        await asyncio.sleep(160.0)
+        with pytest.raises(
+            ClusterError, match=r"SpeculativeServices of all namespaces: nothing heard for 160 s$"
+        ):
+            await read(own)
+        assert own.age_s() > 160.0
+        server.refuse = [ClusterError("WATCH: 500 etcd is away", 500)] * 100
+        server.cut()
+        await asyncio.sleep(5.0)
+        with pytest.raises(ClusterError, match="nothing heard for 165 s: WATCH: 500 etcd is away") as raised:
+            await read(own)
+        assert raised.value.status == 500
+
+
+@in_virtual_time
+async def test_a_kind_that_may_not_be_read_says_so_at_once_and_has_no_age():
+    server = WatchedServer()
+    server.refuse = [ClusterError("WATCH: 403 forbidden", 403)] * 10000
+    async with fed(server) as own:
+        for kind in OWN_KINDS:
+            with pytest.raises(ClusterError, match="403 forbidden"):
+                await read(own, kind)
+        await asyncio.sleep(300.0)
+        assert own.age_s() == 0.0
+
+
+@in_virtual_time
+async def test_of_two_states_the_newer_counts_and_a_deleted_object_never_comes_back():
+    server = Server()
+    server.put("chat", spec={"state": 1})
+    async with fed(server) as own:
+        old = (await read(own))["chat"]
+        server.silent = True
+        server.put("chat", spec={"state": 2})
+        own.adopt(SERVICES, server.objects["llm/chat"])
+        own.take(SERVICES, EventKind.MODIFIED, old)
+        assert (await read(own))["chat"]["spec"] == {"state": 2}
+        uid = old["metadata"]["uid"]
+        own.forget(Ref(SERVICES, "llm", "chat", uid))
+        own.take(SERVICES, EventKind.MODIFIED, server.objects["llm/chat"])
+        assert await read(own) == {}
+        own.take(SERVICES, EventKind.DELETED, server.objects["llm/chat"])
+        assert await read(own) == {}
+
+
+@in_virtual_time
+async def test_all_are_read_again_after_an_hour_in_case_a_watch_has_lost_something():
+    server = Server()
+    server.put("chat")
+    async with fed(server, relist_s=3600.0) as own:
+        await read(own)
+        server.wire = lambda events: [event for event in events if event.kind is EventKind.BOOKMARK]
+        server.put("lost")
+        server.bookmark()
+        await asyncio.sleep(3500.0)
+        assert list(await read(own, oldest_s=1e6)) == ["chat"]
+        await asyncio.sleep(200.0)
+        server.bookmark()
+        await asyncio.sleep(5.0)
+        assert list(await read(own)) == ["chat", "lost"]
+
+
+@in_virtual_time
+async def test_a_defect_about_one_object_leaves_that_object_out(monkeypatch):
+    server = Server()
+    server.put("bad")
+    server.put("chat")
+    own = OwnObjects(SystemClock())
+    scope = WatchScope(SERVICES, None)
+    uids = frozenset(one["metadata"]["uid"] for one in server.objects.values())
+    own.listed(scope, uids, 2, 0.0)
+
+    def defect(_resource, manifest):
+        if manifest["metadata"]["name"] == "bad":
+            raise ZeroDivisionError
+        return manifest
+
+    monkeypatch.setattr(own_objects, "trimmed", defect)
+    with pytest.raises(ZeroDivisionError):
+        own.take(SERVICES, EventKind.ADDED, server.objects["llm/bad"])
+    own.take(SERVICES, EventKind.ADDED, server.objects["llm/chat"])
+    assert list(await read(own, oldest_s=1e12)) == ["chat"]
+
+
+@in_virtual_time
+async def test_an_installation_for_some_namespaces_asks_about_no_other():
+    server = Server()
+    for namespace in "abc":
+        server.put(f"in-{namespace}", namespace=namespace)
+    async with fed(server, namespaces=("a", "b")) as own:
+        assert sorted(await read(own)) == ["in-a", "in-b"]
+        server.wire = lambda _events: ()
+        server.delete("in-b", namespace="b")
+        server.compact()
+        server.cut()
+        await asyncio.sleep(5.0)
+        assert sorted(await read(own)) == ["in-a"]
