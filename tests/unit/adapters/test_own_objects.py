@@ -377,6 +377,7 @@ async def test_a_defect_about_one_object_leaves_that_object_out(monkeypatch):
     scope = WatchScope(SERVICES, None)
     uids = frozenset(one["metadata"]["uid"] for one in server.objects.values())
     own.listed(scope, uids, 2, 0.0)
+    own.adopt(SERVICES, server.objects["llm/bad"])
 
     def defect(_resource, manifest):
         if manifest["metadata"]["name"] == "bad":
