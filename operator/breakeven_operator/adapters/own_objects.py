@@ -75,7 +75,9 @@ class _OwnScope:
         # Set when all objects are filed, or when it turned out why they are not.
         self.settled = asyncio.Event()
         self.synced = False
-        # Objects of the first list that no handler has filed yet; None before the end of that list.
+        # Before the end of the first list: objects that handlers filed, whether they were kept or not.
+        self.filed: set[str] = set()
+        # After it: objects of that list that are not filed yet.
         self.awaited: set[str] | None = None
 
     @property
@@ -122,17 +124,16 @@ class OwnObjects:
                 self._deleted.discard(uid)
                 self._put(resource, uid, None)
             else:
-                # kopf's parser makes each text as often as it comes, and ours once: a third of the memory.
-                self.adopt(resource, pydantic_core.from_json(pydantic_core.to_json(manifest)))
+                self.adopt(resource, _compact(manifest))
         except Exception:
             # kopf logs it and goes on. An older state of the object would be decided on for ever.
             self._put(resource, uid, None)
             raise
         finally:
-            for scope, followed in self._followed.items():
-                if scope.resource == resource and followed.awaited is not None:
-                    followed.awaited.discard(uid)
-                    self._settle(followed)
+            for scope, one in self._followed.items():
+                if scope.resource == resource and not one.synced:
+                    one.filed.add(uid)
+                    self._settle(one)
 
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
         """Take an object from any answer; of two states the newer one counts."""
@@ -174,8 +175,8 @@ class OwnObjects:
                 self._put(scope.resource, uid, None)
         # The objects are at least as new as the request; the time until the answer does not count towards their age.
         followed.heard_at_s, followed.problem = began_s, None
-        if followed.awaited is None:
-            followed.awaited = set(uids - kept.keys())
+        if not followed.synced:
+            followed.awaited = set(uids)
             self._settle(followed)
 
     # Called by cycles.
@@ -207,6 +208,10 @@ class OwnObjects:
         return self._clock.monotonic() - min(heard_at_s, default=self._clock.monotonic())
 
     def _settle(self, followed: _OwnScope) -> None:
+        if followed.awaited is None:
+            return
+        followed.awaited -= followed.filed
+        followed.filed.clear()
         if not followed.awaited:
             followed.synced = True
             followed.settled.set()
@@ -219,6 +224,16 @@ class OwnObjects:
         synced = all(one.synced for scope, one in self._followed.items() if scope.resource == resource)
         if synced and (old.worth if old else None) != (new.worth if new else None):
             self._wake()
+
+
+def _compact(manifest: Manifest) -> Manifest:
+    """The same object in a third of the memory: kopf's parser makes each text as often as it comes, and ours once."""
+    try:
+        found: Manifest = pydantic_core.from_json(pydantic_core.to_json(manifest))
+    except ValueError:
+        # Its parts were just readable, each for itself.
+        return manifest
+    return found
 
 
 class _ToldCluster(WatchedCluster, Protocol):

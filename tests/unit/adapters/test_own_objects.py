@@ -18,6 +18,7 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.informer import WatchScope
 from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
+from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError, EventKind
 from breakeven_operator.settings import read_settings
 from fakes.kopf_in_memory import FedObjects
@@ -349,6 +350,26 @@ async def test_of_two_states_the_newer_counts_and_a_deleted_object_never_comes_b
         assert await read(own) == {}
         own.take(SERVICES, EventKind.DELETED, server.objects["llm/chat"])
         assert await read(own) == {}
+
+
+@in_virtual_time
+async def test_a_run_that_is_accounted_for_is_awaited_by_nobody():
+    server = WatchedServer()
+    server.put("old", labels={FINISHED_LABEL: "true"}, status={"phase": "Succeeded"})
+    server.put("new", status={"phase": "Measuring"})
+    async with fed(server) as own:
+        assert list(await read(own, RUNS)) == ["new"]
+
+
+@in_virtual_time
+async def test_an_object_that_can_just_be_read_part_by_part_is_filed():
+    server = Server()
+    deep: Any = "x"
+    for _ in range(199):
+        deep = [deep]
+    server.put("chat", spec={"deep": deep})
+    async with fed(server) as own:
+        assert list(await read(own)) == ["chat"]
 
 
 @in_virtual_time
