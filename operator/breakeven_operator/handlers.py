@@ -45,6 +45,8 @@ def run(settings: Settings, *, dry_run: bool = False) -> None:
         kopf.run(
             memo=kopf.Memo(settings=settings, dry_run=dry_run, stop=stop),
             standalone=True,
+            # kopf would ask the system for the user's name, which the image's user does not have.
+            identity=cast("Any", settings.identity),
             clusterwide=not settings.watch_namespaces,
             namespaces=settings.watch_namespaces,
             liveness_endpoint=f"http://{host}:{settings.probe_port}/healthz" if settings.probe_port else None,

@@ -278,6 +278,34 @@ async def test_a_loop_that_ends_by_itself_ends_the_process(monkeypatch):
     assert str(raised.value.__cause__) == "the loop of cycles ended by itself"
 
 
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, {"clusterwide": True, "namespaces": (), "liveness_endpoint": None}),
+        (
+            {
+                "BREAKEVEN_WATCH_NAMESPACES": "b,a",
+                "BREAKEVEN_PROBE_PORT": "8082",
+                "BREAKEVEN_BIND_ADDRESS": "::1",
+            },
+            {
+                "clusterwide": False,
+                "namespaces": ("a", "b"),
+                "liveness_endpoint": "http://[::1]:8082/healthz",
+            },
+        ),
+    ],
+)
+def test_kopf_is_started_with_the_namespaces_the_endpoint_and_a_name_of_the_settings(
+    monkeypatch, environment, wanted
+):
+    given = {}
+    monkeypatch.setattr(kopf, "run", lambda **words: given.update(words))
+    handlers.run(read_settings({"BREAKEVEN_POD_NAME": "breakeven-0", **environment}), dry_run=True)
+    assert {name: given[name] for name in wanted} == wanted
+    assert (given["identity"], given["standalone"]) == ("breakeven-0", True)
+
+
 # Without kopf, in virtual time.
 
 
