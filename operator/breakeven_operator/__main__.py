@@ -30,7 +30,7 @@ def run(*, dry_run: bool, once: bool) -> None:
     \b
       KUBECONFIG=.local/kubeconfig breakeven-operator run --dry-run --once
     """
-    from breakeven_operator import app
+    from breakeven_operator import assembly, handlers
     from breakeven_operator.serve import logs
     from breakeven_operator.settings import read_settings
 
@@ -38,9 +38,9 @@ def run(*, dry_run: bool, once: bool) -> None:
     logs.configure(settings.log_level, text=settings.log_format == "text")
     dry_run = dry_run or settings.dry_run == "true"
     if once:
-        done = asyncio.run(app.run_once(settings, dry_run=dry_run))
+        done = asyncio.run(assembly.one_cycle(settings, dry_run=dry_run))
         sys.exit(0 if done else 1)
-    asyncio.run(app.run(settings, dry_run=dry_run))
+    handlers.run(settings, dry_run=dry_run)
 
 
 @root.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import sys
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
 from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.own_objects import KopfSession, OwnObjects
 from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.connections import Connections
 from breakeven_operator.cycle import Reconciler
@@ -26,12 +28,21 @@ from breakeven_operator.settings import Settings
 from breakeven_operator.showing import Showing
 from breakeven_operator.writer import DryRun, Writer
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a running operator that a process starts and stops."""
+    """The parts of a running operator that a process starts and stops.
+
+    Attributes:
+        own: objects of the product's own kinds, as the handlers file them.
+        session: kopf asks the API server with it.
+    """
 
     connections: Connections
+    own: OwnObjects
+    session: KopfSession
     leadership: Leadership
     loop: Loop
     health: Health
@@ -62,7 +73,9 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     def wake() -> None:
         loop.wake()
 
-    objects = objects_of(settings, cluster, clock, wake, once=once)
+    own = OwnObjects(clock, namespaces=settings.watch_namespaces, wake=wake)
+    session = KopfSession(cluster, clock, own, relist_s=settings.relist_s)
+    objects = objects_of(settings, cluster, clock, None if once else own, wake)
     fitter = ChildFitter()
     answers = answers_of(settings, connections, clock, telemetry, None if once else fitter)
     fits = FitTurns(fitter, clock, ended=wake, patience_s=math.inf if once else 0.0)
@@ -82,11 +95,28 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     leads = NoLease() if dry_run else lease
     loop = Loop(reconciler, leads, health, telemetry, clock, cycle_s=settings.cycle_s)
     try:
-        yield Parts(connections, leadership, loop, health, registry, showing)
+        yield Parts(connections, own, session, leadership, loop, health, registry, showing)
     finally:
         await observer.close()
         await connections.close()
         leadership.identity.release()
+
+
+async def one_cycle(settings: Settings, *, dry_run: bool) -> bool:
+    """One cycle; False when the world could not be read, or another replica leads.
+
+    Raises:
+        ClusterError: no access to a cluster.
+    """
+    async with assembled(settings, dry_run=dry_run, once=True) as parts:
+        lease = parts.leadership.lease
+        if not dry_run and not await lease.step():
+            _LOG.warning("another replica holds the lease; nothing was done")
+            return False
+        try:
+            return await parts.loop.once() is not None
+        finally:
+            await lease.release()
 
 
 def _print(line: str) -> None:

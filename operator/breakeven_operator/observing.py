@@ -7,6 +7,7 @@ from collections.abc import Callable
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.listed_objects import ListedObjects
+from breakeven_operator.adapters.own_objects import OwnObjects
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.connections import Connections
@@ -16,7 +17,11 @@ from breakeven_operator.settings import Settings
 
 
 def objects_of(
-    settings: Settings, cluster: WatchedCluster, clock: Clock, wake: Callable[[], None], *, once: bool
+    settings: Settings,
+    cluster: WatchedCluster,
+    clock: Clock,
+    own: OwnObjects | None,
+    wake: Callable[[], None],
 ) -> ClusterObjects:
     """The cluster's objects: listed for one cycle, else watched.
 
@@ -24,13 +29,12 @@ def objects_of(
         settings: of the operator.
         cluster: port.
         clock: port.
-        wake: called when people change an object.
-        once: there is one cycle only.
+        own: objects of the product's own kinds, which kopf watches; None: there is one cycle only.
+        wake: called when people change a target.
     """
-    namespaces = settings.watch_namespaces
-    if once:
-        return ListedObjects(cluster, namespaces)
-    return WatchedObjects(cluster, clock, namespaces=namespaces, relist_s=settings.relist_s, wake=wake)
+    if own is None:
+        return ListedObjects(cluster, settings.watch_namespaces)
+    return WatchedObjects(cluster, clock, own, relist_s=settings.relist_s, wake=wake)
 
 
 def answers_of(

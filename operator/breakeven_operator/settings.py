@@ -128,7 +128,8 @@ class Settings(BaseModel):
         most_watched, most_watched_per_namespace: such services, at most.
         max_parallel_rolls: over all services.
         max_parallel_calibrations: over all services.
-        bind_address, port: of /metrics, /healthz and /readyz.
+        bind_address, port: of /metrics and /readyz.
+        probe_port: of /healthz, at the same address; 0: there is none.
         board_port: of the board, on the loopback; 0: there is none.
         board_address: where it listens besides, for readers with a token; empty: nowhere.
         board_path_prefix: of its addresses; empty: none.
@@ -176,6 +177,7 @@ class Settings(BaseModel):
     max_parallel_calibrations: int = Field(default=1, ge=1, le=100)
     bind_address: str = "0.0.0.0"  # noqa: S104 - in a pod, the kubelet and Prometheus ask
     port: int = Field(default=8080, ge=0, le=65535)
+    probe_port: int = Field(default=0, ge=0, le=65535)
     board_port: int = Field(default=0, ge=0, le=65535)
     board_address: _IpAddress = ""
     board_path_prefix: _Prefix = ""

@@ -28,6 +28,7 @@ from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.listed_objects import ListedObjects
+from breakeven_operator.adapters.own_objects import OwnObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.kinds import PODS
 from localcluster import LocalCluster
@@ -68,7 +69,9 @@ def watched(kubeconfig: str, pods: int) -> None:
         _ours(
             kubeconfig,
             pods,
-            lambda cluster: WatchedObjects(cluster, SystemClock(), namespaces=(), relist_s=3600.0),
+            lambda cluster: WatchedObjects(
+                cluster, SystemClock(), OwnObjects(SystemClock()), relist_s=3600.0
+            ),
         )
     )
 

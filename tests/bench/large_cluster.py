@@ -416,6 +416,9 @@ class ManyPodsPrometheus:
 
 def _named(query: str) -> str:
     """The namespaces of a query's first matcher, each between bars."""
+    if 'namespace=~"' not in query:
+        # A question about the server itself.
+        return ""
     start = query.index('namespace=~"') + len('namespace=~"')
     return "|" + query[start : query.index('"', start)].strip("()").replace("\\\\", "") + "|"
 

@@ -113,15 +113,17 @@ def test_objects_that_nobody_can_read_stop_no_service(control_plane, tmp_path):
     make(control_plane, 230)
     with operator(control_plane, log) as child:
         seen(control_plane, "chat", ".status.target.replicas", 1)
-        # While it watches, and so deep that a parser that recurses would end the process.
+        # While it watches, and so deep that a parser that recurses would end the process; with what is around it 9,999 levels,
+        # the most that the API server stores.
         make(control_plane, 3000)
+        make(control_plane, 9990)
         control_plane.kubectl("scale", f"deployment/{manifests.TARGET}", "--replicas=3")
         seen(control_plane, "chat", ".status.target.replicas", 3)
-        for levels in (230, 3000):
+        for levels in (230, 3000, 9990):
             seen(control_plane, f"odd-{levels}", ".status.decision.reason", "TargetUnreadable")
         assert child.poll() is None
     said = log.read_text()
-    for levels in (230, 3000):
+    for levels in (230, 3000, 9990):
         # Once for each version: the controller writes its status too.
         assert f"Deployment default/odd-{levels} cannot be read" in said
         # Of a run and of a service nobody reads who wrote it.

@@ -17,6 +17,7 @@ from kubernetes.aio import client
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.adapters.own_objects import OwnObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICASETS, Ref
 from breakeven_operator.ports import ClusterError, EventKind
@@ -45,7 +46,13 @@ async def through(
 async def watching(
     adapter: KubernetesCluster, namespace: str, **settings: Any
 ) -> AsyncIterator[WatchedObjects]:
-    objects = WatchedObjects(adapter, SystemClock(), namespaces=(namespace,), relist_s=3600.0, **settings)
+    objects = WatchedObjects(
+        adapter,
+        SystemClock(),
+        OwnObjects(SystemClock(), namespaces=(namespace,)),
+        relist_s=3600.0,
+        **settings,
+    )
     try:
         yield objects
     finally:
@@ -259,7 +266,7 @@ async def test_namespaces_and_targets_that_join_are_fetched_and_those_that_leave
             await adapter.create(
                 DEPLOYMENTS, {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
             )
-        objects = WatchedObjects(adapter, SystemClock(), namespaces=(), relist_s=3600.0)
+        objects = WatchedObjects(adapter, SystemClock(), OwnObjects(SystemClock()), relist_s=3600.0)
         others = frozenset(f"other-{number}" for number in range(5))
 
         async def read(resource, namespaces, targets=()):
@@ -298,7 +305,7 @@ async def test_of_nodes_and_replica_sets_nothing_but_their_metadata_is_sent(clus
     async with through(cluster) as (proxy, adapter):
         seen: list[Line] = []
         proxy.lines = lambda lines: (seen.extend(lines), lines)[1]
-        objects = WatchedObjects(adapter, SystemClock(), namespaces=(), relist_s=3600.0)
+        objects = WatchedObjects(adapter, SystemClock(), OwnObjects(SystemClock()), relist_s=3600.0)
         try:
             nodes = await objects.read(NODES)
             assert [node["metadata"]["labels"]["nvidia.com/gpu.product"] for node in nodes]

@@ -50,6 +50,7 @@ from breakeven_operator.workloads.workload import NearbyObjects, observe
 from breakeven_operator.writer import DryRun, Writer
 from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
+from fakes.kopf_in_memory import FedObjects
 from fakes.kubelet import FakeKubelet
 from fakes.lawful_profile import lawful_profile_json
 from fakes.load_course import CoursePart, played
@@ -240,7 +241,8 @@ class FleetWorld:
         self.telemetry = Telemetry(self.registry)
         objects: ClusterObjects = FleetObjects(self.cluster)
         if self.watched:
-            objects = WatchedObjects(self.cluster, self.clock, namespaces=(), relist_s=3600.0)
+            own = FedObjects(self.cluster, self.clock)
+            objects = WatchedObjects(self.cluster, self.clock, own, relist_s=3600.0)
         answers = PrometheusReader(
             self.prometheus,
             self.clock,

@@ -36,7 +36,7 @@ def test_a_wrong_setting_ends_it_with_one_line():
 
 def test_the_operator_process_imports_no_solver_and_no_plotting():
     code = (
-        "import sys; import breakeven_operator.app; from breakeven.profile import Profile; "
+        "import sys; import breakeven_operator.handlers; from breakeven.profile import Profile; "
         "print([m for m in ('scipy', 'matplotlib', 'pandas', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -101,6 +101,7 @@ as it is: that is what promtool tests, and what users without Helm load.
 - {name: BREAKEVEN_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 - {name: BREAKEVEN_BIND_ADDRESS, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 - {name: BREAKEVEN_PORT, value: {{ .Values.metrics.port | quote }}}
+- {name: BREAKEVEN_PROBE_PORT, value: {{ .Values.operator.probePort | quote }}}
 - {name: BREAKEVEN_WATCH_NAMESPACES, value: {{ join "," .Values.watchNamespaces | quote }}}
 - {name: BREAKEVEN_CYCLE_SECONDS, value: {{ .Values.operator.cycleSeconds | quote }}}
 - {name: BREAKEVEN_RELIST_SECONDS, value: {{ .Values.operator.relistSeconds | quote }}}

@@ -1,8 +1,8 @@
 """Follows the objects of one kind: reads all of them once, and then each change.
 
 The official client's `SharedInformer` builds typed models in a thread and lists without pages. Its asynchronous `Watch`
-goes on at an expired version after a 410, and breaks on a line longer than 128 KiB. kopf's index starts a task per
-object. ADR 0014 has the figures.
+goes on at an expired version after a 410, and breaks on a line longer than 128 KiB. kopf, which brings the product's own
+kinds, selects no objects of a namespace and trims none. ADR 0014 has the figures.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Kept = TypeVar("Kept")
 _LOG = logging.getLogger(__name__)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 30.0
 # A kind that is not installed, or that the operator may not read, seldom comes between two cycles.
-_REFUSED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
-_LONGEST_REFUSED_S = 300.0
+REFUSED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+_LONGESTREFUSED_S = 300.0
 # A connection that held for so long was a good one: the next attempt comes at once.
 _LASTING_S = 10.0
 
@@ -39,6 +39,20 @@ class WatchScope(NamedTuple):
 
     resource: Resource
     namespace: str | None
+
+    def __str__(self) -> str:
+        return f"{self.resource.kind}s of {self.namespace or 'all namespaces'}"
+
+    def check_age(self, age_s: float, oldest_s: float, problem: ClusterError | None) -> None:
+        """Refuse objects that are too old to decide on.
+
+        Raises:
+            ClusterError: the API server has not been heard of for too long, perhaps because of `problem`.
+        """
+        if age_s > oldest_s:
+            why = f": {problem}" if problem else ""
+            status = problem.status if problem else 0
+            raise ClusterError(f"{self}: nothing heard for {age_s:.0f} s{why}", status)
 
 
 class Informer(Generic[Kept]):
@@ -108,7 +122,7 @@ class Informer(Generic[Kept]):
     @property
     def refused(self) -> bool:
         """Whether the API server gives none of these objects: the kind is not installed, or not allowed to be read."""
-        return not self._synced and self._problem is not None and self._problem.status in _REFUSED
+        return not self._synced and self._problem is not None and self._problem.status in REFUSED
 
     @property
     def problem(self) -> ClusterError | None:
@@ -148,8 +162,8 @@ class Informer(Generic[Kept]):
             except ClusterError as error:
                 if error.status == HTTPStatus.GONE:
                     self._version = ""
-                if error.status in _REFUSED:
-                    longest_s = _LONGEST_REFUSED_S
+                if error.status in REFUSED:
+                    longest_s = _LONGESTREFUSED_S
                 self._problem = error
                 self._settled.set()
                 _LOG.info("%s: %s", self, error)
@@ -162,7 +176,7 @@ class Informer(Generic[Kept]):
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     def __str__(self) -> str:
-        return f"{self._scope.resource.kind}s of {self._scope.namespace or 'all namespaces'}"
+        return str(self._scope)
 
     async def _follow(self, began_s: float) -> None:
         if self._version and began_s - self._listed_at_s > self._relist_s:
@@ -177,7 +191,7 @@ class Informer(Generic[Kept]):
                     return
 
     def _take(self, event: WatchEvent, began_s: float) -> None:
-        version = _number(event.manifest)
+        version = version_of(event.manifest)
         if self._listed is not None:
             self._take_listed(event, version, self._listed, began_s)
             return
@@ -224,7 +238,7 @@ class Informer(Generic[Kept]):
         return uid in self._deleted or self._trim(manifest) is None
 
     def _keep(self, manifest: Manifest) -> None:
-        uid, version = manifest["metadata"]["uid"], _number(manifest)
+        uid, version = manifest["metadata"]["uid"], version_of(manifest)
         if uid in self._deleted:
             return
         trimmed = self._trim(manifest)
@@ -246,7 +260,7 @@ class Informer(Generic[Kept]):
             self._changed(before[1] if before else None, after[1] if after else None)
 
 
-def _number(manifest: Manifest) -> int:
+def version_of(manifest: Manifest) -> int:
     """A resourceVersion; API servers give numbers that rise with every change (KEP-5504).
 
     Raises:

@@ -38,7 +38,7 @@ _METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 _JSON = "application/json"
 # Bookmarks come once a minute. If nothing has happened to a kind since the server's start they come only after some
 # minutes [ran, 1.36]. Other clients too begin a watch again after 5 to 10 minutes.
-_SILENCE_S = 300.0
+SILENCE_S = 300.0
 # The kernel notices a peer that is gone silently, after 30 + 3 * 10 s; that costs the API server nothing.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 # A server without the feature WatchList refuses a list as a stream with one of these.
@@ -74,7 +74,7 @@ class KubernetesCluster:
         counted: Callable[[str, int], None] | None = None,
         unreadable: Callable[[Resource, Manifest], None] | None = None,
         timeout_s: float = 30.0,
-        silence_s: float = _SILENCE_S,
+        silence_s: float = SILENCE_S,
     ) -> None:
         # Every watch holds a connection for as long as it lasts: with a limit the requests would wait for one for ever.
         configuration.connection_pool_maxsize = 0
@@ -124,12 +124,20 @@ class KubernetesCluster:
             ClusterError: the server does not say.
         """
         try:
-            found = _parsed(await self._request("GET", resource.version_path), resource.version_path)
+            found = await self.document(resource.version_path)
         except ClusterError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return False
             raise
         return any(kind.get("name") == resource.plural for kind in found.get("resources") or [])
+
+    async def document(self, path: str) -> dict[str, Any]:
+        """A document about the API server itself, such as the kinds of a group.
+
+        Raises:
+            ClusterError: it does not say.
+        """
+        return _parsed(await self._request("GET", path), path)
 
     async def list_all(
         self,

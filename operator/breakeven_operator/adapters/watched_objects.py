@@ -1,16 +1,20 @@
-"""The cluster's objects by watches: the API server pays for changes, not for objects that merely exist."""
+"""The cluster's objects by watches: the API server pays for changes, not for objects that merely exist.
+
+The product's own kinds are those that kopf's handlers file (`own_objects`); each other kind has watches of its own here.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from breakeven_operator.adapters.cluster_objects import Interest
 from breakeven_operator.adapters.informer import Informer, WatchScope
-from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
-from breakeven_operator.adapters.trimming import is_selected, trimmed
-from breakeven_operator.kinds import PROFILES, RUNS, SERVICES, Ref, Resource
+from breakeven_operator.adapters.own_objects import OWN_KINDS, OwnObjects
+from breakeven_operator.adapters.profile_entries import FiledProfile
+from breakeven_operator.adapters.trimming import trimmed
+from breakeven_operator.kinds import PROFILES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
 from breakeven_operator.workloads.known import KINDS, kind_at
 
@@ -42,7 +46,7 @@ class _Followed:
         # Objects that are fetched existed before anybody asked for them: that is no news.
         self.joining = False
         self._wake = wake
-        self.informer: Informer[Any] = Informer(
+        self.informer: Informer[Manifest] = Informer(
             cluster,
             clock,
             scope,
@@ -52,39 +56,21 @@ class _Followed:
         )
         self.task = asyncio.create_task(self.informer.run(), name=f"watch {self.informer}")
 
-    def _kept_of(self, manifest: Manifest) -> Any:
+    def _kept_of(self, manifest: Manifest) -> Manifest | None:
         if self.interest is not None and not self.interest.covers(self.resource, manifest):
             return None
-        if not is_selected(self.resource, manifest):
-            return None
-        kept = trimmed(self.resource, manifest)
-        return file_profile(kept) if self.resource == PROFILES and kept is not None else kept
+        return trimmed(self.resource, manifest)
 
-    def _compare(self, before: Any, after: Any) -> None:
-        worth = _WORTH_A_CYCLE.get(self.resource)
-        if worth is None or self.joining:
+    def _compare(self, before: Manifest | None, after: Manifest | None) -> None:
+        """Wake the loop if a target's spec changed; pods change with each step of a roll, and wait for the next cycle."""
+        if self.resource not in KINDS or self.joining:
             return
-        if (before is None) != (after is None) or worth(before) != worth(after):
+        if before is None or after is None or _generation(before) != _generation(after):
             self._wake()
 
 
-def _spec_of(manifest: Manifest) -> tuple[Any, ...]:
-    """The part of an object by which people ask for something: spec, annotations, deletion."""
-    meta = manifest["metadata"]
-    return meta.get("generation"), meta.get("deletionTimestamp"), meta.get("annotations") or {}
-
-
-def _progress_of(run: Manifest) -> tuple[Any, ...]:
-    status = run.get("status") or {}
-    return status.get("phase"), len(status.get("points") or ())
-
-
-# The rest changes by the operator's own writes or by each pod of a roll, and waits for the next cycle.
-_WORTH_A_CYCLE: Mapping[Resource, Callable[[Manifest], object]] = {
-    SERVICES: _spec_of,
-    RUNS: _progress_of,
-    **dict.fromkeys(KINDS, lambda target: target["metadata"].get("generation")),
-}
+def _generation(target: Manifest) -> object:
+    return target["metadata"].get("generation")
 
 
 class WatchedObjects:
@@ -92,45 +78,50 @@ class WatchedObjects:
 
     Args:
         cluster, clock: ports.
-        namespaces: to read; empty: everywhere.
+        own: objects of the product's own kinds; other kinds are read in the same namespaces.
         relist_s: all objects of a kind are read again after so long.
         oldest_s: older objects are not given.
-        wake: is called when something changed on which a decision could depend: what people ask of a service or a target,
-            how far a run is.
+        wake: is called when what people ask of a target changed.
     """
 
     def __init__(
         self,
         cluster: WatchedCluster,
         clock: Clock,
+        own: OwnObjects,
         *,
-        namespaces: Sequence[str],
         relist_s: float,
         oldest_s: float = _OLDEST_S,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._namespaces = tuple(namespaces)
+        self._namespaces = own.namespaces
         self._relist_s = relist_s
         self._oldest_s = oldest_s
         self._wake = wake
+        self._own = own
+        # Whether cycles read at all: a server that is away takes the Lease along, and is then nobody's fault here.
+        self._reading = False
         self._followed: dict[WatchScope, _Followed] = {}
         # The services were in too many namespaces for one watch each, at least once.
         self._everywhere = False
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
         """See `ClusterObjects.read`."""
-        kept: list[Manifest] = await self._read(resource, interest)
-        return kept
+        self._reading = True
+        if resource in OWN_KINDS:
+            return await self._read_own(resource)
+        return await self._read(resource, interest)
 
     async def profiles(self) -> list[FiledProfile]:
         """See `ClusterObjects.profiles`."""
-        filed: list[FiledProfile] = await self._read(PROFILES, None)
-        return filed
+        return await self._read_own(PROFILES)
 
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
         """See `ClusterObjects.adopt`."""
+        if resource in OWN_KINDS:
+            self._own.adopt(resource, manifest)
         namespace = manifest["metadata"].get("namespace")
         for scope in (WatchScope(resource, None), WatchScope(resource, namespace)):
             if scope in self._followed:
@@ -138,6 +129,8 @@ class WatchedObjects:
 
     def forget(self, ref: Ref) -> None:
         """See `ClusterObjects.forget`."""
+        if ref.resource in OWN_KINDS:
+            self._own.forget(ref)
         for scope in (WatchScope(ref.resource, None), WatchScope(ref.resource, ref.namespace)):
             if scope in self._followed and ref.uid:
                 self._followed[scope].informer.forget(ref.uid)
@@ -145,13 +138,18 @@ class WatchedObjects:
     def age_s(self) -> float:
         """See `ClusterObjects.age_s`."""
         informers = [followed.informer for followed in self._followed.values()]
-        return max((informer.age_s() for informer in informers if not informer.refused), default=0.0)
+        ages_s = [informer.age_s() for informer in informers if not informer.refused]
+        return max([*ages_s, self._own.age_s()]) if self._reading else 0.0
 
     async def rest(self) -> None:
         """See `ClusterObjects.rest`."""
+        self._reading = False
         await self._end(set(self._followed))
 
-    async def _read(self, resource: Resource, interest: Interest | None) -> list[Any]:
+    async def _read_own(self, resource: Resource) -> list[Any]:
+        return await self._own.read(resource, oldest_s=self._oldest_s, longest_s=_FIRST_READING_S)
+
+    async def _read(self, resource: Resource, interest: Interest | None) -> list[Manifest]:
         scopes = {WatchScope(resource, namespace) for namespace in self._namespaces_of(resource, interest)}
         for scope in scopes:
             wanted = interest.within(scope.namespace) if interest and scope.namespace else interest
@@ -231,13 +229,8 @@ class WatchedObjects:
             del self._followed[scope]
             followed.task.result()
         informer = followed.informer
-        if informer.synced and informer.age_s() > self._oldest_s:
-            problem = informer.problem
-            why = f": {problem}" if problem else ""
-            raise ClusterError(
-                f"{informer}: nothing heard for {informer.age_s():.0f} s{why}",
-                problem.status if problem else 0,
-            )
+        if informer.synced:
+            scope.check_age(informer.age_s(), self._oldest_s, informer.problem)
 
     async def _end(self, scopes: set[WatchScope]) -> None:
         tasks = [self._followed.pop(scope).task for scope in scopes]

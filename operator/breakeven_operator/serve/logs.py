@@ -49,5 +49,5 @@ def configure(level: str, *, text: bool = False) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for name in ("aiohttp", "urllib3", "asyncio"):
+    for name in ("aiohttp", "urllib3", "asyncio", "kopf"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))

@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz on one small server."""
+"""/metrics and /readyz on one small server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def serve(registry: CollectorRegistry, health: Health, host: str, port: in
 
     Args:
         registry: what /metrics shows.
-        health: what /healthz and /readyz ask.
+        health: what /readyz asks.
         host: to bind to.
         port: to bind to; 0 takes a free one.
 
@@ -71,17 +71,13 @@ async def serve(registry: CollectorRegistry, health: Health, host: str, port: in
         text = _only(page.text(), names) if names else page.text()
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def healthz(_: web.Request) -> web.Response:
-        problem = health.problem()
-        return web.Response(text=problem or "ok", status=503 if problem else 200)
-
     async def readyz(_: web.Request) -> web.Response:
         return web.Response(
             text="ok" if health.ready else "no cycle yet", status=200 if health.ready else 503
         )
 
     app = web.Application()
-    app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    app.add_routes([web.get("/metrics", metrics), web.get("/readyz", readyz)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -22,12 +22,14 @@ PACKAGES = (
     "validation",
 )
 # Called by what they decorate for.
-DECORATORS = ["@*.command*", "@*.group*", "@*_validator", "@*_serializer", "@*.callback"]
+DECORATORS = ["@*.command*", "@*.group*", "@*_validator", "@*_serializer", "@*.callback", "@kopf.on.*"]
 
 CALLED_FROM_OUTSIDE = {
     "__getattr__",  # by Python, when a name that a package imports on use is read
     "gpu_platform",  # by vLLM, which finds it as a platform plugin
     "find_spec",  # by Python's imports
+    "fetch",  # by kopf: of the session, and of where it keeps an object's last version
+    "iter_chunked",
     "format_commands",  # by click, to write --help
     "list_commands",
     "ignore_aliases",  # by PyYAML, to write YAML without anchors
