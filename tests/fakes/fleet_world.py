@@ -42,6 +42,7 @@ from breakeven_operator.kinds import (
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
@@ -94,9 +95,12 @@ kind: SpeculativeService
 metadata: {name: chat, namespace: llm}
 spec:
   targetRef: {name: chat-vllm}
-  updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, backoffSeconds: 300, lookbackSeconds: 0}
+  updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, lookbackSeconds: 0}
   candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3], schedule: Never}]}
 """)
+
+TIMING = Timing(backoff_seconds=300)
+"""Times of the installation: a pause after an undone roll that tests can wait for, else production's."""
 
 
 def as_stateful_set(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -164,6 +168,7 @@ class FleetWorld:
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
         max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
+        timing: of the operator's settings, from the next `restart` on.
         kind: of the target: a Deployment, `stateful`, `grouped`, or what `form` makes of the Deployment.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
         watching: settings of services that are made for annotated workloads, from the next `restart` on; None: none are.
@@ -182,12 +187,14 @@ class FleetWorld:
         stateful: bool = False,
         grouped: bool = False,
         form: Callable[[dict[str, Any]], dict[str, Any]] = copy.deepcopy,
+        timing: Timing = TIMING,
     ) -> None:
         if stateful or grouped:
             form = as_leader_worker_set if grouped else as_stateful_set
         deployment = form(TARGET)
         self.kind = next(one for one in KINDS if one.kind == deployment["kind"])
         self.max_parallel_rolls = max_parallel_rolls
+        self.timing = timing
         self.max_parallel_calibrations = max_parallel_calibrations
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
@@ -272,6 +279,7 @@ class FleetWorld:
                 self.max_parallel_rolls,
                 self.max_parallel_calibrations,
                 watching=self.watching,
+                timing=self.timing,
             ),
             self._left_by_cycle,
         )

@@ -207,7 +207,7 @@ def test_killed_at_random_moments_of_undoings(stage, place, facing):
     """The word that lets the arm be tried again begins the next roll; its engines end at their start."""
     times = repeats(2)
     troubled(stage, UNDOING, {**COSTS, "methods": {}})
-    managed_on(place, UNDOING, rollDeadlineSeconds=60, backoffSeconds=3600)
+    managed_on(place, UNDOING, rollDeadlineSeconds=60)
     draw = random.Random(28)
     with facing(
         place, "operator SIGKILLed in an undoing", "the old arm runs again, with one write back", times=times

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import SERVICES
+from breakeven_operator.resources.updatepolicy import Timing
 from fakes.fleet_world import EAGLE, LAWS, FleetWorld
 
 
@@ -79,9 +80,8 @@ async def test_a_roll_is_disproved_in_its_middle_and_undone():
 async def disproved_thrice() -> FleetWorld:
     """A liar of a profile, and a service that has waited for every back-off."""
     world = FleetWorld(
-        lambda spec: spec["updatePolicy"].update(
-            cooldownSeconds=0, stabilizationWindowSeconds=0, backoffSeconds=60
-        )
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0),
+        timing=Timing(backoff_seconds=60),
     )
     world.calibrate()
     world.laws[EAGLE] = (2.5, 0.05)

@@ -13,7 +13,7 @@ from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import SERVICE, VALUE, FleetWorld
 from fakes.scheduling import QUOTAS
 
-QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}
 
 
 def grouped(target: Callable[[dict[str, Any]], None] = lambda _target: None, **options: Any) -> FleetWorld:

@@ -12,7 +12,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LLM_SERVIC
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.played_kserve import MODE, as_inference_service, as_llm_inference_service
 
-QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}
 FORMS = [as_llm_inference_service, as_inference_service]
 
 

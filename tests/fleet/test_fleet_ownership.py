@@ -6,6 +6,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, SERVICES
+from breakeven_operator.resources.updatepolicy import Timing
 from fakes.fleet_world import VALUE, FleetWorld
 
 KEY = "breakeven.dev/speculative-config"
@@ -340,9 +341,8 @@ async def test_a_status_that_a_person_edited_is_the_operator_s_again_and_no_take
 
 async def test_a_new_value_of_the_resume_annotation_ends_a_back_off_once():
     world = FleetWorld(
-        lambda spec: spec["updatePolicy"].update(
-            cooldownSeconds=0, stabilizationWindowSeconds=0, backoffSeconds=86400
-        )
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0),
+        timing=Timing(backoff_seconds=86400),
     )
     annotate(world, resume="from before")
     world.calibrate()

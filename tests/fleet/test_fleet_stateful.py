@@ -12,7 +12,7 @@ from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.scheduling import QUOTAS
 
-QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
 
 

@@ -412,7 +412,7 @@ def standing(folder: Path, asked: Callable[[str], str] = str) -> Iterator[Stage]
             f"--set=prometheus.address={asked(cluster.prometheus_url)}",
             # The model that services of the tests name beside it is on this machine, too.
             "--set=prometheus.allowedAddresses={127.0.0.0/8}",
-            "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
+            "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4,timing.replicasQuietSeconds=12",
             # On the loopback, which the operators of all clusters share.
             f"--set=board.port={free_ports(1)[0]}",
             "--wait", "--timeout=300s",

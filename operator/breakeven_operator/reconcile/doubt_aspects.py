@@ -48,7 +48,7 @@ def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
     def found() -> Drift:
         return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
 
-    return aspects(memory, calibrated.profile_name, found, rules_of(spec), cycle.now, live)
+    return aspects(memory, calibrated.profile_name, found, rules_of(spec, cycle.timing), cycle.now, live)
 
 
 def aspects(
@@ -170,5 +170,5 @@ def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRul
         return "no profile is in force"
     return (
         f"the arm in place was measured for {span_s(findings.windows) / 60:.0f} minutes under {profile}; "
-        f"updatePolicy.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
+        f"timing.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
     )

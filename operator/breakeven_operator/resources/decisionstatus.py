@@ -293,7 +293,7 @@ class DecisionStatus(StatusModel):
         _read(lambda facts: facts.considered and facts.considered.arm.name),
     )
     saving_percent: Number | None = row(
-        "Request time that the considered arm saves over the loads of the next horizonSeconds; below 0 it takes more.",
+        "Request time that the considered arm saves over the loads of the next four hours; below 0 it takes more.",
         _read(_saving),
         LOGGED,
     )
@@ -323,7 +323,7 @@ class DecisionStatus(StatusModel):
         ),
     )
     expected_observations: int | None = row(
-        "Past loads behind expectedPeakRps, each a mean over the same time: those of the last updatePolicy.horizonSeconds "
+        "Past loads behind expectedPeakRps, each a mean over the same time: those of the last four hours "
         "and what followed this time of day on the days before.",
         _read(lambda facts: facts.past_loads if facts.ahead else None),
         ge=0,

@@ -134,12 +134,6 @@ class SpeculativeServiceSpec(Model):
         MetricsSource, Field(description="Where load and latency of the target are read.")
     ] = MetricsSource()
 
-    @property
-    def place_deadline_seconds(self) -> int:
-        """How long a new pod of a roll may wait for room."""
-        own = self.update_policy.unschedulable_deadline_seconds
-        return own if own is not None else self.calibration.pending_deadline_seconds
-
 
 class SpeculativeService(Model):
     """Decides whether, how and until which load a vLLM workload speculates."""

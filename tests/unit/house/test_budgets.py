@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -66,31 +65,3 @@ def test_counters_become_figures_in_one_place():
 def test_every_way_to_take_a_counter_is_seen():
     assert counters_read('total["completed"] + one.stats.get("drafts", 0.0) + stats["waiting_min"]') == 3
     assert counters_read('labels["pod"] + stats[name] + row["completed"]') == 0
-
-
-# Modules of our own that one module imports from, at most.
-OWN_IMPORTS = {"operator": 15, "tuner": 15}
-
-
-def own_imports(text: str) -> int:
-    """Number of modules of our own from which a file imports."""
-    return len(
-        {
-            node.module
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("breakeven")
-        }
-    )
-
-
-def test_no_module_imports_from_more_of_our_own_than_the_budget():
-    for folder, most in OWN_IMPORTS.items():
-        texts = {file: file.read_text(encoding="utf-8") for file in (ROOT / folder).rglob("*.py")}
-        # Of the others not even all lines that could be such an import are as many; parsing takes far longer than counting.
-        counts = {
-            str(file.relative_to(ROOT)): own_imports(text)
-            for file, text in texts.items()
-            if len(re.findall(r"^\s*from breakeven", text, re.MULTILINE)) >= most
-        }
-        assert max(counts.values()) == most, sorted(counts, key=lambda place: -counts[place])[:3]
-    assert own_imports("from breakeven.arm import Arm\nfrom numpy import pi\nfrom breakeven import arm") == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven.errors import InputError
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.settings import read_settings
 
 
@@ -51,6 +52,10 @@ def test_everything_can_be_set():
         ("BREAKEVEN_CYCLE_SECOND", "15"),
         ("BREAKEVEN_WATCH_ANNOTATED", "yes"),
         ("BREAKEVEN_MOST_WATCHED", "0"),
+        ("BREAKEVEN_TIMING", "soon"),
+        ("BREAKEVEN_TIMING", "[]"),
+        ("BREAKEVEN_TIMING", '{"backoffSeconds": -1}'),
+        ("BREAKEVEN_TIMING", '{"backoff": 60}'),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "ngram"),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "[]"),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "[" * 5000),
@@ -101,3 +106,9 @@ def test_candidates_are_read_as_a_service_has_them():
     )
     assert settings.default_candidates is not None
     assert [arm.name for arm in settings.default_candidates.arms()] == ["none", "head/2", "head/7"]
+
+
+def test_times_of_the_installation_are_those_of_production_unless_it_sets_them():
+    assert read_settings({}).timing == PRODUCTION
+    short = read_settings({"BREAKEVEN_TIMING": '{"backoffSeconds": 60}'}).timing
+    assert (short.backoff_seconds, short.disagreement_seconds) == (60, PRODUCTION.disagreement_seconds)
