@@ -39,6 +39,7 @@ from breakeven_operator.kinds import (
     STATEFULSETS,
     Ref,
 )
+from breakeven_operator.packed import joined, pack, unpack
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import Candidates
@@ -55,6 +56,7 @@ from fakes.kubelet import FakeKubelet
 from fakes.lawful_profile import lawful_profile_json
 from fakes.load_course import CoursePart, played
 from fakes.manual_clock import FakeClock
+from fakes.notes import memory_of
 from fakes.scheduling import claims_of
 
 GPU = "NVIDIA-A100-SXM4-80GB"
@@ -487,12 +489,22 @@ class FleetWorld:
         return self.service.get("status") or {}
 
     @property
+    def whole(self) -> dict[str, Any]:
+        """The status with its notes, a copy."""
+        return joined(self.status)
+
+    @property
     def memory(self) -> dict[str, Any]:
-        return (self.status.get("workings") or {}).get("memory") or {}
+        return memory_of(self.status)
+
+    @memory.setter
+    def memory(self, fields: Mapping[str, Any]) -> None:
+        notes = unpack(self.status["workings"]["notes"])
+        self.status["workings"]["notes"] = pack({**notes, "workings": {"memory": fields}})
 
     @property
     def decision(self) -> dict[str, Any]:
-        return self.status.get("decision") or {}
+        return self.whole.get("decision") or {}
 
     @property
     def reason(self) -> str | None:

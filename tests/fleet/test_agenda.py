@@ -19,6 +19,7 @@ from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import CycleStage
 from fakes.fleet_world import SERVICE, VALUE, FleetWorld
+from fakes.notes import memory_of, notes_of
 
 WINDOW_S = 60.0
 DECIDING_S = 0.2
@@ -361,7 +362,8 @@ async def test_a_memory_that_somebody_else_wrote_counts(monkeypatch):
     world, decisions = await at_rest(monkeypatch)
 
     def edit(body):
-        body["status"]["workings"]["memory"]["savedRequestSeconds"] = "7"
+        learned = memory_of(body["status"]) | {"savedRequestSeconds": "7"}
+        body["status"]["workings"]["notes"] = notes_of(learned)
 
     world.cluster.change(SERVICES, "llm", "chat", edit)
     decisions.memories.clear()

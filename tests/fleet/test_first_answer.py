@@ -61,7 +61,7 @@ async def test_no_roll_no_memory_and_no_gauge_of_a_comparison_rest_on_it(past):
         await world.cycle(60.0)
     assert world.value in {None, "null"}
     assert "rollout" not in world.service["status"]
-    memory = world.service["status"]["workings"]["memory"]
+    memory = world.memory
     assert "evidence" not in memory
     assert "pays" not in memory
     shown = {one.name for one in world.registry.collect() if one.samples}

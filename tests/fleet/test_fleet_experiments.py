@@ -6,6 +6,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import SERVICES
 from breakeven_operator.resources.updatepolicy import Timing
 from fakes.fleet_world import EAGLE, LAWS, FleetWorld
+from fakes.notes import memory_of, notes_of
 
 
 async def rolled() -> FleetWorld:
@@ -98,13 +99,11 @@ async def disproved_thrice() -> FleetWorld:
 
 
 def without_evidence(status):
-    workings = status.get("workings") or {}
-    memory = {
-        name: value
-        for name, value in (workings.get("memory") or {}).items()
-        if name not in {"evidence", "suspicion"}
-    }
-    return {**status, "workings": {**workings, "memory": memory}} if status else status
+    if not status:
+        return status
+    workings = status["workings"]
+    kept = {name: value for name, value in memory_of(status).items() if name not in {"evidence", "suspicion"}}
+    return {**status, "workings": {**workings, "notes": notes_of(kept)}}
 
 
 async def test_after_three_disproved_rolls_a_service_stops_rolling_and_says_so():
@@ -149,18 +148,14 @@ async def test_an_urgent_roll_is_held_by_no_disproof():
         lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
     )
     await world.speculate()
-    status = dict(world.status)
-    workings = dict(status["workings"])
     far = "2027-01-01T00:00:00Z"
-    workings["memory"] = {
-        **workings["memory"],
+    world.memory |= {
         "failures": 3,
         "disproved": 3,
         "disprovedProfile": "chat-p1",
         "backoffUntilTime": far,
         "backoffReason": "RollDisproved",
     }
-    world.service["status"] = {**status, "workings": workings}
     world.load(13.5)
     world.prometheus.traffic.waiting = 20.0
     await world.until(lambda: world.value == "null", cycles=8)

@@ -250,11 +250,12 @@ async def test_a_roll_of_pods_that_may_drain_for_ever_has_a_deadline(begun):
 )
 async def test_memory_that_a_person_changed_ends_no_cycle(begun, part, value):
     world = begun[0].copied()
-    memory = world.status["workings"]["memory"]
+    memory = world.memory
     around, _, field = part.rpartition(" ")
     parts = memory["account"]["windows"] if around == "windows" else memory[around] if around else [memory]
     for one in parts:
         one[field] = value
+    world.memory = memory
     for _ in range(2):
         world.load(3.0)
         assert (await world.cycle(60.0)).errors == []

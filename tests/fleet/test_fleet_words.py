@@ -164,8 +164,8 @@ async def test_memory_and_columns_sort_behind_everything_a_person_reads():
     """`kubectl describe` sorts by name."""
     world = await running_eagle()
     assert max(world.status, key=str.lower) == "workings"
-    assert set(world.status["workings"]) == {"memory", "display"}
-    assert not {"memory", "display"} & set(world.status)
+    assert set(world.status["workings"]) == {"notes", "display"}
+    assert not {"memory", "notes", "display"} & set(world.status)
 
 
 async def test_a_flip_of_pays_is_said_once_and_doubt_in_between_says_nothing():
@@ -215,7 +215,7 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
     assert len(world.rolls) == rolls
     assert (world.decision["action"], world.status["current"]["arm"]) == ("Stay", "eagle/3")
     assert "TakenOver" not in world.events
-    assert {"memory", "display"} <= set(world.status["workings"])
+    assert {"notes", "display"} <= set(world.status["workings"])
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,12 @@ class ArmCapacity(StatusModel):
 class CapacityStatus(StatusModel):
     """How much load the target's replicas carry, and how many it needs."""
 
+    noted = frozenset(
+        {
+            "arms",
+        }
+    )
+
     arms: tuple[ArmCapacity, ...] = row(
         "Every arm that may run.", default=(), extra=list_map("arm"), max_length=64
     )

@@ -171,6 +171,44 @@ _OF_ARM = {"arm": "compared_arm"}
 class DecisionStatus(StatusModel):
     """The last decision with the figures that made it."""
 
+    noted = frozenset(
+        {
+            "speedup_lower",
+            "speedup_upper",
+            "break_even_lower_rps",
+            "break_even_upper_rps",
+            "evidence_time",
+            "pays_until_rps",
+            "profile",
+            "saving_percent",
+            "c1_ratio",
+            "c2_ratio",
+            "c2_ratio_lower",
+            "c2_ratio_upper",
+            "confidence_percent",
+            "considered_arm",
+            "saving_lower_percent",
+            "saving_upper_percent",
+            "roll_cost_seconds",
+            "expected_observations",
+            "inflight",
+            "utilization",
+            "tokens_per_step",
+            "accepted_tokens_per_step",
+            "prefix_hit_percent",
+            "arrival_dispersion",
+            "arrival_span_seconds",
+            "observed_latency_seconds",
+            "predicted_latency_seconds",
+            "requests",
+            "given_up_percent",
+            "window_seconds",
+            "alternative",
+            "running_arm",
+            "verdict",
+        }
+    )
+
     time: Instant | None = row(
         "When it was made.",
         Renewal.NEVER,

@@ -128,7 +128,7 @@ def test_explain_names_each_thing_that_holds_a_change_back(settled):
     settled.service["spec"] |= {"paused": True}
     settled.service["spec"]["updatePolicy"]["pinnedArm"] = "none"
     settled.status["decision"] |= {"reason": "Paused", "heldUntil": later.isoformat()}
-    settled.status["workings"]["memory"]["backoffUntilTime"] = later.isoformat()
+    settled.memory |= {"backoffUntilTime": later.isoformat()}
     settled.status["rollout"] = {
         "phase": "Rolling", "fromArm": "eagle/3", "toArm": "none", "deadlineTime": later.isoformat(),
         "reason": "RollStarted",

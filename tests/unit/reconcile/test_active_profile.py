@@ -19,6 +19,7 @@ from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.workloads.fingerprint import Identity
 from fakes.fleet_world import GPU, SERVICE, profile_json
+from fakes.notes import notes_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 IDENTITY = Identity("f1", "org/model", "chat", "sha256:x", GPU, 1)
@@ -135,7 +136,8 @@ def test_a_request_is_answered_once_and_in_mode_disabled_too():
     found = state([entry()], of=asked)
     assert (str(found.trigger), found.recalibrate) == ("Requested", "1")
     answered = service(
-        annotations={"breakeven.dev/recalibrate": "1"}, status={"workings": {"memory": {"recalibrate": "1"}}}
+        annotations={"breakeven.dev/recalibrate": "1"},
+        status={"workings": {"notes": notes_of({"recalibrate": "1"})}},
     )
     assert trigger(profiles=[entry()], of=answered) is None
 
