@@ -31,6 +31,7 @@ from breakeven_operator.kinds import (
     SERVICES,
     Resource,
 )
+from breakeven_operator.packed import whole
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     FIRST_SEEN,
@@ -297,7 +298,7 @@ def account_of(service: Any) -> Any:
 
 
 def _fingerprint(service: dict[str, Any] | Any) -> str:
-    return str(((service.get("status") or {}).get("target") or {}).get("fingerprint") or "")
+    return str((whole(service.get("status") or {}).get("target") or {}).get("fingerprint") or "")
 
 
 def _owner(manifest: Any, version: str, kind: str) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class ServiceView:
 
     @property
     def memory(self) -> Json:
-        """What the decision remembers; empty if an operator of another version has written it."""
+        """The decision's memory; empty if an operator of another version has written it."""
         return self.part("workings", "memory")
 
     @property

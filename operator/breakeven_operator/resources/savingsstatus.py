@@ -19,6 +19,8 @@ class SavingsStatus(StatusModel):
 
     noted = frozenset(
         {
+            "request_saved_seconds",
+            "gpus_not_needed",
             "since",
             "against",
             "request_saved_lower_seconds",

@@ -118,7 +118,7 @@ class SpeculativeServiceStatus(StatusModel):
     conditions: tuple[Condition, ...] = row(
         "Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
         "pays at this load. Progressing: a roll is under way. ModelAgrees: measured latency is as the profile predicts. "
-        "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated. ObjectivesKept: measured latency keeps spec.slo.",
+        "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated; absent before they ever were not. ObjectivesKept: measured latency keeps spec.slo.",
         default=(),
         extra=list_map("type"),
         max_length=16,

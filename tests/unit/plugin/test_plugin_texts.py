@@ -39,7 +39,7 @@ def test_the_table_has_the_columns_of_kubectl_and_the_roll_that_was_measured(set
         found[name] for name in ("TARGET", "ARM", "PAYS", "SPEEDUP", "BREAK-EVEN", "LOAD", "RECOMMENDED")
     ] == [shown[name] for name in ("target", "arm", "pays", "speedup", "breakEven", "load", "recommended")]
     assert found["DECIDED"] == "5m"
-    roll = settled.status["history"][0]
+    roll = settled.whole["history"][0]
     assert found["LAST ROLL"] == (
         f"Confirmed {float(roll['measuredSpeedup']):.2f}x (promised {float(roll['predictedSpeedup']):.2f}x)"
     )

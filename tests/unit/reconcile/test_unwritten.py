@@ -23,7 +23,7 @@ def service(memory):
             "observedGeneration": 7,
             "workings": {"notes": notes_of(memory.to_json_object()), "display": {"arm": "none"}},
         }
-    return SpeculativeService.model_validate(body)
+    return SpeculativeService.read(body, "chat")
 
 
 def test_the_next_decision_begins_with_what_the_last_one_learned():
