@@ -174,7 +174,3 @@ class Calibration(Model):
         int,
         Field(ge=1, le=31536000, description="Age at which a profile is measured anew (30 days by default)."),
     ] = 2592000
-    run_history_limit: Annotated[
-        int,
-        Field(ge=1, le=20, description="Finished CalibrationRuns and replaced SpeculationProfiles to keep."),
-    ] = 3

@@ -83,7 +83,7 @@ def test_figures_say_their_unit_or_are_ratios(definition):
         r"(?i)(nats|pValue|speedup|dispersion|ratio|lower|upper|utilization|inflight|tokensPerStep|tokens|tokensSq|accept|drafts|concurrency"
         r"|draftedPerStep|error|scatter|littleResidual|kvUsageMax|precision\w+|pull\w+"
         # The engine's own words for how it draws tokens, and shares.
-        r"|temperature|topP|minP|penalty|rates"
+        r"|temperature|topP|penalty|rates"
         # Counts of requests and of GPUs.
         r"|posts|refusals|served|queuedRequests|queuedWithout|gpusNotNeeded)$"
     )
