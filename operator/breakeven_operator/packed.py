@@ -96,7 +96,9 @@ def _parted(
         if place in noted:
             notes[name] = value
         elif isinstance(value, Mapping):
-            shown[name], below = _parted(value, noted, f"{place}.")
+            above, below = _parted(value, noted, f"{place}.")
+            # An empty object would be a line for nobody, and a leaf that server-side apply takes away with the next write.
+            shown |= {name: above} if above else {}
             notes |= {name: below} if below else {}
         elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
             parts = [_parted(one, noted, f"{place}.") for one in value]

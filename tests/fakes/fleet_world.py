@@ -366,9 +366,6 @@ class FleetWorld:
             return None
         return {
             "arm": arm.name,
-            "method": arm.method,
-            "k": arm.k,
-            "candidate": arm.candidate,
             "points": 6,
             "drafter": method.drafter,
         }
@@ -390,7 +387,7 @@ class FleetWorld:
         await self.until(lambda: self.phase is None)
         assert before.isdisjoint(pod["metadata"]["uid"] for pod in self.cluster.of(PODS))
         entry: dict[str, Any]
-        (entry,) = self.status["history"]
+        (entry,) = self.whole["history"]
         assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Confirmed", "none", "eagle/3")
         assert abs(float(entry["measuredSpeedup"]) / float(entry["predictedSpeedup"]) - 1) < 0.05
         assert self.rolls == [("apply", self.kind.plural, "chat-vllm")]

@@ -423,7 +423,7 @@ async def test_a_spec_that_breaks_a_rule_says_so_and_touches_nothing_else():
     ready = next(c for c in world.status["conditions"] if c["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
     assert "pinnedArm" in ready["message"]
-    assert world.status["rollout"] == before["rollout"], "what a restart needs stays"
+    assert world.whole["rollout"] == before["rollout"], "what a restart needs stays"
     others = [[c for c in status["conditions"] if c["type"] != "Ready"] for status in (before, world.status)]
     assert others[0] == others[1] != []
     writes = len(world.cluster.writes)

@@ -45,7 +45,7 @@ async def test_a_quota_that_stays_undoes_the_roll_with_its_words() -> None:
     (note,) = [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == "RollUndone"]
     assert "the API server refuses a pod" in note
     assert "exceeded quota: gpus, requested: pods=1" in note
-    assert world.status["rollout"]["reason"] == "QuotaExceeded"
+    assert world.whole["rollout"]["reason"] == "QuotaExceeded"
 
 
 def taint(world: FleetWorld) -> None:

@@ -46,7 +46,7 @@ async def test_an_arm_that_does_not_start_is_undone() -> None:
     world = grouped()
     world.kubelet.crash = {VALUE}
     await world.until(lambda: "RolledBack" in world.events)
-    assert world.status["history"][0]["result"] == "Undone"
+    assert world.whole["history"][0]["result"] == "Undone"
     assert world.value is None
 
 

@@ -213,7 +213,7 @@ async def test_a_text_that_no_status_holds_is_named(edit, message):
     world = FleetWorld(target=edit)
     assert (await world.cycle()).errors == []
     assert (world.decision["reason"], world.decision["message"]) == ("TargetUnreadable", message)
-    assert world.status["target"]["uid"]
+    assert world.whole["target"]["uid"]
 
 
 async def test_devices_that_no_plan_holds_fail_the_calibration_with_their_number():
@@ -230,7 +230,7 @@ async def test_a_roll_of_pods_that_may_drain_for_ever_has_a_deadline(begun):
     # Longer than a pod may wait for its place: the deadline is made again.
     for _ in range(4):
         assert (await world.cycle(900.0)).errors == []
-    assert world.status["history"][-1]["result"] == "Unmeasured"
+    assert world.whole["history"][-1]["result"] == "Unmeasured"
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -135,7 +135,7 @@ async def running_eagle(**policy) -> FleetWorld:
     world.calibrate()
     world.load(3.0)
     await world.cycle()
-    assert world.status["current"]["arm"] == "eagle/3"
+    assert world.whole["current"]["arm"] == "eagle/3"
     return world
 
 
@@ -213,7 +213,7 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
     for _ in range(20):
         await world.cycle(60.0)
     assert len(world.rolls) == rolls
-    assert (world.decision["action"], world.status["current"]["arm"]) == ("Stay", "eagle/3")
+    assert (world.decision["action"], world.whole["current"]["arm"]) == ("Stay", "eagle/3")
     assert "TakenOver" not in world.events
     assert {"notes", "display"} <= set(world.status["workings"])
 
