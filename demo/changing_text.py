@@ -18,6 +18,7 @@ from rich.console import Console
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources.updatepolicy import Timing
 from demo import installation
 from demo.director import Director
 from demo.performance import CALIBRATION_TIMEOUT_S, Casting, Scene, perform, what_to_try
@@ -32,8 +33,8 @@ _RPS = 3.0
 _TIMEOUT_S = 400.0
 _CAST = Casting("chat", "A100", "RollingUpdate", replicas=2)
 _TRAFFIC_S = 20.0
-_DISAGREES_S = 60
-"""Time for which measurements must contradict the profile before it is suspected; half an hour in production."""
+_TIMING = Timing(disagreement_seconds=60, calibration_interval_seconds=30)
+"""Measurements contradict the profile for a minute before it is suspected, half an hour in production."""
 NOTICED = frozenset(
     {ClusterReason.ACCEPTANCE_DRIFTED, ClusterReason.LENGTHS_DRIFTED, ClusterReason.MODEL_DISAGREES}
 )
@@ -65,7 +66,7 @@ class TextChange:
 
 def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
     """Play it; whether the operator came to the right arm for the new text."""
-    performance = perform(costs, console, (_CAST,), _installed, _acts, keep=keep)
+    performance = perform(costs, console, (_CAST,), _installed, _acts, keep=keep, timing=_TIMING)
     seen, events = performance.told, performance.record.events
     words = [event.reason for event in events if event.service == _CAST.name and event.at_s >= seen.changed_s]
     checks = judge(seen, words)
@@ -85,11 +86,9 @@ def _service() -> installation.Manifest:
     service = installation.service(_CAST.name, f"{_CAST.name}-vllm", _CAST.mode)
     # Lengths as the users' own traffic shows them, at every calibration.
     service["spec"]["calibration"].pop("workload")
-    service["spec"]["calibration"]["minIntervalSeconds"] = 30
     # A schedule's acceptance follows its load: the story is about one draft length.
     for method in service["spec"]["candidates"]["methods"]:
         method["schedule"] = "Never"
-    service["spec"]["updatePolicy"]["disagreementSeconds"] = _DISAGREES_S
     return service
 
 

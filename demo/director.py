@@ -10,6 +10,7 @@ from typing import Any
 
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.packed import whole
 from demo.record import EndedRoll, Happening, PhaseResult, Record, Sample, ServiceRecord, Speedup
 from demo.sight import Object, Sight
 from demo.story import Phase
@@ -74,7 +75,7 @@ class Director:
         for service in services:
             player = self._players.get(service["metadata"]["name"])
             if player is not None:
-                player.status = service.get("status") or {}
+                player.status = whole(service.get("status") or {})
         for player in self._players.values():
             player.traffic.endpoints.learn(await self._sight.ready_pods(player.selector, player.port))
         self._runs = runs

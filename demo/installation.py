@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from localcluster import LocalCluster
 from localcluster.free_ports import free_ports
 
@@ -33,7 +34,6 @@ _SHORT_SPEC: Mapping[str, Any] = {
         "cooldownSeconds": 15,
         # A verdict holds the six windows before a roll against those after it: five of them are at the load that asks for it.
         "stabilizationWindowSeconds": 60,
-        "horizonSeconds": 14400,
         # Minutes ago somebody tried another load: that is no day that comes again.
         "lookbackSeconds": 0,
         "rollDeadlineSeconds": 180,
@@ -69,7 +69,7 @@ PARALLEL_CALIBRATIONS = 2
 ALERT_DELAY_S = 3
 
 
-def install_operator(cluster: LocalCluster) -> None:
+def install_operator(cluster: LocalCluster, timing: Timing) -> None:
     """Install the chart as a user would, with an operator that looks more often than in production."""
     cluster.helm(
         "install",
@@ -86,6 +86,7 @@ def install_operator(cluster: LocalCluster) -> None:
         f"operator.statusRefreshSeconds={OPERATOR_CYCLE_S}",
         "--set",
         f"calibration.maxParallel={PARALLEL_CALIBRATIONS}",
+        *(f"--set=timing.{name}={value}" for name, value in timing.to_json_object().items()),
         # All pods of this machine share its loopback.
         "--set",
         f"board.port={free_ports(1)[0]}",
@@ -169,7 +170,7 @@ def service(name: str, target: str, mode: str) -> Manifest:
     return manifest
 
 
-def shortened() -> list[tuple[str, str, str]]:
+def shortened(timing: Timing) -> list[tuple[str, str, str]]:
     """(setting, production value, this demo's value) of everything that differs."""
     minimal = {
         "apiVersion": "breakeven.dev/v1alpha1",
@@ -195,6 +196,12 @@ def shortened() -> list[tuple[str, str, str]]:
     rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))
     rows.append(("vLLM preStop sleep, s", "10", str(PRE_STOP_S)))
     rows.append(("calibrations at the same time", "1", str(PARALLEL_CALIBRATIONS)))
+    production = PRODUCTION.to_json_object()
+    rows += [
+        (f"timing.{name} of the chart", str(production[name]), str(value))
+        for name, value in timing.to_json_object().items()
+        if value != production[name]
+    ]
     rows.append(("operator cycle, s", "15", str(OPERATOR_CYCLE_S)))
     rows.append(("alert SpeculationUnprofitable, for", "10m", f"{ALERT_DELAY_S}s"))
     return rows

@@ -78,7 +78,6 @@ def manifests(costs: Path) -> list[installation.Manifest]:
     deployment, *rest = installation.deployment("vllm-a100.yaml", _CAST.replicas)
     deployment["spec"]["minReadySeconds"] = _READY_S
     service = installation.service(_CAST.name, f"{_CAST.name}-vllm", _CAST.mode)
-    service["spec"]["calibration"]["minIntervalSeconds"] = 3600
     files = {"none.csv": NO_SPECULATION, "promised.csv": _ARM}
     points = _promised_points(costs)
     data = {name: written([cells(point) for point in points[arm]]) for name, arm in files.items()}

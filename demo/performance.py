@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from rich.console import Console
 
 from breakeven.profile import Profile
+from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from demo import installation
 from demo.director import Director, Player
 from demo.earlier_hours import WINDOW_S, past_of
@@ -131,6 +132,7 @@ def perform(
     acts: Callable[[Scene], Awaitable[Told]],
     *,
     keep: bool,
+    timing: Timing = PRODUCTION,
 ) -> Performance[Told]:
     """Stand everything up, play the acts, and take everything down.
 
@@ -141,13 +143,14 @@ def perform(
         installed: applies them; says in words what it did.
         acts: from the first Ready pod to the end.
         keep: leave the cluster up.
+        timing: times of the installation.
     """
     RESULTS.mkdir(exist_ok=True)
     # A first run builds for minutes; the demo, and the time axis of its picture, begin after that.
     controllers = sorted({one.controller for one in cast} - {""})
     ensure((*CONTROL_PLANE, *MONITORING, "helm", *controllers))
     services = {one.name: ServiceRecord(one.name, one.gpu, one.mode) for one in cast}
-    record = Record(time.time(), services, shortened=installation.shortened())
+    record = Record(time.time(), services, shortened=installation.shortened(timing))
     with contextlib.ExitStack() as ending:
         cluster = ending.enter_context(LocalCluster(STATE))
         with View(record, console) as view:
@@ -168,7 +171,7 @@ def perform(
                 if any(one.product for one in cast)
                 else "Prometheus and Alertmanager run"
             )
-            installation.install_operator(cluster)
+            installation.install_operator(cluster, timing)
             view.step(f"operator installed by Helm; {installed(cluster)}")
             view.step(f"look at {installation.board_address(cluster)} while it runs: a page of all services")
             told = asyncio.run(_play(cluster, record, view, cast, acts))

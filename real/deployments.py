@@ -183,7 +183,6 @@ def service(served: ServedModel) -> Manifest:
                 "cooldownSeconds": 15,
                 "stabilizationWindowSeconds": 5,
                 "lookbackSeconds": 0,
-                "replicasQuietSeconds": 10,
                 "rollDeadlineSeconds": 900,
             },
         },
@@ -202,7 +201,7 @@ def stand_up(cluster: LocalCluster, table: Path) -> None:
     cluster.helm(
         "install", "breakeven", str(CHART), f"--namespace={OPERATOR_NAMESPACE}", "--create-namespace",
         f"--set=prometheus.address={cluster.prometheus_url}",
-        "--set=operator.cycleSeconds=3,operator.statusRefreshSeconds=3",
+        "--set=operator.cycleSeconds=3,operator.statusRefreshSeconds=3,timing.replicasQuietSeconds=10",
         "--wait", "--timeout=300s",
     )  # fmt: skip
     cluster.kubectl("create", "namespace", NAMESPACE)

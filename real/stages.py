@@ -16,6 +16,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.packed import whole
 from demo.director import failed_runs
 from demo.installation import NAMESPACE, measure_again
 from demo.sight import Object, Sight
@@ -170,7 +171,7 @@ class RealRun:
 
     async def _status(self) -> Object:
         (service,) = await self._sight.custom("speculativeservices")
-        status: Object = service.get("status") or {}
+        status: Object = whole(service.get("status") or {})
         return status
 
     async def _calibrated(self) -> Profile:

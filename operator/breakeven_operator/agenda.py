@@ -137,7 +137,9 @@ def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
     memory = item.outcome.status.memory
     if memory is not None and memory.account is not None and memory.account.windows:
         since_s = (now - memory.account.windows[-1].time).total_seconds()
-        wait_s = rules_of(item.service.spec).wait_s(memory.account.windows, now) - since_s
+        wait_s = (
+            rules_of(item.service.spec, item.observation.timing).wait_s(memory.account.windows, now) - since_s
+        )
         # One that was due, and that this decision did not take, cannot be measured at present.
         ends_s.extend([wait_s] if wait_s > 0.0 else [])
     return max(min(ends_s), 0.0)

@@ -262,12 +262,12 @@ class ClusterReason(StrEnum):
     )
     MODEL_UNTESTED = (
         "ModelUntested",
-        "The arm in place has not been measured for updatePolicy.disagreementSeconds since it was entered or the profile came into force.",
-        "Wait; a lower updatePolicy.disagreementSeconds judges sooner.",
+        "The arm in place has not been measured for timing.disagreementSeconds since it was entered or the profile came into force.",
+        "Wait; a lower timing.disagreementSeconds of the installation judges sooner.",
     )
     MODEL_DISAGREES = (
         "ModelDisagrees",
-        "Requests of the arm in place have taken significantly longer, or less long, than the profile predicts, for updatePolicy.disagreementSeconds: the profile is suspect, and a calibration is asked for.",
+        "Requests of the arm in place have taken significantly longer, or less long, than the profile predicts, for timing.disagreementSeconds: the profile is suspect, and a calibration is asked for.",
         "Wait for the calibration. If the next profile disagrees as well, look for what calibration pods do not have: another node, neighbours on the GPU, a proxy in the measured latency, other prompts.",
     )
     PROFILE_SUSPECT = (
@@ -278,12 +278,12 @@ class ClusterReason(StrEnum):
     TEXT_AS_CALIBRATED = "TextAsCalibrated", "Live requests are such as the profile was measured with."
     ACCEPTANCE_DRIFTED = (
         "AcceptanceDrifted",
-        "Drafts are accepted otherwise than when the arm was calibrated, for updatePolicy.disagreementSeconds: predictions are converted to the live acceptance, with wider bounds.",
+        "Drafts are accepted otherwise than when the arm was calibrated, for timing.disagreementSeconds: predictions are converted to the live acceptance, with wider bounds.",
         "Let calibrations send your users' prompts (calibration.workload.prompts). If the first position fell alone, look for another tokenizer, head, engine version or sampling. The drafter may have been replaced in place (other weights under its path or tag, or vLLM's weight update): its arms are measured again.",
     )
     LENGTHS_DRIFTED = (
         "LengthsDrifted",
-        "Prompts or answers have been more than 4.5 times as long, or as short, as when the arm was measured, for updatePolicy.disagreementSeconds: predictions are extrapolations.",
+        "Prompts or answers have been more than 4.5 times as long, or as short, as when the arm was measured, for timing.disagreementSeconds: predictions are extrapolations.",
         "Wait for the calibration, which sends requests of the live lengths; with a workload of your own, set its lengths.",
     )
     PROFILE_SUPERSEDED = "ProfileSuperseded", "A newer profile is in force."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.reconcile.observation import CycleLimits
+from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.settings import Settings
 from breakeven_operator.watching import WatchSettings
 
@@ -18,6 +19,7 @@ class CycleSettings:
     Attributes:
         deciding_s: longest time of deciding in one cycle; the services left wait for the next cycle, which begins at once.
         watching: settings of the services that are made for annotated workloads; None: none are.
+        timing: times that decisions wait.
         gpu_price_per_hour: by which statuses say money; None: they say none.
     """
 
@@ -28,6 +30,7 @@ class CycleSettings:
     deciding_s: float = 1.0
     watching: WatchSettings | None = None
     gpu_price_per_hour: float | None = None
+    timing: Timing = PRODUCTION
 
     def limits(self, *, may_roll: bool = True) -> CycleLimits:
         """The settings that decisions use."""
@@ -43,6 +46,7 @@ def settings_of_cycles(settings: Settings, *, once: bool) -> CycleSettings:
         max_parallel_calibrations=settings.max_parallel_calibrations,
         watching=_watch_settings(settings),
         gpu_price_per_hour=settings.gpu_price_per_hour,
+        timing=settings.timing,
         **({"deciding_s": math.inf} if once else {}),
     )
 

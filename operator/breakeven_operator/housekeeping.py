@@ -31,6 +31,10 @@ _KEPT = timedelta(days=30)
 IN_FORCE_MANAGER = "breakeven-in-force"
 
 
+# Finished runs and replaced profiles of a service: the one before last still tells whether the last one was odd.
+_MOST_KEPT = 3
+
+
 def access(manifest: Manifest, settings: TrialSettings) -> tuple[Action, ...]:
     """ServiceAccount and RoleBinding that the service's Jobs run under; they go with it."""
     account, binding = calibration.trial_access(manifest, settings.cluster_role)
@@ -126,7 +130,7 @@ def retire(
     entries: Sequence[ProfileEntry],
     in_force: ProfileEntry | None,
 ) -> tuple[Action, ...]:
-    """Delete finished runs and replaced profiles beyond what the service keeps.
+    """Delete finished runs and replaced profiles beyond the newest three of each.
 
     Args:
         service: whose they are.
@@ -134,18 +138,19 @@ def retire(
         entries: profiles of the service.
         in_force: the profile that is never deleted.
     """
-    keep = service.spec.calibration.run_history_limit
     own = sorted(
         (run for run in finished if service_of(run) == service.metadata.name),
         key=lambda run: (run["metadata"].get("creationTimestamp", ""), run["metadata"]["name"]),
         reverse=True,
     )
     namespace = service.metadata.namespace
-    old_runs = [Ref(RUNS, namespace, run["metadata"]["name"], run["metadata"]["uid"]) for run in own[keep:]]
+    old_runs = [
+        Ref(RUNS, namespace, run["metadata"]["name"], run["metadata"]["uid"]) for run in own[_MOST_KEPT:]
+    ]
     replaced = sorted(
         (entry for entry in entries if in_force is None or entry.uid != in_force.uid),
         key=lambda entry: (entry.created, entry.name),
         reverse=True,
     )
-    old_profiles = [Ref(PROFILES, namespace, entry.name, entry.uid) for entry in replaced[keep:]]
+    old_profiles = [Ref(PROFILES, namespace, entry.name, entry.uid) for entry in replaced[_MOST_KEPT:]]
     return tuple(Delete(ref) for ref in (*old_runs, *old_profiles))

@@ -32,10 +32,11 @@ def invalid_spec_plan(manifest: Manifest, problem: str, now: datetime) -> Action
     said = merge(
         old,
         (Aspect(READY, False, str(ClusterReason.INVALID_SPEC), problem),),
-        int(meta.get("generation", 0)),
         now,
     )
     conditions = [condition.to_json_object() for condition in said]
-    if status.get("conditions") == conditions:
+    generation = int(meta.get("generation", 0))
+    if (status.get("conditions"), status.get("observedGeneration")) == (conditions, generation):
         return None
-    return ActionPlan(ref, (WriteStatus(ref, {**status, "conditions": conditions}),))
+    said_so = {**status, "observedGeneration": generation, "conditions": conditions}
+    return ActionPlan(ref, (WriteStatus(ref, said_so),))

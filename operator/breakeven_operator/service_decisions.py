@@ -44,7 +44,9 @@ class ServiceDecisions:
         settings: CycleSettings,
         warn: Callable[[str, str], None],
     ) -> None:
-        self._surroundings = ServiceSurroundings(queries, failures, settings.trial.gpu_label, warn)
+        self._surroundings = ServiceSurroundings(
+            queries, failures, settings.trial.gpu_label, settings.timing, warn
+        )
         self._failures = failures
         self._warn = warn
         self._settings = settings

@@ -26,7 +26,9 @@ from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
 from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.ports import TrialSettings
+from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.updatepolicy import Timing
 
 # Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
@@ -64,16 +66,20 @@ def _label_names(text: str) -> LabelNames:
         ) from error
 
 
-def _candidates(text: str) -> Candidates:
-    """Candidates in JSON, in the form that a SpeculativeService has them."""
-    try:
-        return Candidates.read(json.loads(text), "")
-    except InputError as error:
-        problem = ": ".join(filter(None, (error.where, error.problem)))
-        wanted = error.expected
-    except (ValueError, RecursionError) as error:
-        problem, wanted = f"is no JSON ({error})", "candidates as a SpeculativeService has them"
-    raise PydanticCustomError("rule", "{problem}", {"problem": problem, "wanted": wanted})
+def _json_of(model: type[Model], what: str) -> BeforeValidator:
+    """A setting in JSON, in the form that a SpeculativeService or the chart has it."""
+
+    def read(text: str) -> Model:
+        try:
+            return model.read(json.loads(text), "")
+        except InputError as error:
+            problem = ": ".join(filter(None, (error.where, error.problem)))
+            wanted = error.expected
+        except (ValueError, RecursionError, AttributeError) as error:
+            problem, wanted = f"is no JSON ({error})", what
+        raise PydanticCustomError("rule", "{problem}", {"problem": problem, "wanted": wanted})
+
+    return BeforeValidator(read)
 
 
 _Label = Annotated[
@@ -126,6 +132,7 @@ class Settings(BaseModel):
         watch_annotated: make services for workloads whose annotation asks for one.
         default_candidates: of such services, as JSON; None: there are none.
         most_watched, most_watched_per_namespace: such services, at most.
+        timing: times that decisions wait, as JSON; production has the defaults.
         max_parallel_rolls: over all services.
         max_parallel_calibrations: over all services.
         bind_address, port: of /metrics and /readyz.
@@ -170,9 +177,14 @@ class Settings(BaseModel):
     trial_cluster_role: str = "breakeven-trial"
     allowed_drafters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     watch_annotated: Literal["true", "false"] = "false"
-    default_candidates: Annotated[Candidates | None, BeforeValidator(_candidates)] = None
+    default_candidates: Annotated[
+        Candidates | None, _json_of(Candidates, "candidates as a SpeculativeService has them")
+    ] = None
     most_watched: int = Field(default=50, ge=1, le=1000)
     most_watched_per_namespace: int = Field(default=10, ge=1, le=1000)
+    timing: Annotated[Timing, _json_of(Timing, "an object of times as the chart's value timing has it")] = (
+        Timing()
+    )
     max_parallel_rolls: int = Field(default=3, ge=1, le=1000)
     max_parallel_calibrations: int = Field(default=1, ge=1, le=100)
     bind_address: str = "0.0.0.0"  # noqa: S104 - in a pod, the kubelet and Prometheus ask

@@ -16,6 +16,7 @@ from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.refused_writes import RefusedWrites
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
+from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.workloads.known import kind_of, target_of
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 
@@ -27,6 +28,7 @@ class ServiceSurroundings:
         queries: by which services are watched.
         failures: writes that failed.
         gpu_label: label of nodes that names their GPU class.
+        timing: times of the installation.
         warn: is given the uid of an object that cannot be read, and a sentence why.
     """
 
@@ -35,11 +37,13 @@ class ServiceSurroundings:
         queries: ServiceQueries,
         failures: RefusedWrites,
         gpu_label: str,
+        timing: Timing,
         warn: Callable[[str, str], None],
     ) -> None:
         self._queries = queries
         self._failures = failures
         self._gpu_label = gpu_label
+        self._timing = timing
         self._warn = warn
 
     def of(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
@@ -71,6 +75,7 @@ class ServiceSurroundings:
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._failures.about(service.metadata.uid, now),
             target_problem=world.unreadable_targets.get(target_of(service)),
+            timing=self._timing,
         )
 
     def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:

@@ -31,6 +31,7 @@ from breakeven_operator.kinds import (
     SERVICES,
     Resource,
 )
+from breakeven_operator.packed import whole
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,
     FIRST_SEEN,
@@ -45,6 +46,7 @@ from fakes.fleet_metrics import FakePrometheus, PodTraffic, pods_of, summed
 from fakes.fleet_world import GPU, SERVICE, TARGET, profile_json
 from fakes.kubelet import DIGEST
 from fakes.manual_clock import FakeClock
+from fakes.notes import memory_of, notes_of
 
 PODS_PER_SERVICE = 10
 _FOREIGN_PER_NAMESPACE = 100
@@ -165,7 +167,7 @@ class LargeCluster:
         return (((service or {}).get("status") or {}).get("target") or {}).get("replicas")
 
     async def _aged(self, service: Any, place: float, half_hours: int) -> None:
-        memory = service["status"]["workings"]["memory"]
+        memory = memory_of(service["status"])
         account = account_of(service)
         written = _text(datetime.now(UTC) - timedelta(seconds=_WRITTEN_S * place))
         evidence = [
@@ -177,7 +179,7 @@ class LargeCluster:
         aged = [{**account["windows"][-1], "time": _text(end)} for end in ends]
         meta = {name: service["metadata"][name] for name in ("namespace", "name")}
         learned = {"account": {**account, "windows": aged}, "evidence": evidence, "decidedTime": written}
-        status = {"workings": {"memory": learned}}
+        status = {"workings": {"notes": notes_of({**memory, **learned})}}
         await self.cluster.apply(
             SERVICES, {"metadata": meta, "status": status}, force=True, subresource="status", manager="bench"
         )
@@ -292,12 +294,11 @@ class LargeCluster:
 
 def account_of(service: Any) -> Any:
     """The account of a service's profile as its status holds it; nothing before its first window."""
-    workings = (service.get("status") or {}).get("workings") or {}
-    return (workings.get("memory") or {}).get("account")
+    return memory_of(service.get("status") or {}).get("account")
 
 
 def _fingerprint(service: dict[str, Any] | Any) -> str:
-    return str(((service.get("status") or {}).get("target") or {}).get("fingerprint") or "")
+    return str((whole(service.get("status") or {}).get("target") or {}).get("fingerprint") or "")
 
 
 def _owner(manifest: Any, version: str, kind: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Calibrations that people start, stop and spoil: each ends with its own word and leaves nothing behind."""
 
+from fakes.notes import memory_of
 from operatorcluster import manifests
 from operatorcluster.stage import SECLUDED, SECLUDED_IMAGE, condition
 from operatorcluster.waiting import until
@@ -186,7 +187,7 @@ def test_a_new_value_of_the_recalibrate_annotation_asks_for_one_run(place):
     # The profile stays in force while a new one is measured.
     found = place.get("specsvc", "chat")
     assert condition(found, "Calibrated")["status"] == "True"
-    assert found["status"]["workings"]["memory"]["recalibrate"] == "once"
+    assert memory_of(found["status"])["recalibrate"] == "once"
 
 
 def test_the_schedule_s_cronjob_asks_for_a_run_under_the_drivers_account(place, stage):

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from breakeven.arm import NO_SPECULATION
+from fakes.notes import memory_of
 from operatorcluster import manifests
 from operatorcluster.posed_pods import LOW_RPS, PosedPods
 from operatorcluster.waiting import until
@@ -80,7 +81,7 @@ def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
     )
     assert float(change["measuredSpeedupUpper"]) < 1.0
     assert " against promised " in place.until_event("RollUndone")
-    assert found["status"]["workings"]["memory"]["suspicion"]["reason"] == "RollDisproved"
+    assert memory_of(found["status"])["suspicion"]["reason"] == "RollDisproved"
 
 
 def test_an_arm_that_loses_is_left_for_no_speculation_whatever_the_dwell_and_the_cool_down(place, posed):

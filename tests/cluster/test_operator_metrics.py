@@ -10,6 +10,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.laws.latency import open_loop_latency
+from fakes.notes import memory_of
 from operatorcluster import manifests
 from operatorcluster.posing import PosedTraffic
 from operatorcluster.replaying import Replaying
@@ -52,9 +53,7 @@ class Watched:
 
     def remembers(self):
         """Live acceptance that the status keeps, E by arm."""
-        seen = (
-            self.place.get("specsvc", "chat")["status"].get("workings", {}).get("memory", {}).get("seen", ())
-        )
+        seen = memory_of(self.place.get("specsvc", "chat")["status"]).get("seen", ())
         return {item["arm"]: float(item["tokensPerStep"]) for item in seen}
 
 
@@ -184,7 +183,7 @@ def test_acceptance_that_falls_is_noticed_and_one_window_of_it_rolls_nothing(wat
 
     found = watched.place.until_service("the fall is shown", lambda status: live(status) < 1.1)
     assert found["status"]["current"]["arm"] == "eagle/3"
-    (seen,) = found["status"]["workings"]["memory"]["seen"]
+    (seen,) = memory_of(found["status"])["seen"]
     assert seen["arm"] == "eagle/3"
     assert 1.1 < float(seen["tokensPerStep"]) < tokens_per_step(EAGLE)
     assert found["status"]["decision"]["reason"] == "BelowBreakEven"

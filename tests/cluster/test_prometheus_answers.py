@@ -39,6 +39,7 @@ from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.requests import Request
+from fakes.notes import notes_of
 from operatorcluster.made_up_prometheus import asked, prometheus_of, series_of
 from operatorcluster.waiting import until
 
@@ -228,7 +229,7 @@ def everything_known() -> SpeculativeService:
         "calibration": {"profile": "chat-p1", "profileTime": now, "failures": 1, "totalGpuSeconds": "600"},
         "savings": savings,
         "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "lastTransitionTime": now}],
-        "workings": {"memory": {"failures": 1}},
+        "workings": {"notes": notes_of({"failures": 1})},
     }
     candidate = {"name": "eagle", "method": "eagle3", "model": "org/head", "draftLengths": [3]}
     return SpeculativeService.read(

@@ -20,6 +20,7 @@ from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.workloads.running_arm import RunningArm
 from fakes.fleet_world import GPU, SERVICE, FleetWorld
 
@@ -46,9 +47,7 @@ def a_case(
     entry = ProfileEntry("chat-p1", "u", "chat", "f", GPU, now, frozenset(), profile)
     return Case(
         service,
-        RolloutContext(
-            spec.update_policy, workload, memory or MemoryStatus(), None, True, startup_s, now=now
-        ),
+        RolloutContext(PRODUCTION, workload, memory or MemoryStatus(), None, True, startup_s, now=now),
         Calibrated(entry, ClusterReason.PROFILE_IN_FORCE, "", None, None, None, CalibrationStatus(), None),
         RunningArm(running, "Annotation"),
         Live(ClusterReason.METRICS_AVAILABLE, "", figures, past=PastLoads(past or PastRates())),

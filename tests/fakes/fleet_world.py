@@ -39,9 +39,11 @@ from breakeven_operator.kinds import (
     STATEFULSETS,
     Ref,
 )
+from breakeven_operator.packed import joined, pack, unpack
 from breakeven_operator.ports import PrometheusAccess, TrialSettings
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
@@ -55,6 +57,7 @@ from fakes.kubelet import FakeKubelet
 from fakes.lawful_profile import lawful_profile_json
 from fakes.load_course import CoursePart, played
 from fakes.manual_clock import FakeClock
+from fakes.notes import memory_of
 from fakes.scheduling import claims_of
 
 GPU = "NVIDIA-A100-SXM4-80GB"
@@ -95,9 +98,12 @@ kind: SpeculativeService
 metadata: {name: chat, namespace: llm}
 spec:
   targetRef: {name: chat-vllm}
-  updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, backoffSeconds: 300, lookbackSeconds: 0}
+  updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, lookbackSeconds: 0}
   candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3], schedule: Never}]}
 """)
+
+TIMING = Timing(backoff_seconds=300)
+"""Times of the installation: a pause after an undone roll that tests can wait for, else production's."""
 
 
 def as_stateful_set(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -165,6 +171,7 @@ class FleetWorld:
         shown: lines of a dry run.
         pods_per_query: fleets of more are read by ReplicaSet.
         max_parallel_rolls, max_parallel_calibrations: of the operator's settings.
+        timing: of the operator's settings, from the next `restart` on.
         kind: of the target: a Deployment, `stateful`, `grouped`, or what `form` makes of the Deployment.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
         watching: settings of services that are made for annotated workloads, from the next `restart` on; None: none are.
@@ -183,12 +190,14 @@ class FleetWorld:
         stateful: bool = False,
         grouped: bool = False,
         form: Callable[[dict[str, Any]], dict[str, Any]] = copy.deepcopy,
+        timing: Timing = TIMING,
     ) -> None:
         if stateful or grouped:
             form = as_leader_worker_set if grouped else as_stateful_set
         deployment = form(TARGET)
         self.kind = next(one for one in KINDS if one.kind == deployment["kind"])
         self.max_parallel_rolls = max_parallel_rolls
+        self.timing = timing
         self.max_parallel_calibrations = max_parallel_calibrations
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
@@ -274,6 +283,7 @@ class FleetWorld:
                 self.max_parallel_rolls,
                 self.max_parallel_calibrations,
                 watching=self.watching,
+                timing=self.timing,
             ),
             self._left_by_cycle,
         )
@@ -358,9 +368,6 @@ class FleetWorld:
             return None
         return {
             "arm": arm.name,
-            "method": arm.method,
-            "k": arm.k,
-            "candidate": arm.candidate,
             "points": 6,
             "drafter": method.drafter,
         }
@@ -382,7 +389,7 @@ class FleetWorld:
         await self.until(lambda: self.phase is None)
         assert before.isdisjoint(pod["metadata"]["uid"] for pod in self.cluster.of(PODS))
         entry: dict[str, Any]
-        (entry,) = self.status["history"]
+        (entry,) = self.whole["history"]
         assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Confirmed", "none", "eagle/3")
         assert abs(float(entry["measuredSpeedup"]) / float(entry["predictedSpeedup"]) - 1) < 0.05
         assert self.rolls == [("apply", self.kind.plural, "chat-vllm")]
@@ -481,12 +488,22 @@ class FleetWorld:
         return self.service.get("status") or {}
 
     @property
+    def whole(self) -> dict[str, Any]:
+        """The status with its notes, a copy."""
+        return joined(self.status)
+
+    @property
     def memory(self) -> dict[str, Any]:
-        return (self.status.get("workings") or {}).get("memory") or {}
+        return memory_of(self.status)
+
+    @memory.setter
+    def memory(self, fields: Mapping[str, Any]) -> None:
+        notes = unpack(self.status["workings"]["notes"])
+        self.status["workings"]["notes"] = pack({**notes, "workings": {"memory": fields}})
 
     @property
     def decision(self) -> dict[str, Any]:
-        return self.status.get("decision") or {}
+        return self.whole.get("decision") or {}
 
     @property
     def reason(self) -> str | None:

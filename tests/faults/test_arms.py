@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.notes import memory_of
 from faults.client import Ledger, streaming
 from faults.conftest import RPS, repeats
 from faults.test_operator_process import kill
@@ -208,7 +209,7 @@ def test_killed_at_random_moments_of_undoings(stage, place, facing):
     """The word that lets the arm be tried again begins the next roll; its engines end at their start."""
     times = repeats(2)
     troubled(stage, UNDOING, {**COSTS, "methods": {}})
-    managed_on(place, UNDOING, rollDeadlineSeconds=60, backoffSeconds=3600)
+    managed_on(place, UNDOING, rollDeadlineSeconds=60)
     draw = random.Random(28)
     with facing(
         place, "operator SIGKILLed in an undoing", "the old arm runs again, with one write back", times=times
@@ -282,7 +283,7 @@ def test_an_arm_that_crashes_long_after_its_last_word(place, facing):
         place.until_settled("none")
         row.recovered()
         status = place.get("specsvc", "chat")["status"]
-        assert status["workings"]["memory"]["barred"][0]["reason"] == "ArmCrashes"
+        assert memory_of(status)["barred"][0]["reason"] == "ArmCrashes"
         row.seen = "left for none, barred"
 
 
@@ -303,7 +304,7 @@ def test_requests_that_fail_long_after_the_last_word(place, stage, facing):
             row.recovered()
             answered = refused.answered
             until("they are answered without speculation", lambda: refused.answered > answered + FEW)
-        barred = place.get("specsvc", "chat")["status"]["workings"]["memory"]["barred"][0]
+        barred = memory_of(place.get("specsvc", "chat")["status"])["barred"][0]
         assert barred["reason"] == "RollFailsRequests"
         series = f'breakeven_barred_arm_info{{specsvc_namespace="{place.name}",reason="RollFailsRequests"}}'
         until("the alert's series is there", lambda: stage.query(series))

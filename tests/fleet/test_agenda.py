@@ -16,8 +16,10 @@ from breakeven_operator.kinds import DEPLOYMENTS, NODES, PROFILES, RUNS, SERVICE
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import CycleStage
 from fakes.fleet_world import SERVICE, VALUE, FleetWorld
+from fakes.notes import memory_of, notes_of
 
 WINDOW_S = 60.0
 DECIDING_S = 0.2
@@ -280,10 +282,10 @@ async def test_while_a_change_is_held_back_every_cycle_decides_but_not_for_a_per
 
 async def test_windows_of_the_account_of_a_service_at_rest_are_as_many_as_there_may_be():
     def edit(spec):
-        spec["updatePolicy"].update(stabilizationWindowSeconds=0, disagreementSeconds=800)
+        spec["updatePolicy"].update(stabilizationWindowSeconds=0)
         spec["metricsSource"] = {"windowSeconds": 60}
 
-    world = FleetWorld(edit)
+    world = FleetWorld(edit, timing=Timing(disagreement_seconds=800))
     world.prometheus.traffic.window_s = 60.0
     world.calibrate()
     world.load(3.0)
@@ -360,7 +362,8 @@ async def test_a_memory_that_somebody_else_wrote_counts(monkeypatch):
     world, decisions = await at_rest(monkeypatch)
 
     def edit(body):
-        body["status"]["workings"]["memory"]["savedRequestSeconds"] = "7"
+        learned = memory_of(body["status"]) | {"savedRequestSeconds": "7"}
+        body["status"]["workings"]["notes"] = notes_of(learned)
 
     world.cluster.change(SERVICES, "llm", "chat", edit)
     decisions.memories.clear()

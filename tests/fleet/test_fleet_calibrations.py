@@ -357,19 +357,19 @@ async def test_a_run_is_marked_only_after_the_status_that_counts_it():
 
 
 async def test_old_runs_and_replaced_profiles_are_deleted_beyond_the_limit_and_never_the_one_in_force():
-    world = FleetWorld(lambda spec: spec.update(calibration={"runHistoryLimit": 2}))
-    for number in range(5):
+    world = FleetWorld()
+    for number in range(6):
         world.clock.advance(10.0)
         world.calibrate(name=f"p{number}")
         run(world, f"r{number}", phase="Succeeded", finishedTime=world.clock.now().isoformat())
     run(world, "other", service="another", phase="Succeeded", finishedTime=world.clock.now().isoformat())
     for _ in range(3):
         await world.cycle()
-    assert sorted(run["metadata"]["name"] for run in world.cluster.of(RUNS)) == ["other", "r3", "r4"]
+    assert sorted(run["metadata"]["name"] for run in world.cluster.of(RUNS)) == ["other", "r3", "r4", "r5"]
     left = {
         profile["metadata"]["name"]: profile["status"]["inForce"] for profile in world.cluster.of(PROFILES)
     }
-    assert left == {"p2": False, "p3": False, "p4": True}
+    assert left == {"p2": False, "p3": False, "p4": False, "p5": True}
 
 
 async def test_each_profile_is_read_once_and_marked_once():
@@ -425,7 +425,7 @@ async def test_a_spec_that_breaks_a_rule_says_so_and_touches_nothing_else():
     ready = next(c for c in world.status["conditions"] if c["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
     assert "pinnedArm" in ready["message"]
-    assert world.status["rollout"] == before["rollout"], "what a restart needs stays"
+    assert world.whole["rollout"] == before["rollout"], "what a restart needs stays"
     others = [[c for c in status["conditions"] if c["type"] != "Ready"] for status in (before, world.status)]
     assert others[0] == others[1] != []
     writes = len(world.cluster.writes)

@@ -12,9 +12,10 @@ from fakes.fleet_world import VALUE, FleetWorld
 from fakes.scheduling import QUOTAS, VOLUMES
 
 
-def calibrated(target: Any = lambda _target: None, **policy: Any) -> FleetWorld:
+def calibrated(target: Any = lambda _target: None, **calibration: Any) -> FleetWorld:
     def edit(spec: dict[str, Any]) -> None:
-        spec["updatePolicy"] |= {"cooldownSeconds": 0, "stabilizationWindowSeconds": 0, **policy}
+        spec["updatePolicy"] |= {"cooldownSeconds": 0, "stabilizationWindowSeconds": 0}
+        spec["calibration"] = calibration
 
     world = FleetWorld(edit, target)
     world.calibrate()
@@ -38,13 +39,13 @@ async def test_a_quota_that_refuses_the_new_pod_is_said_at_once_and_waited_for()
 
 
 async def test_a_quota_that_stays_undoes_the_roll_with_its_words() -> None:
-    world = calibrated(unschedulableDeadlineSeconds=60)
+    world = calibrated(pendingDeadlineSeconds=60)
     world.cluster.put(QUOTAS, quota(pods="2"))
     await world.until(lambda: world.phase == "Undoing", cycles=15)
     (note,) = [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == "RollUndone"]
     assert "the API server refuses a pod" in note
     assert "exceeded quota: gpus, requested: pods=1" in note
-    assert world.status["rollout"]["reason"] == "QuotaExceeded"
+    assert world.whole["rollout"]["reason"] == "QuotaExceeded"
 
 
 def taint(world: FleetWorld) -> None:
@@ -118,7 +119,7 @@ async def test_a_gpu_that_comes_after_ten_minutes_is_waited_for() -> None:
 
 
 async def test_the_deadline_moves_by_the_wait_and_back_by_what_was_left_of_it() -> None:
-    world = calibrated(unschedulableDeadlineSeconds=500)
+    world = calibrated(pendingDeadlineSeconds=500)
     await world.until(lambda: world.phase == "Intended", cycles=8)
     before = world.status["rollout"]["deadlineTime"]
     world.kubelet.schedulable = False
@@ -210,7 +211,7 @@ async def test_a_volume_that_cannot_be_mounted_is_said_in_an_events_words() -> N
 
 
 async def test_a_volume_of_another_node_is_said_where_claims_may_not_be_read() -> None:
-    world = calibrated(demanding, unschedulableDeadlineSeconds=100)
+    world = calibrated(demanding, pendingDeadlineSeconds=100)
     world.add_node("a100-1", gpus=8)
     world.cluster.of(NODES)[0]["status"]["allocatable"] = {"nvidia.com/gpu": "2", "cpu": "96"}
     world.cluster.of(NODES)[1]["status"]["allocatable"]["cpu"] = "96"

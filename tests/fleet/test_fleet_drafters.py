@@ -76,7 +76,7 @@ async def test_pods_of_the_old_drafter_are_judged_by_its_own_figures(changes: di
     await world.speculate()
     replace_drafter(world, changes)
     await cycles(world, 3.0)
-    assert world.status["current"]["arm"] == "eagle/3"
+    assert world.whole["current"]["arm"] == "eagle/3"
     assert json.loads(str(world.value))["model"] == "org/head", "neither the new one nor a needless roll"
     await cycles(world, 13.0, 30)
     assert world.value == "null", "it loses at this load, as it was measured to"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import SERVICES
+from breakeven_operator.resources.updatepolicy import Timing
 from fakes.fleet_world import EAGLE, LAWS, FleetWorld
+from fakes.notes import memory_of, notes_of
 
 
 async def rolled() -> FleetWorld:
@@ -28,11 +30,11 @@ async def test_a_roll_that_the_measurement_disproves_is_undone():
     assert world.memory["failures"] == world.memory["disproved"] == 1
     assert world.memory["suspicion"]["profile"] == "chat-p1"
     await world.until(lambda: world.phase is None)
-    told = world.status["history"][0]["message"]
+    told = world.whole["history"][0]["message"]
     assert told.startswith(
         "no speculation runs again; no speculation -> eagle/3 was undone (RollDisproved): measured: requests are significantly slower"
     )
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["reason"], entry["witness"]) == ("Undone", "RollDisproved", "BeforeAfter")
     assert float(entry["measuredSpeedupUpper"]) < 1 < float(entry["predictedSpeedupLower"])
     assert entry["measuredRequests"] > 1000
@@ -50,7 +52,7 @@ async def test_a_load_that_changes_while_a_roll_is_measured_disproves_nothing():
     for _ in range(25):
         await world.cycle()
     await world.until(lambda: world.phase is None)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["witness"]) == ("Confirmed", "BeforeAfter")
     assert 3.0 < float(entry["loadRps"]) < 7.0
     promised = float(entry["predictedSpeedup"])
@@ -69,7 +71,7 @@ async def test_a_roll_is_disproved_in_its_middle_and_undone():
     assert 1 <= len(world.target.serving) < 8
     assert (world.reason, world.value) == ("RollDisproved", None)
     await world.until(lambda: world.phase is None)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["reason"]) == ("Undone", "RollDisproved")
     assert entry["witness"] in {"SideBySide", "Both"}
     assert float(entry["measuredSpeedupUpper"]) < 1
@@ -79,9 +81,8 @@ async def test_a_roll_is_disproved_in_its_middle_and_undone():
 async def disproved_thrice() -> FleetWorld:
     """A liar of a profile, and a service that has waited for every back-off."""
     world = FleetWorld(
-        lambda spec: spec["updatePolicy"].update(
-            cooldownSeconds=0, stabilizationWindowSeconds=0, backoffSeconds=60
-        )
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0),
+        timing=Timing(backoff_seconds=60),
     )
     world.calibrate()
     world.laws[EAGLE] = (2.5, 0.05)
@@ -98,13 +99,11 @@ async def disproved_thrice() -> FleetWorld:
 
 
 def without_evidence(status):
-    workings = status.get("workings") or {}
-    memory = {
-        name: value
-        for name, value in (workings.get("memory") or {}).items()
-        if name not in {"evidence", "suspicion"}
-    }
-    return {**status, "workings": {**workings, "memory": memory}} if status else status
+    if not status:
+        return status
+    workings = status["workings"]
+    kept = {name: value for name, value in memory_of(status).items() if name not in {"evidence", "suspicion"}}
+    return {**status, "workings": {**workings, "notes": notes_of(kept)}}
 
 
 async def test_after_three_disproved_rolls_a_service_stops_rolling_and_says_so():
@@ -139,7 +138,7 @@ async def test_a_person_or_a_new_profile_lets_rolls_begin_again():
     await world.until(lambda: world.phase == "Confirming")
     world.load(3.0)
     await world.until(lambda: world.phase is None)
-    assert world.status["history"][0]["result"] == "Confirmed"
+    assert world.whole["history"][0]["result"] == "Confirmed"
     assert world.memory.get("disproved", 0) == 0
 
 
@@ -149,18 +148,14 @@ async def test_an_urgent_roll_is_held_by_no_disproof():
         lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0)
     )
     await world.speculate()
-    status = dict(world.status)
-    workings = dict(status["workings"])
     far = "2027-01-01T00:00:00Z"
-    workings["memory"] = {
-        **workings["memory"],
+    world.memory |= {
         "failures": 3,
         "disproved": 3,
         "disprovedProfile": "chat-p1",
         "backoffUntilTime": far,
         "backoffReason": "RollDisproved",
     }
-    world.service["status"] = {**status, "workings": workings}
     world.load(13.5)
     world.prometheus.traffic.waiting = 20.0
     await world.until(lambda: world.value == "null", cycles=8)
@@ -176,7 +171,7 @@ async def test_an_operator_that_is_killed_while_it_measures_gives_the_same_answe
                 world.restart()
             await world.cycle()
         await world.until(lambda: world.phase is None)  # noqa: B023 - called here only
-        outcomes.append(world.status["history"][0])
+        outcomes.append(world.whole["history"][0])
     assert outcomes[0] == outcomes[1]
 
 
@@ -186,7 +181,7 @@ async def test_a_roll_that_prometheus_says_nothing_of_ends_unmeasured_after_six_
     finished = world.clock.now()
     await world.until(lambda: world.phase is None, cycles=200)
     assert (world.clock.now() - finished).total_seconds() >= 5.9 * 300.0
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert entry["result"] == "Unmeasured"
     assert "Prometheus gives no figures of it" in entry["message"]
     assert "query timed out" in entry["message"]

@@ -8,7 +8,7 @@ from breakeven_operator.kinds import EVENTS, PODS, PROFILES, SERVICES
 from breakeven_operator.reconcile.roll_failures import POSTS
 from fakes.fleet_world import VALUE, FleetWorld
 
-QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}
 
 
 def served(**traffic: object) -> FleetWorld:

@@ -43,8 +43,8 @@ async def test_a_clone_set_is_looked_at_by_its_pods_and_told_its_arm():
     world, fingerprint = watching()
     await world.until(lambda: world.decision.get("action") == "Recommend", cycles=5)
     assert world.decision["arm"] == "eagle/3"
-    assert world.status["target"]["fingerprint"] == fingerprint, "a pod's template is that of its owner"
-    assert world.status["target"]["replicas"] == 2
+    assert world.whole["target"]["fingerprint"] == fingerprint, "a pod's template is that of its owner"
+    assert world.whole["target"]["replicas"] == 2
     assert world.cluster.of(DEPLOYMENTS) == []
 
 
@@ -72,7 +72,7 @@ async def test_pods_that_go_and_come_are_counted_and_none_is_no_target():
     first, *_ = world.cluster.of(PODS)
     world.kubelet.end(first["metadata"]["name"])
     await world.cycle()
-    assert world.status["target"]["replicas"] == 1
+    assert world.whole["target"]["replicas"] == 1
     for pod in world.cluster.of(PODS):
         world.kubelet.end(pod["metadata"]["name"])
     await world.until(lambda: world.reason == "TargetNotFound", cycles=3)
@@ -122,7 +122,7 @@ async def test_a_template_in_another_object_is_that_of_the_newest_pod_and_is_not
     await world.until(lambda: world.reason == "KindNotRolled", cycles=5)
     assert "takes its pod template from Deployment templates" in world.decision["message"]
     assert world.decision["arm"] == "eagle/3"
-    assert (world.status["target"]["replicas"], world.status["target"]["readyReplicas"]) == (2, 2)
+    assert (world.whole["target"]["replicas"], world.whole["target"]["readyReplicas"]) == (2, 2)
     assert world.cluster.objects["rollouts", "llm", "chat-vllm"]["spec"].get("template") is None
 
 

@@ -57,7 +57,7 @@ async def test_an_arm_that_loses_by_the_profile_of_before_is_left_and_none_is_en
     await world.speculate()
     event(world)
     await cycles(world, 3.0, 30)
-    assert world.status["current"]["arm"] == "eagle/3", "it pays at this load by the profile of before"
+    assert world.whole["current"]["arm"] == "eagle/3", "it pays at this load by the profile of before"
     assert (world.decision["action"], world.decision["basis"]) == ("Hold", "Former")
     assert float(world.decision["speedup"]) > 1.5, "what the alert goes by"
     assert str(world.status["workings"]["display"]["pays"]).startswith("Yes")

@@ -13,7 +13,7 @@ from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import SERVICE, VALUE, FleetWorld
 from fakes.scheduling import QUOTAS
 
-QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}
 
 
 def grouped(target: Callable[[dict[str, Any]], None] = lambda _target: None, **options: Any) -> FleetWorld:
@@ -46,7 +46,7 @@ async def test_an_arm_that_does_not_start_is_undone() -> None:
     world = grouped()
     world.kubelet.crash = {VALUE}
     await world.until(lambda: "RolledBack" in world.events)
-    assert world.status["history"][0]["result"] == "Undone"
+    assert world.whole["history"][0]["result"] == "Undone"
     assert world.value is None
 
 

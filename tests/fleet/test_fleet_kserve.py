@@ -12,7 +12,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LLM_SERVIC
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.played_kserve import MODE, as_inference_service, as_llm_inference_service
 
-QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}
 FORMS = [as_llm_inference_service, as_inference_service]
 
 
@@ -66,7 +66,7 @@ async def test_the_first_arm_is_undone_by_a_value_because_the_controller_keeps_a
     world = owned(form)
     world.kubelet.crash = {VALUE}
     await world.until(lambda: "RolledBack" in world.events)
-    assert world.status["history"][0]["result"] == "Undone"
+    assert world.whole["history"][0]["result"] == "Undone"
     assert world.value == "null"
     assert VALUE not in values(world)
 
@@ -77,7 +77,7 @@ async def test_a_change_that_the_controller_does_not_copy_is_undone_at_its_deadl
     await world.until(lambda: world.value == VALUE)
     assert not world.target.rolled_out
     await world.until(lambda: "RollUndone" in world.events)
-    assert world.status["rollout"]["reason"] == "RollDeadlineExceeded"
+    assert world.whole["rollout"]["reason"] == "RollDeadlineExceeded"
     assert values(world) == {None}
 
 
@@ -91,7 +91,7 @@ async def test_a_person_who_removes_the_annotation_is_obeyed_and_the_arm_that_go
     world.cluster.change(LLM_SERVICES, "llm", "chat-vllm", remove, manager="kubectl-edit")
     await world.until(lambda: world.reason == "TakenOver", cycles=6)
     assert values(world) == {VALUE}
-    assert world.status["current"]["arm"] == "eagle/3"
+    assert world.whole["current"]["arm"] == "eagle/3"
 
 
 @pytest.mark.parametrize("form", FORMS)

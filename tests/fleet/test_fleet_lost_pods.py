@@ -49,8 +49,8 @@ async def test_a_pod_that_has_ended_is_none(reason: str, phase: str) -> None:
     assert len(pods(world)) == 3
     world.clock.advance(1000.0)
     await world.cycle()
-    assert world.status["target"]["gpuProduct"] == GPU
-    assert world.status["current"]["podsByArm"] == [{"arm": "none", "pods": 2}]
+    assert world.whole["target"]["gpuProduct"] == GPU
+    assert world.whole["current"]["podsByArm"] == [{"arm": "none", "pods": 2}]
     await rolled(world)
     assert first["metadata"]["name"] in pods(world), "nobody has collected it"
 
@@ -115,7 +115,7 @@ async def test_a_ready_pod_of_a_lost_node_is_no_pod() -> None:
     world.cluster.of(NODES)[1]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     assert [pod.node for pod in world.target.serving] == ["a100-0"]
     await world.cycle()
-    assert world.status["current"]["podsByArm"] == [{"arm": "none", "pods": 1}]
+    assert world.whole["current"]["podsByArm"] == [{"arm": "none", "pods": 1}]
 
 
 async def test_an_undoing_that_cannot_end_ends_at_its_deadline_and_frees_its_place() -> None:
@@ -130,7 +130,7 @@ async def test_an_undoing_that_cannot_end_ends_at_its_deadline_and_frees_its_pla
     world.kubelet.end(next(pod.name for pod in world.target.pods if pod.ready))
     await world.until(lambda: world.phase is None, cycles=60)
     assert target["status"]["readyReplicas"] == 1
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert entry["result"] == "Undone"
     assert "at the deadline 1 of 2 pods run it" in entry["message"]
     assert notes(world, "UndoUnfinished") == [entry["message"]]
@@ -185,4 +185,4 @@ async def test_what_is_said_at_the_deadline_is_what_runs() -> None:
     assert len(world.target.serving) == 1
     assert "undone: 1 of 2 pods run it (1 older" in notes(world, "RollUndone")[0]
     await world.until(lambda: world.phase is None)
-    assert "the roll had not finished by its deadline" in world.status["history"][0]["message"]
+    assert "the roll had not finished by its deadline" in world.whole["history"][0]["message"]

@@ -171,7 +171,7 @@ async def test_a_collapse_of_acceptance_is_acted_upon_when_windows_go_on_saying_
     world.restart()
     await world.until(lambda: world.value in {None, "null"})
     assert 60 <= (world.clock.now() - first).total_seconds() < 600
-    assert world.status["rollout"]["reason"] == "AcceptanceCollapsed"
+    assert world.whole["rollout"]["reason"] == "AcceptanceCollapsed"
     assert "tokens per step (2.50 when it was calibrated)" in world.decision["message"]
 
 

@@ -44,7 +44,7 @@ def metric(world: FleetWorld, name: str, **labels: str) -> float | None:
 async def test_an_engine_that_keeps_the_promise_agrees_with_its_profile():
     world = await speculating()
     await minutes(world, 45)
-    model = world.status["model"]
+    model = world.whole["model"]
     assert (model["arm"], model["profile"]) == ("eagle/3", "chat-p1")
     assert float(model["latencyRatio"]) == pytest.approx(1.0, abs=0.03)
     assert float(model["latencyRatioLower"]) < 1 < float(model["latencyRatioUpper"])
@@ -180,10 +180,10 @@ async def test_where_speculation_does_not_pay_the_status_says_why_and_what_to_do
     world.calibrate()
     world.load(BREAK_EVEN_RPS * 1.15)
     await minutes(world, 15, lambda: "cause" in world.status.get("model", {}))
-    model = world.status["model"]
+    model = world.whole["model"]
     assert model["cause"] == "BeyondBreakEven"
     assert "the break-even is 9." in model["causeEvidence"]
     assert "run without speculation" in model["remedy"]
     world.load(2.0)
     await minutes(world, 15, lambda: "cause" not in world.status["model"])
-    assert "cause" not in world.status["model"]
+    assert "cause" not in world.whole["model"]

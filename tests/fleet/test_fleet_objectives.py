@@ -66,7 +66,7 @@ async def test_status_and_metrics_hold_the_quantiles_with_their_bounds_and_the_a
     world = promising()
     users_see(world, MISSED)
     await world.cycle()
-    (e2e, ttft, tpot) = world.status["objectives"]
+    (e2e, ttft, tpot) = world.whole["objectives"]
     assert (e2e["figure"], "finding" in e2e, tpot) == ("e2e", False, {"figure": "tpot"})
     assert (ttft["finding"], ttft["requests"], ttft["missedRequests"]) == ("Missed", 200, 40)
     assert float(ttft["attainmentLowerPercent"]) < 80 < float(ttft["attainmentUpperPercent"]) < 85
@@ -120,7 +120,7 @@ async def test_a_missed_breach_of_stale_figures_is_not_held_against_anybody():
     world.prometheus.traffic.age_s = 500.0
     await world.cycle()
     assert (kept(world)["status"], kept(world)["reason"]) == ("Unknown", "MetricsStale")
-    assert {one["finding"] for one in world.status["objectives"] if "finding" in one} == {"Unmeasured"}
+    assert {one["finding"] for one in world.whole["objectives"] if "finding" in one} == {"Unmeasured"}
 
 
 async def test_a_breach_that_another_arm_would_end_is_rolled_at_once_in_the_cool_down():
@@ -139,5 +139,5 @@ async def test_a_breach_that_another_arm_would_end_is_rolled_at_once_in_the_cool
     for _ in range(20):
         await world.cycle()
     assert world.reason in {"SloViolated", "RollStarted"}
-    assert [entry["reason"] for entry in (world.status["rollout"],)] == ["SloViolated"]
+    assert [entry["reason"] for entry in (world.whole["rollout"],)] == ["SloViolated"]
     assert len(world.rolls) == 1

@@ -213,7 +213,7 @@ async def test_a_text_that_no_status_holds_is_named(edit, message):
     world = FleetWorld(target=edit)
     assert (await world.cycle()).errors == []
     assert (world.decision["reason"], world.decision["message"]) == ("TargetUnreadable", message)
-    assert world.status["target"]["uid"]
+    assert world.whole["target"]["uid"]
 
 
 async def test_devices_that_no_plan_holds_fail_the_calibration_with_their_number():
@@ -230,7 +230,7 @@ async def test_a_roll_of_pods_that_may_drain_for_ever_has_a_deadline(begun):
     # Longer than a pod may wait for its place: the deadline is made again.
     for _ in range(4):
         assert (await world.cycle(900.0)).errors == []
-    assert world.status["history"][-1]["result"] == "Unmeasured"
+    assert world.whole["history"][-1]["result"] == "Unmeasured"
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -250,11 +250,12 @@ async def test_a_roll_of_pods_that_may_drain_for_ever_has_a_deadline(begun):
 )
 async def test_memory_that_a_person_changed_ends_no_cycle(begun, part, value):
     world = begun[0].copied()
-    memory = world.status["workings"]["memory"]
+    memory = world.memory
     around, _, field = part.rpartition(" ")
     parts = memory["account"]["windows"] if around == "windows" else memory[around] if around else [memory]
     for one in parts:
         one[field] = value
+    world.memory = memory
     for _ in range(2):
         world.load(3.0)
         assert (await world.cycle(60.0)).errors == []

@@ -165,7 +165,7 @@ async def test_a_model_that_does_not_start_without_the_drafter_either_is_left_to
         await world.cycle()
     assert len(world.rolls) == rolls + 1
     assert (world.value, world.phase) == ("null", None)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Unmeasured", "eagle/3", "none")
     assert "which was never measured on this template" in entry["message"]
     assert world.reason == "EngineNotStarting"
@@ -180,7 +180,7 @@ async def test_a_slower_model_is_not_taken_for_a_roll_that_lost():
     world.prometheus.traffic.latency_s = 9.0
     await world.until(lambda: world.phase is None, cycles=200)
     assert len(world.rolls) == rolls
-    assert world.status["history"][0]["result"] == "Unmeasured"
+    assert world.whole["history"][0]["result"] == "Unmeasured"
 
 
 async def test_pods_that_crash_under_the_template_that_was_measured_are_no_foreign_value():
@@ -190,7 +190,7 @@ async def test_pods_that_crash_under_the_template_that_was_measured_are_no_forei
         world.kubelet.end(pod["metadata"]["name"])
     await world.until(lambda: world.value == "null", cycles=6)
     # It is left because it crashes, and not because it belongs to another template.
-    assert world.status["rollout"]["reason"] == "ArmCrashes"
+    assert world.whole["rollout"]["reason"] == "ArmCrashes"
     assert "FingerprintChanged" not in world.events
 
 
@@ -233,7 +233,7 @@ async def test_a_roll_away_that_finds_no_gpu_does_not_go_back_to_a_drafter_of_an
     rolls = len(world.rolls)
     await world.until(lambda: world.phase is None)
     assert (world.value, len(world.rolls)) == ("null", rolls)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert entry["result"] == "Unmeasured"
     assert "it is not undone: its value was written for model org/model" in entry["message"]
     world.kubelet.schedulable = True
@@ -248,7 +248,7 @@ async def test_an_undo_to_a_drafter_that_crashes_under_another_template_is_not_w
     world.kubelet.schedulable = True
     change(world, edit)
     await world.until(lambda: world.value == "null", cycles=5)
-    assert world.status["history"][0]["result"] == "Undone"
+    assert world.whole["history"][0]["result"] == "Undone"
     await world.until(lambda: world.target.settled, cycles=40)
     assert serving(world) == 2
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from breakeven_operator.resources.updatepolicy import Timing
 from draws import draws
 from fakes.fleet_world import EAGLE, LAWS, FleetWorld
 from fakes.load_course import CoursePart
@@ -23,10 +24,10 @@ def recommended() -> FleetWorld:
     """A service that runs an arm which pays, and whose rolls are somebody else's."""
 
     async def made() -> FleetWorld:
-        world = FleetWorld()
+        world = FleetWorld(timing=Timing(disagreement_seconds=120))
         await world.speculate()
         spec = world.service["spec"]
-        spec["updatePolicy"] |= {"mode": "Recommend", "disagreementSeconds": 120}
+        spec["updatePolicy"]["mode"] = "Recommend"
         spec.setdefault("metricsSource", {})["windowSeconds"] = int(WINDOW_S)
         world.prometheus.traffic.window_s = WINDOW_S
         return world

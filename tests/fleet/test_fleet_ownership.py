@@ -6,6 +6,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, SERVICES
+from breakeven_operator.resources.updatepolicy import Timing
 from fakes.fleet_world import VALUE, FleetWorld
 
 KEY = "breakeven.dev/speculative-config"
@@ -86,7 +87,7 @@ async def test_a_rollout_undo_is_noticed_and_left_alone_until_handed_back_which_
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
     world.kubelet.settle()
     await world.until(lambda: world.reason == "TakenOver", cycles=2)
-    assert world.status["history"][0]["result"] == "Confirmed", "the change before was confirmed and stays so"
+    assert world.whole["history"][0]["result"] == "Confirmed", "the change before was confirmed and stays so"
     for _ in range(20):
         await world.cycle()
     assert world.value == "null"
@@ -94,7 +95,7 @@ async def test_a_rollout_undo_is_noticed_and_left_alone_until_handed_back_which_
     world.load(3.0)
     await world.until(lambda: world.value == VALUE)
     await world.until(lambda: world.phase == "Confirming")
-    assert world.memory["forceNext"] is False
+    assert not world.memory.get("forceNext")
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
     for _ in range(20):
         await world.cycle()
@@ -181,7 +182,7 @@ async def test_an_undo_during_our_roll_ends_it():
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", set_value("null"), manager="kubectl")
     await world.until(lambda: world.reason == "TakenOver", cycles=2)
     assert world.phase is None
-    assert world.status["history"][0]["result"] == "Superseded"
+    assert world.whole["history"][0]["result"] == "Superseded"
 
 
 async def test_a_dropped_annotation_is_restored_twice_and_then_never_again():
@@ -321,7 +322,7 @@ async def test_a_change_in_recommend_is_the_running_arm_and_no_takeover():
     world.load(3.0)
     for _ in range(5):
         await world.cycle(60.0)
-    assert world.status["current"]["arm"] == "none"
+    assert world.whole["current"]["arm"] == "none"
     assert (world.decision["action"], world.decision["arm"]) == ("Recommend", "eagle/3")
 
 
@@ -340,9 +341,8 @@ async def test_a_status_that_a_person_edited_is_the_operator_s_again_and_no_take
 
 async def test_a_new_value_of_the_resume_annotation_ends_a_back_off_once():
     world = FleetWorld(
-        lambda spec: spec["updatePolicy"].update(
-            cooldownSeconds=0, stabilizationWindowSeconds=0, backoffSeconds=86400
-        )
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0),
+        timing=Timing(backoff_seconds=86400),
     )
     annotate(world, resume="from before")
     world.calibrate()
@@ -362,8 +362,8 @@ async def test_a_new_value_of_the_resume_annotation_ends_a_back_off_once():
     await world.until(lambda: world.phase == "Confirming")
     world.load(3.0)
     await world.until(lambda: world.phase is None)
-    assert world.status["history"][0]["result"] == "Confirmed"
-    assert world.memory["failures"] == 0
+    assert world.whole["history"][0]["result"] == "Confirmed"
+    assert world.memory.get("failures", 0) == 0
 
 
 async def adopt(world: FleetWorld, manager: str = "argocd") -> None:
@@ -392,11 +392,11 @@ async def test_a_result_stays_in_the_history_if_the_change_after_it_is_a_conflic
     await world.cycle()
     assert world.memory["takenOverBy"] == "argocd"
     assert (world.value, world.phase) == (VALUE, None)
-    assert [entry["result"] for entry in world.status["history"]] == ["Confirmed"]
+    assert [entry["result"] for entry in world.whole["history"]] == ["Confirmed"]
     for _ in range(3):
         await world.cycle()
     assert world.reason == "TakenOver"
-    assert [entry["result"] for entry in world.status["history"]] == ["Confirmed"]
+    assert [entry["result"] for entry in world.whole["history"]] == ["Confirmed"]
 
 
 async def test_a_change_under_measurement_is_superseded_if_the_next_one_is_a_conflict():
@@ -405,7 +405,7 @@ async def test_a_change_under_measurement_is_superseded_if_the_next_one_is_a_con
     pin(world, "none")
     await world.cycle()
     assert (world.value, world.phase, world.memory["takenOverBy"]) == (VALUE, None, "argocd")
-    (entry,) = world.status["history"]
+    (entry,) = world.whole["history"]
     assert (entry["result"], entry["message"]) == ("Superseded", "argocd took the annotation over")
 
 
@@ -418,7 +418,7 @@ async def test_a_roll_that_lost_stays_suspect_and_measured_if_its_undoing_is_a_c
     await adopt(world)
     await world.until(lambda: world.memory.get("takenOverBy") is not None)
     assert (world.value, world.phase) == ("null", None)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["reason"]) == ("Superseded", "RollDisproved")
     assert float(entry["measuredSpeedup"]) < 0.8
     assert world.memory["suspicion"]["profile"] == "chat-p1"

@@ -69,8 +69,8 @@ async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_
     world.prometheus.past["llm", "chat-vllm"] = NOON
     await world.until(lambda: world.value == "null")
     assert (world.decision["action"], world.reason) == ("Switch", "PeakAhead")
-    assert world.status["rollout"]["reason"] == "PeakAhead"
-    assert float(world.status["rollout"]["predictedSpeedup"]) < 1, "until the peak it is the slower one"
+    assert world.whole["rollout"]["reason"] == "PeakAhead"
+    assert float(world.whole["rollout"]["predictedSpeedup"]) < 1, "until the peak it is the slower one"
     assert caplog.records[-1].args["reason"] == "PeakAhead"
     assert float(caplog.records[-1].args["expectedPeakRps"]) == NOON_RPS
     assert world.registry.get_sample_value(
@@ -80,7 +80,7 @@ async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_
     await world.until(lambda: world.phase == "Confirming")
     world.load(3.0)
     await world.until(lambda: world.phase is None)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["reason"], entry["result"]) == ("PeakAhead", "Unmeasured")
     assert "the loads for which one was promised have not come" in entry["message"]
     assert float(entry["measuredSpeedupUpper"]) < 1

@@ -63,7 +63,7 @@ async def test_an_intent_that_was_not_written_yet_is_given_up(stop: Edit) -> Non
     world.restart()
     await cycles(world, 5)
     assert (world.phase, world.rolls) == (None, [])
-    assert world.status["history"][0]["result"] == "Superseded"
+    assert world.whole["history"][0]["result"] == "Superseded"
 
 
 async def test_a_roll_that_finds_no_gpu_is_not_undone(stop: Edit) -> None:

@@ -34,8 +34,8 @@ async def test_nothing_is_restored_onto_a_target_that_was_away_for_a_cycle() -> 
     assert (world.value, len(world.rolls)) == (None, before)
     assert "Restored" not in world.events
     assert "TakenOver" not in world.events
-    assert len(world.status["history"]) == history + 1
-    assert world.status["history"][0]["message"] == "the target is gone"
+    assert len(world.whole["history"]) == history + 1
+    assert world.whole["history"][0]["message"] == "the target is gone"
 
 
 async def test_a_restart_of_the_operator_meanwhile_forgets_no_target() -> None:
@@ -73,7 +73,7 @@ async def test_a_target_that_goes_in_the_middle_of_a_roll_takes_the_roll_along()
     world.cluster.remove(DEPLOYMENTS, "llm", "chat-vllm")
     await world.cycle()
     assert world.phase is None
-    assert world.status["history"][0]["result"] == "Superseded"
+    assert world.whole["history"][0]["result"] == "Superseded"
 
 
 async def test_a_roll_onto_another_gpu_class_is_undone_at_its_deadline() -> None:

@@ -179,7 +179,7 @@ async def test_an_undo_that_is_refused_stays_due_and_keeps_no_place():
     world.cluster.policies = []
     await world.until(lambda: world.value is None, cycles=25)
     await world.until(lambda: "RolledBack" in world.events)
-    assert world.status["history"][0]["result"] == "Undone"
+    assert world.whole["history"][0]["result"] == "Undone"
 
 
 async def test_an_undo_that_is_refused_keeps_no_other_service_from_rolling():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, PODS, SERVICES, STATEFULSETS
+from breakeven_operator.resources.updatepolicy import Timing
 from fakes.fleet_world import VALUE, FleetWorld
 
 KEY = "breakeven.dev/speculative-config"
@@ -73,9 +74,8 @@ REVERTS: dict[str, Revert] = {
 
 def calibrated(**target: Any) -> FleetWorld:
     world = FleetWorld(
-        lambda spec: spec["updatePolicy"].update(
-            cooldownSeconds=0, stabilizationWindowSeconds=0, backoffSeconds=60
-        ),
+        lambda spec: spec["updatePolicy"].update(cooldownSeconds=0, stabilizationWindowSeconds=0),
+        timing=Timing(backoff_seconds=60),
         **target,
     )
     world.calibrate()

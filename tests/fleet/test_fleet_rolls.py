@@ -37,7 +37,7 @@ async def test_speculation_is_rolled_out_at_low_load_after_the_dwell_and_confirm
     await world.until(lambda: world.phase == "Confirming")
     world.load(3.0)
     await world.until(lambda: world.phase is None)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["fromArm"], entry["toArm"]) == ("Confirmed", "none", "eagle/3")
     assert abs(float(entry["measuredSpeedup"]) / float(entry["predictedSpeedup"]) - 1) < 0.05
     assert world.events.count("RollStarted") == world.events.count("RollConfirmed") == 1
@@ -52,7 +52,7 @@ async def test_beyond_the_break_even_it_goes_back_to_no_speculation():
     await world.until(lambda: world.value == "null")
     assert world.reason in {"BeyondBreakEven", "EnteredSaturation"}
     await world.until(lambda: world.phase == "Confirming")
-    assert world.status["current"]["arm"] == "none"
+    assert world.whole["current"]["arm"] == "none"
 
 
 async def test_an_arm_that_slows_requests_next_to_its_saturation_is_left_at_once():
@@ -92,7 +92,7 @@ async def test_a_restart_in_the_middle_of_a_roll_finishes_it_without_a_second_on
     started = world.status["rollout"]["id"]
     world.restart()
     await world.until(lambda: world.phase == "Confirming")
-    assert world.status["rollout"]["id"] == started
+    assert world.whole["rollout"]["id"] == started
     assert len(world.rolls) == 1
 
 
@@ -148,7 +148,7 @@ async def test_a_roll_that_finds_no_gpu_is_undone_and_backs_off_doubling():
         until = datetime.fromisoformat(world.memory["backoffUntilTime"])
         pauses.append((until - world.clock.now()).total_seconds())
         await world.until(lambda: world.phase is None)
-        assert world.status["history"][0]["result"] == "Undone"
+        assert world.whole["history"][0]["result"] == "Undone"
         assert world.value is None, "the very template that ran before: no pod of it had to start anew"
     assert pauses == [300.0, 600.0]
     await world.until(lambda: world.reason == "BackingOff", cycles=10)
@@ -173,7 +173,7 @@ async def test_a_roll_past_its_own_deadline_is_undone():
     assert world.reason == "RollDeadlineExceeded"
     world.kubelet.startup_s = 20.0
     await world.until(lambda: world.phase is None)
-    assert world.status["current"]["arm"] == "none"
+    assert world.whole["current"]["arm"] == "none"
 
 
 async def test_an_arm_that_was_left_at_a_high_load_stays_left_when_the_load_falls():
@@ -186,7 +186,7 @@ async def test_an_arm_that_was_left_at_a_high_load_stays_left_when_the_load_fall
     await world.until(lambda: world.phase == "Confirming")
     world.load(3.0)
     await world.until(lambda: world.phase != "Confirming")
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["fromArm"], entry["toArm"], entry["result"]) == ("eagle/3", "none", "Unmeasured")
     assert float(entry["measuredSpeedupUpper"]) < 1
     assert entry["message"] == "another change began first"
@@ -408,8 +408,8 @@ async def test_a_target_that_is_another_one_by_the_time_of_the_write_is_not_touc
     assert world.rolls == []
     if meanwhile == "made anew":
         assert world.phase is None
-        assert world.status["history"][0]["result"] == "Superseded"
-        assert "made again" in world.status["history"][0]["message"]
+        assert world.whole["history"][0]["result"] == "Superseded"
+        assert "made again" in world.whole["history"][0]["message"]
 
 
 async def test_on_a_target_that_was_made_anew_nothing_is_restored_without_a_decision():

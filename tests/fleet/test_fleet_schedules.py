@@ -173,7 +173,7 @@ async def test_a_schedule_that_was_measured_competes_like_any_other_arm_and_runs
     await world.until(lambda: world.phase is None)
     for _ in range(4):
         await world.cycle()
-    current = world.status["current"]
+    current = world.whole["current"]
     assert (current["arm"], current["schedule"]) == ("eagle/schedule", TABLE)
     assert current["podsByArm"] == [{"arm": "eagle/schedule", "pods": 2}]
     assert (world.decision["action"], world.decision["arm"]) == ("Stay", "eagle/schedule")
@@ -195,7 +195,7 @@ async def test_another_table_than_the_measured_one_is_changed_for_it():
     assert (world.decision["action"], world.reason) == ("Switch", "ScheduleNotMeasured")
     assert f"runs the schedule {TABLE} and another one was measured" in world.decision["message"]
     await world.until(
-        lambda: (world.status["current"].get("schedule"), world.phase) == (ANOTHER, "Confirming")
+        lambda: (world.whole["current"].get("schedule"), world.phase) == (ANOTHER, "Confirming")
     )
     world.load(3.0)
     for _ in range(6):

@@ -75,7 +75,7 @@ async def test_half_of_the_requests_given_up_are_a_load_all_the_same():
     world.prometheus.traffic.given_up = 0.5
     world.load(11.0)
     await world.until(lambda: world.value in {None, "null"}, cycles=20)
-    assert float(world.status["capacity"]["fleetLoadRps"]) == pytest.approx(22.0, rel=0.05)
+    assert float(world.whole["capacity"]["fleetLoadRps"]) == pytest.approx(22.0, rel=0.05)
 
 
 async def test_engines_that_count_nothing_are_told_from_pods_that_nobody_scrapes():

@@ -29,7 +29,7 @@ async def test_a_text_that_takes_the_arm_is_rolled_like_any_other():
     world.calibrate()
     world.load(3.0)
     await world.until(lambda: world.value == VALUE, cycles=5)
-    assert world.status["target"]["optedIn"] is True
+    assert world.whole["target"]["optedIn"] is True
 
 
 @pytest.mark.parametrize("text", [f"exec vllm serve {FLAGS}", f"pip list && exec vllm serve {FLAGS}"])

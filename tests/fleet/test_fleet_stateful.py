@@ -12,7 +12,7 @@ from breakeven_operator.ports import ClusterError
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.scheduling import QUOTAS
 
-QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0, "backoffSeconds": 60}
+QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
 
 
@@ -48,7 +48,7 @@ async def test_an_arm_that_loses_is_undone_by_the_latency_of_its_own_pods() -> N
     world.laws = {arm: (c1_s * (3.0 if arm.k else 1.0), c2_s) for arm, (c1_s, c2_s) in world.laws.items()}
     await world.until(lambda: world.phase == "Confirming")
     await world.until(lambda: bool(world.status.get("history")))
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["reason"]) == ("Undone", "RollDisproved")
     assert float(entry["measuredSpeedup"]) == pytest.approx(1.8 / 3, rel=0.1)
     assert world.value is None
@@ -60,7 +60,7 @@ async def test_requests_that_fail_on_the_new_arm_are_told_from_those_of_the_pod_
     await world.until(lambda: world.value == VALUE)
     world.load(3.0)
     await world.until(lambda: bool(world.status.get("history")))
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["reason"]) == ("Undone", "RollFailsRequests")
 
 
@@ -95,7 +95,7 @@ async def test_an_undo_that_a_broken_pod_blocks_says_what_deletes_it_and_ends_wh
     assert [verb for verb, kind, _ in world.cluster.writes if kind == "pods"] == []
     world.cluster.remove(PODS, "llm", "chat-vllm-1")
     await world.until(lambda: world.phase is None)
-    assert world.status["history"][0]["result"] == "Undone"
+    assert world.whole["history"][0]["result"] == "Undone"
     assert "RolledBack" in world.events
 
 
@@ -104,7 +104,7 @@ async def test_an_undo_that_stays_blocked_is_over_at_its_deadline_and_the_comman
     await blocked(world)
     await world.until(lambda: world.phase is None, cycles=60)
     assert "UndoUnfinished" in world.events
-    assert "kubectl delete pod chat-vllm-1 --namespace llm" in world.status["history"][0]["message"]
+    assert "kubectl delete pod chat-vllm-1 --namespace llm" in world.whole["history"][0]["message"]
     await world.until(lambda: world.reason == "ForeignRollout", cycles=60)
     assert "kubectl delete pod chat-vllm-1 --namespace llm" in world.decision["message"]
 
@@ -127,7 +127,7 @@ async def test_pods_that_are_managed_in_parallel_block_no_undo() -> None:
     world.kubelet.crash = {VALUE}
     await world.until(lambda: "RolledBack" in world.events)
     assert "UndoBlocked" not in world.events
-    assert world.status["history"][0]["result"] == "Undone"
+    assert world.whole["history"][0]["result"] == "Undone"
 
 
 @pytest.mark.parametrize(

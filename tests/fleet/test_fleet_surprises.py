@@ -49,7 +49,7 @@ async def test_an_arm_that_is_saturated_by_its_law_is_left(rps, result):
     await world.until(lambda: world.phase == "Confirming")
     world.load(rps)
     await world.until(lambda: world.phase is None, cycles=150)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["fromArm"], entry["result"]) == ("eagle/3", result)
     assert world.registry.get_sample_value("breakeven_errors_total", {"reason": "InternalError"}) is None
 

@@ -84,7 +84,7 @@ async def test_a_roll_that_is_made_stays_and_is_not_measured_once_its_target_han
     await world.until(lambda: world.phase == "Confirming")
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", hand_caches_on)
     await world.until(lambda: world.phase is None, cycles=4)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert entry["result"] == "Unmeasured"
     assert "--kv-transfer-config" in entry["message"]
     assert world.value == VALUE
@@ -101,7 +101,7 @@ async def test_a_target_on_two_gpu_classes_is_neither_decided_about_nor_rolled_n
     assert f"{GPU} and {H100}" in world.decision["message"]
     assert "make one Deployment per GPU class" in world.decision["message"]
     assert world.condition("Ready")["reason"] == "MixedGpuClasses"
-    assert world.status["target"]["gpuProduct"] == f"{GPU}, {H100}"
+    assert world.whole["target"]["gpuProduct"] == f"{GPU}, {H100}"
     assert (world.rolls, world.cluster.of(RUNS)) == ([], [])
 
 
@@ -173,7 +173,7 @@ async def test_a_roll_that_moves_to_another_class_is_not_taken_for_a_comparison_
     world.cluster.change(SERVICES, "llm", "chat", lambda one: one["spec"].update(paused=True))
     world.load(3.0)
     await world.until(lambda: world.phase is None, cycles=200)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert entry["result"] == "Unmeasured"
     assert "classes would be compared" in entry["message"]
 
@@ -187,7 +187,7 @@ async def test_a_roll_whose_pods_are_spread_over_two_classes_goes_to_its_end_and
     world.add_node("h100-0", product=H100)
     await world.until(lambda: world.reason == "MixedGpuClasses", cycles=30)
     await world.until(lambda: world.phase is None, cycles=60)
-    entry = world.status["history"][0]
+    entry = world.whole["history"][0]
     assert (entry["result"], entry["toArm"]) == ("Unmeasured", "eagle/3")
     assert f"{GPU} and {H100}" in entry["message"]
     assert {pod.gpu_product for pod in world.target.pods if pod.current} == {GPU, H100}

@@ -14,7 +14,7 @@ from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, RUNS, SERVICES
 from breakeven_operator.reconcile.rollout import ArmChange, begin
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 CHANGE = r"no speculation -> eagle/3"
@@ -135,7 +135,7 @@ async def running_eagle(**policy) -> FleetWorld:
     world.calibrate()
     world.load(3.0)
     await world.cycle()
-    assert world.status["current"]["arm"] == "eagle/3"
+    assert world.whole["current"]["arm"] == "eagle/3"
     return world
 
 
@@ -164,8 +164,8 @@ async def test_memory_and_columns_sort_behind_everything_a_person_reads():
     """`kubectl describe` sorts by name."""
     world = await running_eagle()
     assert max(world.status, key=str.lower) == "workings"
-    assert set(world.status["workings"]) == {"memory", "display"}
-    assert not {"memory", "display"} & set(world.status)
+    assert set(world.status["workings"]) == {"notes", "display"}
+    assert not {"memory", "notes", "display"} & set(world.status)
 
 
 async def test_a_flip_of_pays_is_said_once_and_doubt_in_between_says_nothing():
@@ -213,9 +213,9 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
     for _ in range(20):
         await world.cycle(60.0)
     assert len(world.rolls) == rolls
-    assert (world.decision["action"], world.status["current"]["arm"]) == ("Stay", "eagle/3")
+    assert (world.decision["action"], world.whole["current"]["arm"]) == ("Stay", "eagle/3")
     assert "TakenOver" not in world.events
-    assert {"memory", "display"} <= set(world.status["workings"])
+    assert {"notes", "display"} <= set(world.status["workings"])
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
 )
 def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):
     target = FleetWorld().target
-    context = RolloutContext(UpdatePolicy(), target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
+    context = RolloutContext(PRODUCTION, target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
     step = begin(context, ArmChange(EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", **prediction), "uid")
     assert step.message == f"eagle/3 -> no speculation (BeyondBreakEven){said}"
     step.rollout.to_json_object()

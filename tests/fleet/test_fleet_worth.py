@@ -15,7 +15,7 @@ def published(world):
 async def test_a_steady_gain_adds_up_in_few_writes_and_survives_a_restart():
     world = FleetWorld()
     await world.speculate()
-    (roll,) = world.status["history"]
+    (roll,) = world.whole["history"]
     gain = float(roll["measuredSpeedup"]) - 1.0
     await world.cycle()
     before = published(world)
@@ -28,7 +28,7 @@ async def test_a_steady_gain_adds_up_in_few_writes_and_survives_a_restart():
     assert gained == pytest.approx(inflight * passed_s * gain, rel=0.1)
     assert after.savings.against == "none"
     assert after.savings.request_saved_lower_seconds < after.savings.request_saved_seconds
-    written = float(world.status["savings"]["requestSavedSeconds"])
+    written = float(world.whole["savings"]["requestSavedSeconds"])
     assert written >= 0.75 * after.savings.request_saved_seconds
     world.restart()
     await world.cycle()

@@ -104,7 +104,7 @@ async def test_two_thirds_of_the_pods_decide_and_the_others_are_named(fault, wor
         assert f"{replicas - faulty} of {replicas} pods measured" in said["message"]
         assert f"{chosen[0]} ({word})" in said["message"]
         assert load_of(world) == pytest.approx(11.5, rel=0.02)
-        assert float(world.status["capacity"]["fleetLoadRps"]) == pytest.approx(11.5 * replicas, rel=0.02)
+        assert float(world.whole["capacity"]["fleetLoadRps"]) == pytest.approx(11.5 * replicas, rel=0.02)
         assert world.reason == "BeyondBreakEven"
     else:
         assert (said["status"], said["reason"]) == ("False", word)
@@ -117,7 +117,7 @@ async def test_a_young_pod_of_a_fleet_that_grows_adds_what_it_counted_to_the_who
     world.cluster.objects["deployments", "llm", "chat-vllm"]["spec"]["replicas"] = 7
     for _ in range(8):
         await world.cycle()
-    load_rps = float(world.status["capacity"]["fleetLoadRps"])
+    load_rps = float(world.whole["capacity"]["fleetLoadRps"])
     assert "TooFewRequests" in world.condition("MetricsAvailable")["message"]
     # The seventh has served for a part of the window.
     assert 36.0 < load_rps < 39.0
@@ -139,7 +139,7 @@ async def loaded(rps, **fields):
 async def test_demand_that_pods_turn_away_counts_in_the_fleet_and_is_said(sent_rps, taken_rps, share):
     world = await loaded(sent_rps, full_at_rps=taken_rps)
     assert load_of(world) == pytest.approx(taken_rps, rel=0.01)
-    assert float(world.status["capacity"]["fleetLoadRps"]) == pytest.approx(2 * sent_rps, rel=0.01)
+    assert float(world.whole["capacity"]["fleetLoadRps"]) == pytest.approx(2 * sent_rps, rel=0.01)
     said = world.condition("MetricsAvailable")["message"]
     assert (f"{share} of the requests were turned away (HTTP 5xx or 429)" in said) is (share is not None)
     assert ("turned away" in said) is (share is not None)
@@ -151,7 +151,7 @@ async def test_requests_that_no_arm_answers_are_the_client_s_and_no_demand():
     world.prometheus.traffic.invalid_share = 0.3
     world.load(8.0)
     await world.cycle()
-    assert float(world.status["capacity"]["fleetLoadRps"]) == pytest.approx(11.2, rel=0.01)
+    assert float(world.whole["capacity"]["fleetLoadRps"]) == pytest.approx(11.2, rel=0.01)
     assert "turned away" not in world.condition("MetricsAvailable")["message"]
 
 

@@ -74,7 +74,7 @@ async def test_a_large_fleet_is_rolled_as_a_small_one_is():
     await world.until(lambda: world.value == VALUE)
     world.load(3.0)
     await world.until(lambda: world.phase is None)
-    assert world.status["history"][0]["result"] == "Confirmed"
+    assert world.whole["history"][0]["result"] == "Confirmed"
 
 
 async def test_a_prometheus_that_gives_no_sums_is_not_asked_about_pods():

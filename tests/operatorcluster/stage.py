@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from breakeven_operator.packed import whole
 from localcluster import GpuNode, LocalCluster
 from localcluster.audit import AuditEvent
 from localcluster.free_ports import free_ports
@@ -184,7 +185,13 @@ class Place:
     def get(self, kind: str, name: str) -> Manifest:
         """One object; empty when it is not there."""
         path = _PATHS[kind].format(f"namespaces/{self.name}")
-        return self.stage.api.json(f"/{path}/{name}") or {}
+        found = self.stage.api.json(f"/{path}/{name}") or {}
+        # With its notes, in which figures stand that tests read.
+        return (
+            {**found, "status": whole(found["status"])}
+            if kind == "specsvc" and found.get("status")
+            else found
+        )
 
     def writes(self, resource: str = "deployments") -> list[AuditEvent]:
         """The operator's writes here."""
@@ -412,7 +419,7 @@ def standing(folder: Path, asked: Callable[[str], str] = str) -> Iterator[Stage]
             f"--set=prometheus.address={asked(cluster.prometheus_url)}",
             # The model that services of the tests name beside it is on this machine, too.
             "--set=prometheus.allowedAddresses={127.0.0.0/8}",
-            "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4",
+            "--set=operator.cycleSeconds=1,operator.statusRefreshSeconds=1,calibration.maxParallel=4,timing.replicasQuietSeconds=12",
             # On the loopback, which the operators of all clusters share.
             f"--set=board.port={free_ports(1)[0]}",
             "--wait", "--timeout=300s",

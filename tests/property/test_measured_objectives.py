@@ -66,5 +66,5 @@ def test_a_histogram_of_one_bucket_says_nothing_of_any_limit(world):
     world.prometheus.traffic.latencies = {"ttft": [3000.0] * 50}
     asyncio.run(world.cycle())
     world.prometheus.traffic.latencies = before
-    (ttft,) = [one for one in world.status["objectives"] if one["figure"] == "ttft"]
+    (ttft,) = [one for one in world.whole["objectives"] if one["figure"] == "ttft"]
     assert (ttft["finding"], "p95Seconds" in ttft, ttft["p95LowerSeconds"]) == ("Missed", False, "2560")

@@ -62,8 +62,6 @@ POLICY = st.fixed_dictionaries(
         "mode": st.sampled_from(["RollingUpdate", "RollingUpdate", "Recommend", "Disabled"]),
         "lookbackSeconds": st.sampled_from([0, 86400]),
         "stabilizationWindowSeconds": st.sampled_from([0, 60]),
-        # By the shorter one a window is enough to doubt a profile.
-        "disagreementSeconds": st.sampled_from([60, 1800]),
     },
     optional={"pinnedArm": st.sampled_from(["none", "eagle/3"])},
 )

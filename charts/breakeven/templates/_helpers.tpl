@@ -109,6 +109,7 @@ as it is: that is what promtool tests, and what users without Helm load.
 - {name: BREAKEVEN_DRY_RUN, value: {{ .Values.operator.dryRun | quote }}}
 - {name: BREAKEVEN_LOG_LEVEL, value: {{ .Values.operator.logLevel }}}
 - {name: BREAKEVEN_LOG_FORMAT, value: {{ .Values.operator.logFormat }}}
+- {name: BREAKEVEN_TIMING, value: {{ .Values.timing | toJson | quote }}}
 - {name: BREAKEVEN_MAX_PARALLEL_ROLLS, value: {{ .Values.operator.maxParallelRolls | quote }}}
 - {name: BREAKEVEN_MAX_PARALLEL_CALIBRATIONS, value: {{ .Values.calibration.maxParallel | quote }}}
 {{- if .Values.operator.watchAnnotated }}

@@ -52,24 +52,15 @@ class ArmFinding:
         fit, comparison = self.fit, self.comparison
         return ProfileArm(
             arm=fit.arm.name,
-            method=fit.method,
-            k=fit.k,
-            candidate=fit.candidate,
             schedule=fit.schedule,
             drafter=self.drafter,
-            **bounded("c1_seconds", Estimate.of(fit.c1_s, fit.c1_ci_s)),
-            **bounded("c2_seconds", Estimate.of(fit.c2_s, fit.c2_ci_s)),
+            c1_seconds=fit.c1_s,
+            c2_seconds=fit.c2_s,
             saturation_rps=fit.saturation_rps,
-            tokens_per_step=fit.tokens_per_step,
-            prefix_hit_percent=None if fit.prefix_hit_ratio is None else 100 * fit.prefix_hit_ratio,
-            text=fit.acceptance.text[:200] if fit.acceptance is not None and fit.acceptance.text else None,
             points=fit.points,
-            max_relative_error_percent=None
-            if fit.max_relative_error is None
-            else 100 * fit.max_relative_error,
             believable=fit.believable,
             reason=fit.reason or None,
-            answers=self.answers,
+            answers=self.answers.word if self.answers is not None else None,
             **(_compared(comparison) if comparison is not None else {}),
         )
 
@@ -125,8 +116,6 @@ def _end(bound: float | None) -> str:
 
 def _compared(comparison: Comparison) -> dict[str, object]:
     return {
-        "c1_ratio": comparison.c1_ratio,
-        "c2_ratio": comparison.c2_ratio,
         "verdict": PaysWhereStatus(str(comparison.verdict).capitalize()),
         **bounded("break_even_rps", Estimate.of(comparison.break_even_rps, comparison.break_even_ci_rps)),
     }

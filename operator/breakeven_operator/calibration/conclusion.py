@@ -179,9 +179,6 @@ def _missing(
     return tuple(
         ProfileArm(
             arm=arm.arm,
-            method=arm.method,
-            k=arm.k,
-            candidate=arm.candidate,
             schedule=statuses[arm.arm].schedule if arm.arm in statuses else None,
             drafter=arm.drafter,
             points=0,
@@ -214,7 +211,6 @@ def _profile_object(
         image=plan.image,
         fingerprint=plan.fingerprint,
         created_time=max(points, default=transition.now),
-        confidence_percent=plan.confidence_percent,
         arms=arms,
         profile=json.dumps(json.loads(text, parse_float=_short), separators=(",", ":")),
     )

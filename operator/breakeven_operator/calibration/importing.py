@@ -115,9 +115,7 @@ def _points(view: RunView, plan: CalibrationPlan, one: ImportedArm, key: str) ->
                 f"{point.origin}: arm {point.arm.name}; expected {one.arm} ({arm.method}, {arm.k})"
             )
         _check_setting(point, plan)
-    return [
-        replace(point, candidate=arm.candidate, sweep=None, text_source=one.text or _TEXT) for point in points
-    ]
+    return [replace(point, candidate=arm.candidate, sweep=None, text_source=_TEXT) for point in points]
 
 
 def _check_setting(point: Point, plan: CalibrationPlan) -> None:

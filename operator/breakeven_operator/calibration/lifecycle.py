@@ -111,7 +111,7 @@ def _unreadable(view: RunView, problem: InputError, now: datetime) -> tuple[Acti
         reason=reason,
         message=message,
         finished_time=now,
-        conditions=merge((), aspects, meta.get("generation", 0), now),
+        conditions=merge((), aspects, now),
     )
     # The rest stays as it is: without it a part that a person owns would break the schema, and the write with it.
     kept = {key: part for key, part in found.items() if key not in {"points", "answers"}}

@@ -66,7 +66,7 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
         )
     calibration = service.spec.calibration
     # An import sends nothing; its files say how long its requests were.
-    workload = planned_workload(view, run.spec, service) if not run.spec.import_from else NOTHING_SENT
+    workload = planned_workload(view, service) if not run.spec.import_from else NOTHING_SENT
     answers_s = calibration.answers.seconds if not run.spec.import_from else None
     return CalibrationPlan(
         arms=(
@@ -74,7 +74,7 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
             # The winner comes last: a word about its answers may keep an arm from being entered.
             *([_JUDGE, _WINNER_AGAIN] if answers_s else []),
         ),
-        loads=run.spec.loads or calibration.loads,
+        loads=calibration.loads,
         load_choice=calibration.load_choice,
         expected_rps=_expected_rps(service),
         prompt_tokens=workload.prompt_tokens,

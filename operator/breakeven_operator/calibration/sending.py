@@ -20,7 +20,7 @@ from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
-from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRunSpec
+from breakeven_operator.resources.calibrationrun import CalibrationPlan
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.resources.workloadspec import PromptSource, WorkloadSpec
 
@@ -50,29 +50,28 @@ class PlannedWorkload(NamedTuple):
 NOTHING_SENT = PlannedWorkload(DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS, None)
 
 
-def planned_workload(view: RunView, spec: CalibrationRunSpec, service: SpeculativeService) -> PlannedWorkload:
-    """The workload of the run, else of the service; missing lengths are the target's live ones, else 512 and 256.
+def planned_workload(view: RunView, service: SpeculativeService) -> PlannedWorkload:
+    """The workload of the service; missing lengths are the target's live ones, else 512 and 256.
 
     Made-up prompts share as much of their beginning as the target's prefix cache holds of live ones.
 
     Raises:
         NotCopyableError: the file of prompts is not there, or is none.
     """
-    given = [one for one in (spec.workload, service.spec.calibration.workload) if one is not None]
-    workload = _sharing(view, given[0] if given else WorkloadSpec())
+    given = service.spec.calibration.workload
+    workload = _sharing(view, given)
     _check_prompts(view, workload.prompts)
     beside = workload.replace(prompt_tokens=None, output_tokens=None).to_json_object()
     document = json.dumps(beside, separators=(",", ":")) if any(beside.values()) else None
-    return PlannedWorkload(*_lengths(view, workload, given), document)
+    return PlannedWorkload(*_lengths(view, workload), document)
 
 
-def _lengths(view: RunView, workload: WorkloadSpec, given: list[WorkloadSpec]) -> tuple[int, int]:
+def _lengths(view: RunView, workload: WorkloadSpec) -> tuple[int, int]:
     if workload.lengths is not None and workload.lengths.pairs:
         pairs = _pairs(workload, seed=0)
         return max(1, round(pairs.mean_prompt_tokens)), max(2, round(pairs.mean_output_tokens))
-    for one in given:
-        if one.prompt_tokens is not None and one.output_tokens is not None:
-            return one.prompt_tokens, max(2, one.output_tokens)
+    if workload.prompt_tokens is not None and workload.output_tokens is not None:
+        return workload.prompt_tokens, max(2, workload.output_tokens)
     if view.seen_lengths is not None:
         return max(1, round(view.seen_lengths.prompt_tokens)), max(2, round(view.seen_lengths.output_tokens))
     return DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS

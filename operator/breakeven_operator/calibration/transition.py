@@ -100,4 +100,4 @@ class Transition:
             Aspect("Complete", phase.final, reason, message),
             Aspect("Succeeded", succeeded, reason, message),
         )
-        return merge(self.run.status.conditions, aspects, self.run.metadata.generation, self.now)
+        return merge(self.run.status.conditions, aspects, self.now)

@@ -163,7 +163,7 @@ def waits(service: ServiceView, now: datetime) -> Iterator[str]:
     held = time_of(decision.get("heldUntil"))
     if held is not None and held > now:
         yield f"Time: a change is held back until {held:%Y-%m-%d %H:%M:%S} UTC (in {short_age(now, held)})."
-    backoff = time_of(service.part("workings", "memory").get("backoffUntilTime"))
+    backoff = time_of(service.memory.get("backoffUntilTime"))
     if backoff is not None and backoff > now:
         yield (
             f"Time after undone rolls: the next one may begin at {backoff:%Y-%m-%d %H:%M:%S} UTC (in {short_age(now, backoff)}); "

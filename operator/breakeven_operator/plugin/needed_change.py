@@ -59,7 +59,7 @@ def needed(service: ServiceView, profile: Profile) -> Iterator[str]:
 
 def _seen(service: ServiceView, arm: str) -> float | None:
     """Tokens per step of an arm as last seen live; None: it never ran since its calibration."""
-    seen = service.part("workings", "memory").get("seen") or ()
+    seen = service.memory.get("seen") or ()
     return next((number_of(one, "tokensPerStep") for one in seen if one.get("arm") == arm), None)
 
 

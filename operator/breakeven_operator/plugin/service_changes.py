@@ -89,7 +89,7 @@ def after(change: ServiceChange, service: ServiceView, now: datetime) -> Iterato
 
 def _held(service: ServiceView, now: datetime) -> str | None:
     """The reason word that holds rolls back until a person resumes them; None if none does."""
-    memory = service.part("workings", "memory")
+    memory = service.memory
     backoff = time_of(memory.get("backoffUntilTime"))
     if backoff is not None and backoff > now:
         return f"{ClusterReason.BACKING_OFF} until {backoff:%Y-%m-%d %H:%M:%S} UTC"

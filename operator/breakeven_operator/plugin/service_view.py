@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven_operator.packed import whole
 from breakeven_operator.printable import one_line
 
 Json = Mapping[str, Any]
@@ -50,7 +51,7 @@ class ServiceView:
             int(meta.get("generation") or 0),
             time_of(meta.get("creationTimestamp")),
             manifest.get("spec") or {},
-            manifest.get("status") or {},
+            whole(manifest.get("status") or {}),
         )
 
     def part(self, *path: str) -> Json:
@@ -62,6 +63,11 @@ class ServiceView:
     def display(self) -> Json:
         """The columns of kubectl get."""
         return self.part("workings", "display")
+
+    @property
+    def memory(self) -> Json:
+        """The decision's memory; empty if an operator of another version has written it."""
+        return self.part("workings", "memory")
 
     @property
     def decision(self) -> Json:

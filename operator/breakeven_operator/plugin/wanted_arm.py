@@ -115,7 +115,7 @@ def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> Want
         arm.name,
         value,
         service.running,
-        kind.value_of(target) if own else service.part("workings", "memory").get("writtenValue"),
+        kind.value_of(target) if own else service.memory.get("writtenValue"),
         {**head, **kind.change(target, value)} if own else None,
         _missing(service, kind, target) if own else None,
     )

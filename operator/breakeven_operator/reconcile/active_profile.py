@@ -9,7 +9,15 @@ from datetime import datetime
 from breakeven_operator.kinds import RUNS
 from breakeven_operator.labels import RECALIBRATE_ANNOTATION
 from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, ProfileEntry
-from breakeven_operator.reconcile.due_run import DOUBTS, DueRun, held_back, once_more, requested_run, spared
+from breakeven_operator.reconcile.due_run import (
+    DOUBTS,
+    DueRun,
+    held_back,
+    once_more,
+    requested_run,
+    spared,
+    too_soon,
+)
 from breakeven_operator.reconcile.known_runs import (
     account_of,
     failure_of,
@@ -49,6 +57,7 @@ def calibrated(
         doubt: gives the reason of live traffic to measure a profile again.
     """
     profiles, runs = observation.profiles, observation.runs
+    interval_s = observation.timing.calibration_interval_seconds
     refused = of_creation(observation.failures, RUNS, now)
     status, ended = account_of(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
@@ -68,7 +77,9 @@ def calibrated(
         due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=running_word(run))
     elif again is not None:
         due = DueRun(once_more(service, again), again.spec.trigger).announced(refused)
-    elif trigger is not None and (held := held_back(service, status, trigger, identity, entry, now)):
+    elif trigger is not None and (
+        held := held_back(service, trigger, identity) or too_soon(status, trigger, entry, interval_s, now)
+    ):
         due = DueRun(said=f"; {held}", reason=failure_of(status))
     elif trigger is Trigger.INITIAL and (waits := spared(observation.first)) is not None:
         due = waits

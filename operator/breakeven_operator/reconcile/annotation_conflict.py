@@ -11,6 +11,7 @@ from breakeven_operator.reconcile.annotation_owner import taken_over
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ServiceWorkings
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.workloads.workload import Workload
 
 
@@ -32,7 +33,7 @@ def conflicted(
     """
     shown, kept = outcome.status, outcome.otherwise
     assert kept is not None  # noqa: S101 - the plan writes an annotation
-    context = RolloutContext.of(service.with_status(kept), workload, None, now)
+    context = RolloutContext.of(service.with_status(kept), workload, None, PRODUCTION, now)
     step = taken_over(context, ", ".join(managers), "owns the annotation")
     memory = step.memory.replace(written_value=workload.value)
     changed = shown.replace(

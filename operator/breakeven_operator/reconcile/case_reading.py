@@ -26,7 +26,7 @@ def read_case(
     service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
 ) -> tuple[Case, RollEvidence]:
     """The case, and what its rolls are measured by."""
-    known, rules = service.status.memory, rules_of(service.spec)
+    known, rules = service.status.memory, rules_of(service.spec, observation.timing)
     state = calibrated(
         service,
         observation,
@@ -46,7 +46,7 @@ def read_case(
     present = PresentFigures(service, observation, now)
     watched = present.pods_of(workload, model_name)
     live = present.of(workload, watched, can)
-    context = RolloutContext.of(service, workload, state.status.startup_seconds, now)
+    context = RolloutContext.of(service, workload, state.status.startup_seconds, observation.timing, now)
     memory = still_barred(context.memory, state.profile_name)
     if state.profile_name not in {None, memory.profile}:
         # Lessons about another profile do not count.

@@ -34,20 +34,18 @@ class Aspect:
     message: str
 
 
-def merge(
-    old: Iterable[Condition], aspects: Iterable[Aspect], generation: int, now: datetime
-) -> tuple[Condition, ...]:
+def merge(old: Iterable[Condition], aspects: Iterable[Aspect], now: datetime) -> tuple[Condition, ...]:
     """The conditions of a status after `aspects` were looked at.
 
     A condition of which no aspect speaks stays as it was. The time of transition moves only with the status. Types keep
     their order; new ones come last, in the order of `aspects`.
     """
     before = {condition.type: condition for condition in old}
-    said = {aspect.type: _said(aspect, before.get(aspect.type), generation, now) for aspect in aspects}
+    said = {aspect.type: _said(aspect, before.get(aspect.type), now) for aspect in aspects}
     return tuple((before | said).values())
 
 
-def _said(aspect: Aspect, earlier: Condition | None, generation: int, now: datetime) -> Condition:
+def _said(aspect: Aspect, earlier: Condition | None, now: datetime) -> Condition:
     status = _STATUS[aspect.holds]
     return Condition(
         type=aspect.type,
@@ -57,5 +55,4 @@ def _said(aspect: Aspect, earlier: Condition | None, generation: int, now: datet
         last_transition_time=(
             earlier.last_transition_time if earlier is not None and earlier.status is status else now
         ),
-        observed_generation=generation,
     )

@@ -14,6 +14,7 @@ from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.verdict import Verdict
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.workload import Workload
 
@@ -30,6 +31,7 @@ class CycleFacts:
         verdict: of this cycle.
         cannot_roll: why the target is not rolled, at any time; None: it may be.
         now: time of the observation.
+        timing: times of the installation.
         case: None if the target cannot be looked at.
         failures: writes for it that failed, and have not succeeded since.
     """
@@ -41,6 +43,7 @@ class CycleFacts:
     verdict: Verdict
     cannot_roll: Refusal | None
     now: datetime
+    timing: Timing
     case: Case | None = None
     failures: tuple[RefusedWrite, ...] = ()
 

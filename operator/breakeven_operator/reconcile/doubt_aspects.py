@@ -48,7 +48,12 @@ def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
     def found() -> Drift:
         return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
 
-    return aspects(memory, calibrated.profile_name, found, rules_of(spec), cycle.now, live)
+    said = aspects(memory, calibrated.profile_name, found, rules_of(spec, cycle.timing), cycle.now, live)
+    # A text that never drifted needs no condition; one that drifted says when it is over.
+    status = cycle.service.status
+    return tuple(
+        one for one in said if one.type not in _DRIFTS or one.holds is False or status.condition(one.type)
+    )
 
 
 def aspects(
@@ -170,5 +175,5 @@ def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRul
         return "no profile is in force"
     return (
         f"the arm in place was measured for {span_s(findings.windows) / 60:.0f} minutes under {profile}; "
-        f"updatePolicy.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
+        f"timing.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
     )

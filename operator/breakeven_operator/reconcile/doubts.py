@@ -32,6 +32,7 @@ from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
+from breakeven_operator.resources.updatepolicy import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class AccountFindings:
 
     Attributes:
         windows: that still count, oldest first.
-        lasting: whether they span updatePolicy.disagreementSeconds.
+        lasting: whether they span timing.disagreementSeconds.
         disagreement: a sentence with both figures; None: latency agrees with the prediction, or the windows are too few.
     """
 
@@ -55,12 +56,10 @@ class AccountFindings:
         return all(str(word) in one.drifted for one in self.windows) if self.lasting else False
 
 
-def rules_of(spec: SpeculativeServiceSpec) -> AccountRules:
+def rules_of(spec: SpeculativeServiceSpec, timing: Timing) -> AccountRules:
     """How the account of a service is kept."""
-    policy = spec.update_policy
-    return AccountRules(
-        spec.metrics_source.window_seconds, policy.disagreement_seconds, policy.confidence_percent / 100
-    )
+    confidence = spec.update_policy.confidence_percent / 100
+    return AccountRules(spec.metrics_source.window_seconds, timing.disagreement_seconds, confidence)
 
 
 def findings_of(
@@ -84,7 +83,7 @@ def take_account(case: Case, decision: Decision | None, *, settled: bool) -> Mem
         decision: that answer; None: the library was not asked.
         settled: whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
     """
-    memory, rules, arm = case.memory, rules_of(case.spec), case.measured_arm
+    memory, rules, arm = case.memory, rules_of(case.spec, case.context.timing), case.measured_arm
     profile, profile_name = case.profile, case.calibrated.profile_name
     account = of_arm(memory.account, profile_name, arm) if settled else None
     figures = case.live.figures

@@ -70,34 +70,45 @@ def spared(first: FirstAnswer | None) -> DueRun | None:
     return None
 
 
-def held_back(
-    service: SpeculativeService,
-    status: CalibrationStatus,
-    trigger: Trigger,
-    identity: Identity | None,
-    entry: ProfileEntry | None,
-    now: datetime,
-) -> str | None:
-    """Why a run that is due is not created now.
-
-    A profile that is doubted as soon as it is in force will hardly be mended by the next one: each such run in a row
-    doubles the pause, as each failure does.
-    """
+def held_back(service: SpeculativeService, trigger: Trigger, identity: Identity | None) -> str | None:
+    """Why a run that is due is not created, whenever the last one was."""
     if service.spec.paused:
         return "no run starts while paused"
     if identity is None or identity.gpu_product is None:
         return "no run starts before a serving pod tells the GPU class"
+    if trigger is not Trigger.REQUESTED and service.spec.update_policy.mode is Mode.DISABLED:
+        return "mode Disabled measures on request only"
+    return None
+
+
+def too_soon(
+    status: CalibrationStatus,
+    trigger: Trigger,
+    entry: ProfileEntry | None,
+    interval_s: float,
+    now: datetime,
+) -> str | None:
+    """When a run that is due may begin; None: now.
+
+    A profile that is doubted as soon as it is in force will hardly be mended by the next one: each such run in a row
+    doubles the pause, as each failure does.
+
+    Args:
+        status: of the runs before.
+        trigger: why it is due.
+        entry: the profile in force.
+        interval_s: least time between two runs.
+        now: time of the observation.
+    """
     if trigger is Trigger.REQUESTED:
         return None
-    if service.spec.update_policy.mode is Mode.DISABLED:
-        return "mode Disabled measures on request only"
     doubts = status.doubts if trigger in DOUBTS else 0
     measured = entry.created if entry is not None and trigger in DOUBTS else None
     last = max((time for time in (status.last_run_time, measured) if time is not None), default=None)
     if last is None:
         return None
     factor = min(2 ** (status.failures + doubts), _MAX_PAUSE_FACTOR)
-    next_time = last + timedelta(seconds=service.spec.calibration.min_interval_seconds * factor)
+    next_time = last + timedelta(seconds=interval_s * factor)
     # The first failure already waits the interval; a first success never ran before, so nothing waits for it.
     if now >= next_time:
         return None

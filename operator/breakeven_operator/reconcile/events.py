@@ -8,6 +8,7 @@ from typing import Any
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
+from breakeven_operator.packed import whole
 from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
 from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
@@ -114,7 +115,7 @@ def facts(
     cycle: CycleFacts, status: SpeculativeServiceStatus, document: Mapping[str, Any]
 ) -> dict[str, object]:
     """The canonical log line of the cycle: what was seen, decided and done; `document` is the status as JSON."""
-    decision = document.get("decision", {})
+    decision = whole(document).get("decision", {})
     return {
         "action": cycle.verdict.action,
         "reason": str(cycle.verdict.reason),

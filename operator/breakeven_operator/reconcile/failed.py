@@ -57,7 +57,7 @@ def failed(
     text = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
     message = f"a defect of the operator keeps it from deciding ({text}); the running arm and the last figures are kept"
     ready = Aspect(READY, False, reason, message)
-    conditions = merge(service.status.conditions, (ready,), meta.generation, now)
+    conditions = merge(service.status.conditions, (ready,), now)
     marked = {**status, "conditions": [condition.to_json_object() for condition in conditions]}
     return Failed(
         service.replace(status=service.status.replace(conditions=conditions)),

@@ -105,7 +105,7 @@ def _moment(due: DueRoll) -> Refusal | None:
     case = due.case
     scaled = scaled_time(case.workload, case.service.status.target, case.now)
     urgent = due.verdict.reason in URGENT
-    return refuse_now(case.workload, case.spec.update_policy, scaled, case.memory, case.now, urgent=urgent)
+    return refuse_now(case.workload, case.context.timing, scaled, case.memory, case.now, urgent=urgent)
 
 
 def _capacity(due: DueRoll) -> Refusal | None:

@@ -29,7 +29,7 @@ from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.modelstatus import MOST_WINDOWS, AccountWindow, ModelAccount, typical
 
 _WINDOWS_THAT_LAST = 8
-"""Windows of the account in updatePolicy.disagreementSeconds: shorter ones are passed over, or the account could not span it."""
+"""Windows of the account in timing.disagreementSeconds: shorter ones are passed over, or the account could not span it."""
 _SD_PER_DEVIATION = 1.4826
 """Standard deviation of normal figures over the median of their distances from their median."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.drift import survival
 from breakeven_operator.reconcile.first_cause import first_cause
 from breakeven_operator.reconcile.live_metrics import Live
@@ -44,7 +43,7 @@ def model_status(
     account = memory.account
     if account is None or entry is None or entry.profile is None or account.profile != entry.name:
         return None
-    windows, confidence = recent(account, now), rules_of(spec).confidence
+    windows, confidence = recent(account, now), spec.update_policy.confidence_percent / 100
     ratio = latency_ratio(windows, confidence)
     if ratio is None:
         return None

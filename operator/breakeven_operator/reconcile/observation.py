@@ -16,6 +16,7 @@ from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun
+from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.workloads.workload import Workload
 
 
@@ -39,6 +40,7 @@ class ServiceObservation:
         claims: PersistentVolumeClaims of its namespace, if the target mounts any and they may be read.
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
+        timing: times of the installation.
         target_problem: why the target's object could not be read; None: it could, or there is none.
     """
 
@@ -58,6 +60,7 @@ class ServiceObservation:
     written: Mapping[str, Any] = field(default_factory=dict)
     failures: Sequence[RefusedWrite] = ()
     target_problem: str | None = None
+    timing: Timing = PRODUCTION
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from breakeven_operator.reconcile.suspicion import suspicion_of
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
-from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.workloads.workload import Workload
 
 URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED})
@@ -52,7 +52,7 @@ def refuse_suspect(
 
 def refuse_now(
     workload: Workload,
-    policy: UpdatePolicy,
+    timing: Timing,
     scaled: datetime | None,
     memory: MemoryStatus,
     now: datetime,
@@ -66,7 +66,7 @@ def refuse_now(
 
     Args:
         workload: the target.
-        policy: of the service.
+        timing: times of the installation.
         scaled: when the number of wanted replicas was last seen to change; None: never.
         memory: of the service.
         now: time of the observation.
@@ -96,12 +96,12 @@ def refuse_now(
             ClusterReason.REPLICAS_UNREADY,
             f"{len(workload.serving)} of {workload.desired} replicas are ready; a roll would take more away{said}",
         )
-    quiet_s = policy.replicas_quiet_seconds
+    quiet_s = timing.replicas_quiet_seconds
     if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
         return Refusal(
             ClusterReason.AUTOSCALING,
             f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; a roll waits until it has stood still "
-            f"for {quiet_s} s (updatePolicy.replicasQuietSeconds)",
+            f"for {quiet_s} s (timing.replicasQuietSeconds of the installation)",
         )
     if workload.desired == 0:
         return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")

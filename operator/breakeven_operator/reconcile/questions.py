@@ -54,7 +54,6 @@ def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
         day_risk=None if policy.day_risk_percent is None else policy.day_risk_percent / 100,
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
-        horizon_s=policy.horizon_seconds,
         lookback_s=policy.lookback_seconds,
         roll_seconds=roll.seconds if roll.seconds is not None else _UNKNOWN_ROLL_S,
         roll_away_share=roll.away_share,

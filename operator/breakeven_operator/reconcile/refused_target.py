@@ -60,6 +60,7 @@ def refused(
         verdict=verdict,
         cannot_roll=refusal,
         now=now,
+        timing=observation.timing,
         failures=tuple(observation.failures),
     )
     return outcome_of(cycle, observation.written, limits)
@@ -93,4 +94,4 @@ def _while_refused(
         return RolloutStep(None, memory, ended=(entry,))
     if not same or unwritten or confirming:
         return RolloutStep(rollout, memory)
-    return watch(RolloutContext.of(service, workload, None, now))
+    return watch(RolloutContext.of(service, workload, None, observation.timing, now))

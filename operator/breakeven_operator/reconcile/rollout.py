@@ -176,7 +176,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
         return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
     memory = context.memory
     failures = memory.failures + 1
-    pause_s = context.policy.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
+    pause_s = context.timing.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
     value = _before(context, rollout)
     message = f"{rollout.change} undone: {why}; next change in {pause_s:.0f} s at the earliest"
     if not context.may_write:
@@ -224,8 +224,8 @@ def end(context: RolloutContext, result: HistoryResult, reason: ClusterReason, m
 
 def deadline_s(context: RolloutContext) -> float:
     """How long a roll may take: as the user says, else from measured start-ups, batches and draining."""
-    if context.policy.roll_deadline_seconds is not None:
-        return float(context.policy.roll_deadline_seconds)
+    if context.deadline_s is not None:
+        return context.deadline_s
     workload = context.workload
     startup_s = context.startup_s if context.startup_s is not None else _UNKNOWN_STARTUP_S
     batch = max(1, workload.max_surge + workload.max_unavailable)
@@ -340,7 +340,7 @@ def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
     since, deadline = rollout.unschedulable_since_time, rollout.deadline_time
     if waits == (since is not None):
         return rollout
-    moves = context.policy.roll_deadline_seconds is None and deadline is not None
+    moves = context.deadline_s is None and deadline is not None
     if trouble is not None and waits:
         began = context.now - trouble.waited(rollout.started_time, context.now)
         left_s = context.place_s

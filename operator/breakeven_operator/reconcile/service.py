@@ -51,7 +51,9 @@ def reconcile(
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
-    findings = findings_of(case.memory, case.calibrated.profile_name, rules_of(case.spec), now)
+    findings = findings_of(
+        case.memory, case.calibrated.profile_name, rules_of(case.spec, observation.timing), now
+    )
     verdict = replace(verdict, windows=len(findings.windows))
     step = replace(step, memory=case.memory)
     if verdict.switches and verdict.arm is not None and case.running.arm is not None:
@@ -70,6 +72,7 @@ def reconcile(
         verdict=verdict,
         cannot_roll=cannot_roll,
         now=now,
+        timing=observation.timing,
         case=case,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
     )

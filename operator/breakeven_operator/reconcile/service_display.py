@@ -7,7 +7,7 @@ from breakeven.errors import BreakevenError
 from breakeven.profile import Comparison
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.formatting import FORMER_MARK, PAST_MARK, break_even, figure, ratio, speedup
+from breakeven_operator.reconcile.formatting import FORMER_MARK, PAST_MARK, break_even, figure, speedup
 from breakeven_operator.reconcile.paying import overruling, pays_now
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.servicestatus import ServiceDisplay
@@ -66,7 +66,5 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         recommended=verdict.arm.name
         if verdict.arm is not None and cycle.calibrated.entry is not None
         else "-",
-        c2_ratio=ratio(comparison.c2_ratio, comparison.c2_ratio_ci) if comparison is not None else "-",
-        profile=cycle.calibrated.profile_name or "-",
         reason=reason[:128],
     )

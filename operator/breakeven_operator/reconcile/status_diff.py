@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any
 
 from breakeven.planning.learned_laws import INDEPENDENT_S
+from breakeven_operator.packed import whole
 from breakeven_operator.reconcile.model_account import GAP_S
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.figures import Renewal, status_fields
@@ -53,6 +54,7 @@ def worth_writing(
     """
     if written is None or now - written > _LONGEST_UNWRITTEN:
         return Worth.NOW
+    old, new = whole(old), whole(new)
     renewal = Worth.NOW if now - written >= timedelta(seconds=refresh_s) else Worth.LATER
     missed_s = _since_s(_decided(old), _decided(new))
     found = Worth.NOT

@@ -60,7 +60,7 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         workings=ServiceWorkings(memory=memory, display=columns_of(cycle, current)),
     )
     status = _with_worth(status, cycle, gpu_price_per_hour)
-    conditions = merge(old.conditions, aspects_of(cycle, status), service.metadata.generation, cycle.now)
+    conditions = merge(old.conditions, aspects_of(cycle, status), cycle.now)
     return status.replace(conditions=conditions)
 
 

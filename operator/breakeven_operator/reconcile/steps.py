@@ -20,7 +20,7 @@ from breakeven_operator.resources.rolloutstatus import (
     Rollout,
     RolloutPhase,
 )
-from breakeven_operator.resources.updatepolicy import Mode, UpdatePolicy
+from breakeven_operator.resources.updatepolicy import Mode, Timing
 from breakeven_operator.workloads.workload import Workload
 
 NO_FAILURES: dict[str, object] = {
@@ -120,36 +120,45 @@ class RolloutContext:
     """Facts by which a change of arm is judged.
 
     Attributes:
+        timing: times of the installation.
         may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
         startup_s: longest known start of this engine, s; None if never seen.
         place_s: how long a new pod may wait for room, s.
+        deadline_s: how long a roll may take by the service's spec, s; None: it does not say.
         outlived: why the value of an undo belongs to another template; None if it belongs to this one.
     """
 
-    policy: UpdatePolicy
+    timing: Timing
     workload: Workload
     memory: MemoryStatus
     rollout: Rollout | None
     may_write: bool
     startup_s: float | None
     place_s: float = 900.0
+    deadline_s: float | None = None
     outlived: str | None = None
     now: datetime = field(kw_only=True)
 
     @classmethod
     def of(
-        cls, service: SpeculativeService, workload: Workload, startup_s: float | None, now: datetime
+        cls,
+        service: SpeculativeService,
+        workload: Workload,
+        startup_s: float | None,
+        timing: Timing,
+        now: datetime,
     ) -> RolloutContext:
         """The context of a service's change of arm before anything of this cycle has happened."""
         policy = service.spec.update_policy
         return cls(
-            policy=policy,
+            timing=timing,
             workload=workload,
             memory=service.status.memory or MemoryStatus(),
             rollout=service.status.rollout,
             may_write=policy.mode is Mode.ROLLING_UPDATE and not service.spec.paused,
             startup_s=startup_s,
-            place_s=service.spec.place_deadline_seconds,
+            deadline_s=policy.roll_deadline_seconds,
+            place_s=service.spec.calibration.pending_deadline_seconds,
             now=now,
         )
 

@@ -97,6 +97,8 @@ class Model(BaseModel):
         alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True, extra="forbid"
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
+    noted: ClassVar[frozenset[str]] = frozenset()
+    """Fields of a status that stand in its notes, see `packed`, and have none of their own in the CRD."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -124,6 +126,12 @@ class Model(BaseModel):
         schema = handler.resolve_ref_schema(handler(core_schema))
         if rules := list(filter(None, (rule.to_json_object() for rule in cls.rules))):
             schema["x-kubernetes-validations"] = rules
+        hidden = {to_camel(name) for name in cls.noted}
+        if hidden:
+            schema["properties"] = {
+                name: one for name, one in schema["properties"].items() if name not in hidden
+            }
+            schema["required"] = [name for name in schema.get("required", ()) if name not in hidden]
         return schema
 
     @classmethod
@@ -165,6 +173,16 @@ class Model(BaseModel):
 
 
 @cache
+def _zeros(model: type[Model]) -> tuple[tuple[str, str], ...]:
+    """Name in JSON, and name, of each field that is zero, false or empty text unless something is written."""
+    return tuple(
+        (info.alias or name, name)
+        for name, info in model.model_fields.items()
+        if isinstance(info.default, int | float | str) and not info.default
+    )
+
+
+@cache
 def _sets_and_maps(model: type[Model]) -> tuple[tuple[str, list[str], str], ...]:
     """Name, keys and name in JSON of each list whose items differ from each other.
 
@@ -197,19 +215,20 @@ class StatusModel(Model):
     model_config = ConfigDict(extra="ignore")
 
     @model_serializer(mode="wrap")
-    def _without_empty_lists(
+    def _without_what_is_empty(
         self, dump: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         if info.context is not _FOR_THE_API:
             return fields
-        # `History:` with nothing below it would fill kubectl describe. `exclude_none` looks at what a field holds, not at
-        # what is written for it.
+        # `History:` with nothing below it, and zeros that mean nothing, would fill kubectl describe. `exclude_none` looks at
+        # what a field holds, not at what is written for it.
+        empty = {alias for alias, name in _zeros(type(self)) if not getattr(self, name)}
         # Words of engines, servers and manifests get no further than here with what moves a terminal's cursor.
         return {
             key: printable(value) if isinstance(value, str) else value
             for key, value in fields.items()
-            if value is not None and value != []
+            if value is not None and value != [] and key not in empty
         }
 
 

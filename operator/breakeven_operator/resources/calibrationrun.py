@@ -123,15 +123,6 @@ class ImportedArm(Model):
         ),
     ]
     config_map: Annotated[ImportedFiles, Field(description="Where the results are.")]
-    text: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$",
-            description="Which text was sent, in a few words. Without it: imported results.",
-        ),
-    ] = None
 
 
 class CalibrationRunSpec(Model):
@@ -156,13 +147,6 @@ class CalibrationRunSpec(Model):
     trigger: Annotated[Trigger, Field(description="Why the run was made.")] = Trigger.MANUAL
     budget: Annotated[
         Budget | None, Field(description="What it may cost at most. Without it: the service's budget.")
-    ] = None
-    workload: Annotated[
-        WorkloadSpec | None, Field(description="The requests to send. Without it: the service's workload.")
-    ] = None
-    loads: Annotated[
-        int | None,
-        Field(ge=3, le=20, description="Operating points per arm. Without it: as the service says."),
     ] = None
     import_from: Annotated[
         tuple[ImportedArm, ...],

@@ -163,22 +163,14 @@ class Calibration(Model):
         ),
     ] = 1800
     pending_deadline_seconds: Annotated[
-        int, Field(ge=1, le=86400, description="How long a calibration pod may wait for a GPU.")
-    ] = 900
-    min_interval_seconds: Annotated[
         int,
         Field(
-            ge=0,
-            le=2592000,
-            description="Least time between two calibrations that the operator starts by itself; one asked for by "
-            "annotation or by hand does not wait.",
+            ge=1,
+            le=86400,
+            description="How long a calibration pod, or a new pod of a roll, may wait for room (a node, a GPU, a quota).",
         ),
-    ] = 3600
+    ] = 900
     profile_max_age_seconds: Annotated[
         int,
         Field(ge=1, le=31536000, description="Age at which a profile is measured anew (30 days by default)."),
     ] = 2592000
-    run_history_limit: Annotated[
-        int,
-        Field(ge=1, le=20, description="Finished CalibrationRuns and replaced SpeculationProfiles to keep."),
-    ] = 3

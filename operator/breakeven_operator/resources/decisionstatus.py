@@ -171,6 +171,41 @@ _OF_ARM = {"arm": "compared_arm"}
 class DecisionStatus(StatusModel):
     """The last decision with the figures that made it."""
 
+    noted = frozenset(
+        {
+            "speedup_lower",
+            "speedup_upper",
+            "break_even_lower_rps",
+            "break_even_upper_rps",
+            "evidence_time",
+            "profile",
+            "compared_arm",
+            "pays_until_rps",
+            "c1_ratio",
+            "c2_ratio",
+            "c2_ratio_lower",
+            "c2_ratio_upper",
+            "confidence_percent",
+            "considered_arm",
+            "saving_lower_percent",
+            "saving_upper_percent",
+            "roll_cost_seconds",
+            "expected_observations",
+            "utilization",
+            "tokens_per_step",
+            "accepted_tokens_per_step",
+            "prefix_hit_percent",
+            "arrival_dispersion",
+            "arrival_span_seconds",
+            "requests",
+            "given_up_percent",
+            "window_seconds",
+            "alternative",
+            "running_arm",
+            "verdict",
+        }
+    )
+
     time: Instant | None = row(
         "When it was made.",
         Renewal.NEVER,
@@ -293,7 +328,7 @@ class DecisionStatus(StatusModel):
         _read(lambda facts: facts.considered and facts.considered.arm.name),
     )
     saving_percent: Number | None = row(
-        "Request time that the considered arm saves over the loads of the next horizonSeconds; below 0 it takes more.",
+        "Request time that the considered arm saves over the loads of the next four hours; below 0 it takes more.",
         _read(_saving),
         LOGGED,
     )
@@ -323,7 +358,7 @@ class DecisionStatus(StatusModel):
         ),
     )
     expected_observations: int | None = row(
-        "Past loads behind expectedPeakRps, each a mean over the same time: those of the last updatePolicy.horizonSeconds "
+        "Past loads behind expectedPeakRps, each a mean over the same time: those of the last four hours "
         "and what followed this time of day on the days before.",
         _read(lambda facts: facts.past_loads if facts.ahead else None),
         ge=0,

@@ -128,12 +128,14 @@ class StatusField(NamedTuple):
         name: its own.
         info: as pydantic has it.
         renewal: when its change is worth a write.
+        noted: whether it stands in the notes, and its part does not.
     """
 
     path: tuple[str, ...]
     name: str
     info: FieldInfo
     renewal: Renewal
+    noted: bool
 
     @property
     def json_path(self) -> str:
@@ -154,7 +156,7 @@ def status_fields(model: type[Model]) -> tuple[StatusField, ...]:
 def _below(model: type[Model], path: tuple[str, ...], renewal: Renewal) -> Iterator[StatusField]:
     for name, info in model.model_fields.items():
         own = next((mark for mark in info.metadata if isinstance(mark, Renewal)), renewal)
-        yield StatusField(path, name, info, own)
+        yield StatusField(path, name, info, own, name in model.noted)
         if (part := _part(info.annotation)) is not None:
             yield from _below(part, (*path, name), own)
 

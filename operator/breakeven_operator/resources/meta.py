@@ -60,9 +60,6 @@ class Condition(StatusModel):
         Renewal.MOVED,
     ] = ""
     last_transition_time: Annotated[Time, Field(description="When the status last changed.")]
-    observed_generation: Annotated[
-        int | None, Field(ge=0, description="The generation of the spec that this condition is about.")
-    ] = None
 
 
 class ServiceReference(Model):

@@ -139,6 +139,27 @@ def typical(values: Iterable[float | None]) -> float | None:
 class ModelStatus(StatusModel):
     """How measured latency of the arm in place compares with what the profile predicts for the same load, lengths and acceptance."""
 
+    noted = frozenset(
+        {
+            "profile",
+            "since",
+            "latency_ratio_lower",
+            "latency_ratio_upper",
+            "windows",
+            "arm",
+            "requests",
+            "predicted_lower",
+            "predicted_upper",
+            "measured_speedup",
+            "measured_speedup_lower",
+            "measured_speedup_upper",
+            "speedup",
+            "speedup_lower",
+            "speedup_upper",
+            "survival",
+        }
+    )
+
     profile: ObjectName | None = row(
         "The profile that predicts.", _read(lambda facts: facts.account.profile), Renewal.AT_ONCE
     )

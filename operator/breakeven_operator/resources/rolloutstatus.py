@@ -55,6 +55,20 @@ class HistoryResult(StrEnum):
 class PromiseAndMeasurement(StatusModel):
     """Expected speedup of a change of arm, and the measured one."""
 
+    noted = frozenset(
+        {
+            "predicted_speedup",
+            "predicted_speedup_lower",
+            "predicted_speedup_upper",
+            "load_rps",
+            "measured_speedup",
+            "measured_speedup_lower",
+            "measured_speedup_upper",
+            "measured_requests",
+            "witness",
+        }
+    )
+
     predicted_speedup: Number | None = row(
         "Predicted latency ratio, old arm over new; once it is measured, for the load that was measured."
     )
@@ -79,6 +93,18 @@ def _deadline(rollout: Rollout) -> datetime | None:
 
 class Rollout(PromiseAndMeasurement):
     """A change of arm on its way; written before the target is."""
+
+    noted = frozenset(
+        {
+            *PromiseAndMeasurement.noted,
+            "unschedulable_since_time",
+            "from_replica_set",
+            "to_replica_set",
+            "gpu_product",
+            "target_generation",
+            "latency_before_seconds",
+        }
+    )
 
     id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
     from_arm: ArmName | None = row("The arm that ran.")
@@ -124,6 +150,13 @@ class Rollout(PromiseAndMeasurement):
 
 class HistoryEntry(PromiseAndMeasurement):
     """A change of arm that has ended."""
+
+    noted = frozenset(
+        {
+            *PromiseAndMeasurement.noted,
+            "seconds",
+        }
+    )
 
     time: Annotated[Time, Field(description="When it ended.")]
     from_arm: ArmName | None = row("The arm that ran.")

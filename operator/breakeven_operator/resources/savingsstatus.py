@@ -17,6 +17,22 @@ from breakeven_operator.resources.figures import (
 class SavingsStatus(StatusModel):
     """Gain of speculation and its cost. Nothing here is a promise."""
 
+    noted = frozenset(
+        {
+            "request_saved_seconds",
+            "gpus_not_needed",
+            "since",
+            "against",
+            "request_saved_lower_seconds",
+            "request_saved_upper_seconds",
+            "gpus_arm",
+            "gpus_basis",
+            "gpus_not_needed_lower",
+            "gpus_not_needed_upper",
+            "rolls_seconds",
+        }
+    )
+
     since: Instant | None = row(
         "Begin of the loads behind requestSavedSeconds, after the last roll.", Renewal.NEVER
     )

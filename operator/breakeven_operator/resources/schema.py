@@ -22,6 +22,10 @@ _UNITS = (
     ("Rps", "requests per second"),
 )
 
+# Fields whose defaults the API server fills in: columns and rules read them. All others would be lines of `kubectl describe` that
+# nobody wrote; their descriptions have the default, and whoever reads the object has the same.
+_FILLED_IN = frozenset({"apiVersion", "kind", "name", "mode", "draftLengths", "trigger"})
+
 
 def structural(kind: type[Model]) -> dict[str, Any]:
     """The `openAPIV3Schema` of a kind.
@@ -65,7 +69,6 @@ def _node(
     node |= {key: source[key] for key in _BOUNDS if key in source}
     default = source.get("default")
     if with_defaults and default not in (None, [], {}):
-        # The defaults inside an object come from its own fields once the object exists.
         node["default"] = {} if node.get("type") == "object" else default
     if "items" in source:
         node["items"] = _node(source["items"], definitions, with_defaults=with_defaults)
@@ -84,7 +87,15 @@ def _node(
     node["description"] = _described(node, name)
     if not node["description"]:
         del node["description"]
+    if "default" in node and not _is_filled_in(node, name):
+        del node["default"]
     return node
+
+
+def _is_filled_in(node: Mapping[str, Any], name: str) -> bool:
+    """Whether the API server fills in a default: an object's where a default inside it is to be filled in."""
+    inside = node.get("properties", {})
+    return name in _FILLED_IN if not inside else any("default" in child for child in inside.values())
 
 
 def _resolved(raw: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:

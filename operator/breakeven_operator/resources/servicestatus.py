@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.packed import LONGEST, split
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.base import (
     ATOMIC,
@@ -18,7 +21,7 @@ from breakeven_operator.resources.base import (
 )
 from breakeven_operator.resources.capacitystatus import CapacityStatus
 from breakeven_operator.resources.decisionstatus import DecisionStatus
-from breakeven_operator.resources.figures import FigureGauge, Renewal, row
+from breakeven_operator.resources.figures import FigureGauge, Renewal, row, status_fields
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.modelstatus import ModelStatus
@@ -30,6 +33,16 @@ from breakeven_operator.resources.targetstatus import Current, Target
 
 class CalibrationStatus(StatusModel):
     """Where measuring stands."""
+
+    noted = frozenset(
+        {
+            "fingerprint",
+            "last_run_time",
+            "last_run",
+            "doubts",
+            "startup_seconds",
+        }
+    )
 
     run: ObjectName | None = row("CalibrationRun under way, else the last one.", Renewal.AT_ONCE)
     profile: ObjectName | None = row("SpeculationProfile in force.", Renewal.AT_ONCE)
@@ -81,16 +94,21 @@ class ServiceDisplay(StatusModel):
     break_even: Cell | None = row("Load per replica at which the gain is gone.")
     load: Cell | None = row("Load per replica.")
     recommended: Cell | None = row("Arm that should run.", Renewal.AT_ONCE)
-    c2_ratio: Cell | None = row("C2,R with bounds.")
-    profile: Cell | None = row("Profile in force.")
     reason: Cell | None = row("Reason word with progress.")
 
 
 class ServiceWorkings(StatusModel):
     """Fields that the operator writes for itself; kubectl describe sorts by name and prints them last."""
 
+    noted = frozenset({"memory"})
+
     memory: MemoryStatus | None = row("What the decision remembers between cycles.")
     display: ServiceDisplay | None = row("The columns of kubectl get, ready to print.", Renewal.MOVED)
+    notes: str | None = row(
+        "What the decision remembers between cycles, and figures that nobody waits for: a version, and compressed JSON. "
+        "`kubectl breakeven explain` reads it.",
+        max_length=LONGEST,
+    )
 
 
 class SpeculativeServiceStatus(StatusModel):
@@ -100,7 +118,7 @@ class SpeculativeServiceStatus(StatusModel):
     conditions: tuple[Condition, ...] = row(
         "Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
         "pays at this load. Progressing: a roll is under way. ModelAgrees: measured latency is as the profile predicts. "
-        "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated. ObjectivesKept: measured latency keeps spec.slo.",
+        "AcceptanceAsCalibrated, LengthsAsCalibrated: live requests are such as were calibrated; absent before they ever were not. ObjectivesKept: measured latency keeps spec.slo.",
         default=(),
         extra=list_map("type"),
         max_length=16,
@@ -133,6 +151,10 @@ class SpeculativeServiceStatus(StatusModel):
     savings: SavingsStatus | None = row("What speculation is worth, and what it cost.", Renewal.MOVED)
     workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")
 
+    def to_json_object(self) -> dict[str, Any]:
+        """The JSON object as the API server holds it: what nobody waits for stands in its notes."""
+        return split(super().to_json_object(), NOTED)
+
     @property
     def memory(self) -> MemoryStatus | None:
         """The decision's memory between cycles; None before the first one."""
@@ -152,3 +174,7 @@ class SpeculativeServiceStatus(StatusModel):
         """Whether a defect of the operator kept it from deciding: every figure here is of an earlier cycle."""
         ready = self.condition("Ready")
         return ready is not None and ready.reason == ClusterReason.INTERNAL_ERROR
+
+
+NOTED = frozenset(one.json_path for one in status_fields(SpeculativeServiceStatus) if one.noted)
+"""Paths of the fields that stand in the notes."""

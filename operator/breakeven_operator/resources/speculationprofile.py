@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.base import (
     ArmName,
     Cell,
@@ -38,11 +37,6 @@ class ProfileArm(Model):
     """The fitted law of one arm, L = C1 + n*C2, and how it compares with no speculation."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
-    method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
-    k: Annotated[int, Field(ge=0, description="Draft length, tokens per step; of a schedule the longest.")]
-    candidate: Annotated[
-        str | None, Field(max_length=63, description="Name of the method in the service's spec.")
-    ] = None
     schedule: Annotated[
         str | None,
         Field(
@@ -58,39 +52,18 @@ class ProfileArm(Model):
         ),
     ] = None
     c1_seconds: Annotated[Number | None, Field(description="C1: mean latency of a lone request.")] = None
-    c1_lower_seconds: Annotated[Number | None, Field(description="Lower bound of C1.")] = None
-    c1_upper_seconds: Annotated[Number | None, Field(description="Upper bound of C1.")] = None
     c2_seconds: Annotated[Number | None, Field(description="C2: what each other request in flight adds.")] = (
         None
     )
-    c2_lower_seconds: Annotated[Number | None, Field(description="Lower bound of C2.")] = None
-    c2_upper_seconds: Annotated[Number | None, Field(description="Upper bound of C2.")] = None
     saturation_rps: Annotated[Number | None, Field(description="Load per replica at which it saturates.")] = (
         None
     )
-    tokens_per_step: Annotated[
-        Number | None, Field(description="Tokens per request-step while it was measured.")
-    ] = None
-    prefix_hit_percent: Annotated[
-        Number | None,
-        Field(description="Share of prompt tokens that the prefix cache held while it was measured."),
-    ] = None
-    text: Annotated[
-        str | None,
-        Field(
-            max_length=200,
-            description="On which text that was: a dataset's name, synthetic text, synthetic acceptance, imported results.",
-        ),
-    ] = None
     points: Annotated[int | None, Field(ge=0, description="Points behind the fit.")] = None
-    max_relative_error_percent: Annotated[Number | None, Field(description="Worst residual.")] = None
     believable: Annotated[bool | None, Field(description="Whether decisions may use it.")] = None
     reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
     answers: Annotated[
-        ArmAnswers | None, Field(description="How its answers compare with those of no speculation.")
+        Word | None, Field(description="How its answers compare with those of no speculation.")
     ] = None
-    c1_ratio: Annotated[Number | None, Field(description="C1,R: C1 over that of none.")] = None
-    c2_ratio: Annotated[Number | None, Field(description="C2,R: C2 over that of none.")] = None
     verdict: Annotated[PaysWhereStatus | None, Field(description="For which loads it beats none.")] = None
     break_even_rps: Annotated[
         Number | None, Field(description="Load per replica at which the gain is gone.")
@@ -121,7 +94,6 @@ class SpeculationProfileSpec(Model):
         str, Field(max_length=64, description="It counts only for a target with this fingerprint.")
     ]
     created_time: Annotated[Time | None, Field(description="When the last point was measured.")] = None
-    confidence_percent: Annotated[int, Field(ge=50, le=99, description="Confidence of all bounds.")] = 90
     arms: Annotated[
         tuple[ProfileArm, ...],
         Field(

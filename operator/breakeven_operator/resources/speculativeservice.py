@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from breakeven.errors import InputError
+from breakeven_operator.packed import joined, without_notes
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
 from breakeven_operator.resources.calibrationspec import Calibration
 from breakeven_operator.resources.candidates import Candidates, ScheduleChoice
@@ -14,6 +19,7 @@ from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.resources.servicestatus import SpeculativeServiceStatus
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
+_LOG = logging.getLogger(__name__)
 # A CronJob's name has 52 characters and ours is `breakeven-<service>`.
 MAX_SERVICE_NAME = 42
 
@@ -134,12 +140,6 @@ class SpeculativeServiceSpec(Model):
         MetricsSource, Field(description="Where load and latency of the target are read.")
     ] = MetricsSource()
 
-    @property
-    def place_deadline_seconds(self) -> int:
-        """How long a new pod of a roll may wait for room."""
-        own = self.update_policy.unschedulable_deadline_seconds
-        return own if own is not None else self.calibration.pending_deadline_seconds
-
 
 class SpeculativeService(Model):
     """Decides whether, how and until which load a vLLM workload speculates."""
@@ -163,6 +163,22 @@ class SpeculativeService(Model):
         SpeculativeServiceStatus()
     )
 
+    @classmethod
+    def read(cls, data: Mapping[str, Any], where: str) -> Self:
+        """Parse what the API server or a file holds; notes of its status that no operator of this version wrote are forgotten."""
+        status = data.get("status")
+        if not isinstance(status, Mapping) or not status:
+            return super().read(data, where)
+        try:
+            return super().read({**data, "status": joined(status)}, where)
+        except (ValueError, AttributeError, TypeError) as error:
+            problem = str(error)
+        except InputError as error:
+            problem = f"have something else: {error.problem}"[:200]
+        found = super().read({**data, "status": without_notes(status)}, where)
+        _forgotten(where, problem)
+        return found
+
     def with_candidates(self, candidates: Candidates) -> Self:
         """The same service with other candidates, such as those whose schedules were measured."""
         return self.replace(spec=self.spec.replace(candidates=candidates))
@@ -170,3 +186,9 @@ class SpeculativeService(Model):
     def with_status(self, status: SpeculativeServiceStatus) -> Self:
         """The same service with another status."""
         return self.replace(status=status)
+
+
+@lru_cache(maxsize=1024)
+def _forgotten(where: str, problem: str) -> None:
+    """Warn, once for each service and problem: whoever may write a status may write it again and again."""
+    _LOG.warning("%s: status.workings.notes %s; they are forgotten", where, problem)

@@ -27,6 +27,20 @@ class ArmSource(StrEnum):
 class Target(StatusModel):
     """What the target was found to be."""
 
+    noted = frozenset(
+        {
+            "fingerprint",
+            "uid",
+            "generation",
+            "container_name",
+            "served_model_name",
+            "gpus_per_pod",
+            "replicas_changed_time",
+            "opted_in",
+            "drain_configured",
+        }
+    )
+
     uid: str | None = row("UID of the target; another one means it was recreated.", max_length=64)
     generation: int | None = row("Generation of the target that was read.", ge=0)
     container_name: str | None = row("Container that runs vLLM.", max_length=63)
@@ -60,6 +74,13 @@ class PodsOfArm(StatusModel):
 
 class Current(StatusModel):
     """What runs now."""
+
+    noted = frozenset(
+        {
+            "method",
+            "draft_length",
+        }
+    )
 
     arm: ArmName | None = row(
         "The arm the target's pods run.",

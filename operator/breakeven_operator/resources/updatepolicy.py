@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
@@ -170,20 +170,12 @@ class UpdatePolicy(Model):
             "No roll starts that would exceed this limit. A roll that takes no replica away (maxUnavailable: 0) is not limited.",
         ),
     ] = 75
-    horizon_seconds: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=604800,
-            description="How far is looked ahead: over the loads of this time an arm is chosen.",
-        ),
-    ] = 14400
     lookback_seconds: Annotated[
         int,
         Field(
             ge=0,
             le=604800,
-            description="How far back loads are known. Expected are those of the last horizonSeconds and, of every day of this "
+            description="How far back loads are known. Expected are those of the last four hours and, of every day of this "
             "time, what followed this time of day; the largest of all is what a jump is reckoned from. Past loads are read from Prometheus, which must keep them; without any the "
             "present load counts alone. 0: the present load is taken to last.",
         ),
@@ -219,15 +211,11 @@ class UpdatePolicy(Model):
             "and the target's surge; time that new pods wait for room is added to that.",
         ),
     ] = None
-    unschedulable_deadline_seconds: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=86400,
-            description="How long a new pod of a roll may wait for room (a node, a GPU, a quota) until the roll is undone. Without it: "
-            "as long as a calibration pod, calibration.pendingDeadlineSeconds.",
-        ),
-    ] = None
+
+
+class Timing(Model):
+    """Times of an installation, of all its services together. Production has the defaults; demo and tests have shorter ones."""
+
     replicas_quiet_seconds: Annotated[
         int,
         Field(
@@ -255,3 +243,16 @@ class UpdatePolicy(Model):
             description="Pause after a roll that was undone; doubles with each one in a row, up to 16 times as long.",
         ),
     ] = 1800
+    calibration_interval_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=2592000,
+            description="Least time between two calibrations of a service that the operator starts by itself; one asked for by "
+            "annotation or by hand does not wait.",
+        ),
+    ] = 3600
+
+
+PRODUCTION: Final = Timing()
+"""Times of an installation that sets none."""

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from breakeven.serving.refused_requests import LEAST_MIN_P
 from breakeven_operator.resources.base import ATOMIC, Model, ObjectName, RequiredNumber, Rule
 
 MOST_TOKENS = 1048576
@@ -207,17 +206,7 @@ class SamplingSpec(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         _between(0, 10, "temperature"),
         _between(1e-6, 1, "top_p"),
-        Rule(
-            f"!has(self.minP) || (double(self.minP) >= 0.0 && double(self.minP) <= {LEAST_MIN_P:.5f})",
-            "minP is above 0, and an engine that speculates refuses it (HTTP 400: The min_p and logit_bias sampling parameters "
-            "are not yet supported with speculative decoding.)",
-            "no minP: candidates are measured with requests that each of them answers",
-            lambda sampling: sampling.min_p is None or 0 <= sampling.min_p <= LEAST_MIN_P,
-            ".minP",
-        ),
         _between(-2, 2, "presence_penalty"),
-        _between(-2, 2, "frequency_penalty"),
-        _between(1e-6, 10, "repetition_penalty"),
     )
 
     temperature: Annotated[
@@ -225,23 +214,9 @@ class SamplingSpec(Model):
     ] = None
     top_p: Annotated[RequiredNumber | None, Field(description="Nucleus sampling, above 0 to 1.")] = None
     top_k: Annotated[int | None, Field(ge=-1, le=1000000, description="Likeliest tokens drawn from.")] = None
-    min_p: Annotated[
-        RequiredNumber | None,
-        Field(description="0 or absent: an engine that speculates refuses requests with min_p (HTTP 400)."),
-    ] = None
     presence_penalty: Annotated[RequiredNumber | None, Field(description="Against repeating, -2 to 2.")] = (
         None
     )
-    frequency_penalty: Annotated[RequiredNumber | None, Field(description="Against repeating, -2 to 2.")] = (
-        None
-    )
-    repetition_penalty: Annotated[
-        RequiredNumber | None, Field(description="Against repeating, above 0 to 10; 1 is none.")
-    ] = None
-    seed: Annotated[
-        int | None,
-        Field(ge=0, le=9007199254740991, description="The engine's own seed, sent with every request."),
-    ] = None
 
 
 class SyntheticAcceptance(Model):

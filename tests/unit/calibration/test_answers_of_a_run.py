@@ -106,7 +106,7 @@ def test_the_words_go_into_the_profile_and_bad_ones_into_events(judged):
     arms = {arm["arm"]: arm for arm in profile["spec"]["arms"]}
     assert list(arms) == ARMS, "the judge is no arm"
     assert "answers" not in arms["none"]
-    assert arms["eagle/7"]["answers"]["word"] == "AnswersBroken"
+    assert arms["eagle/7"]["answers"] == "AnswersBroken"
     fits = {fit["k"]: fit for fit in json.loads(profile["spec"]["profile"])["arms"]}
     assert (fits[2]["answers"], fits[7]["answers"]) == ("AnswersAgree", "AnswersBroken")
     assert "answers" not in fits[0]

@@ -49,7 +49,7 @@ def results(c1_s: float, c2_s: float, **changes) -> str:
 def importing(world):
     world.run["spec"]["importFrom"] = [
         {"arm": "none", "configMap": {"name": "sweeps", "keys": ["none.json"]}},
-        {"arm": "eagle/2", "configMap": {"name": "sweeps", "keys": ["eagle.json"]}, "text": "support chats"},
+        {"arm": "eagle/2", "configMap": {"name": "sweeps", "keys": ["eagle.json"]}},
     ]
     world.config_maps["sweeps"] = {
         "data": {"none.json": results(1.0, 0.05), "eagle.json": results(0.6, 0.055)}
@@ -96,7 +96,7 @@ def test_imported_results_become_a_profile_without_a_pod(importing):
     assert float(arms["eagle/2"]["c2Seconds"]) == pytest.approx(0.055, rel=0.02)
     assert arms["eagle/2"]["believable"]
     assert MARKER not in everything(importing)
-    assert {point["textSource"] for point in status["points"]} == {"imported results", "support chats"}
+    assert {point["textSource"] for point in status["points"]} == {"imported results"}
 
 
 def test_what_obeys_no_law_is_refused_by_the_fit_like_any_other_calibration(importing):

@@ -14,7 +14,8 @@ from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import planned_workload
 from breakeven_operator.kinds import CONFIG_MAPS
 from breakeven_operator.ports import ClusterError, MeanLengths
-from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.workloadspec import WorkloadSpec
 from breakeven_operator.trial_environment import PromptsError
 from fakes.api_server import FakeCluster
 from fakes.calibration_world import RUN, SERVICE, TARGET, timestamp
@@ -245,9 +246,8 @@ def test_made_up_prompts_share_what_live_ones_do_unless_somebody_says_otherwise(
     else:
         ask_for(world, **asked)
     view = replace(world.view(), seen_lengths=MeanLengths(300.0, 100.0, seen))
-    run = CalibrationRun.read(world.run, "run")
     service = SpeculativeService.read(world.service, "chat")
-    planned = planned_workload(view, run.spec, service)
+    planned = planned_workload(view, service)
     prompts = json.loads(planned.document or "{}").get("prompts") or {}
     assert prompts.get("sharedPrefixPercent") == sent
 
@@ -287,10 +287,8 @@ def test_a_change_of_the_service_does_not_bend_a_run_that_has_begun(world):
     ],
 )
 def test_a_wrong_workload_is_one_clear_line(workload, said):
-    run = copy.deepcopy(RUN)
-    run["spec"]["workload"] = workload
     with pytest.raises(InputError) as refusal:
-        CalibrationRun.read(run, "CalibrationRun llm/chat")
+        WorkloadSpec.read(workload, "workload")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -300,13 +298,13 @@ def test_the_driver_sends_what_the_plan_says(tmp_path):
     file.write_text(LINES)
     document = {
         "prompts": FROM_CONFIG_MAP,
-        "sampling": {"temperature": "0.7", "topP": "0.9", "seed": 3},
+        "sampling": {"temperature": "0.7", "topP": "0.9"},
         "lengths": {"outputTokensStdev": 10},
     }
     trial = trial_environment("http://x", workload=json.dumps(document), trial_prompts=str(file))
     workload = trial.sweep.workload
     assert workload.text == "support"
-    assert workload.sampling.body() == {"temperature": 0.7, "top_p": 0.9, "seed": 3}
+    assert workload.sampling.body() == {"temperature": 0.7, "top_p": 0.9}
     assert workload.prompts().prompt(0).startswith(MARKER)
     assert MARKER not in repr(trial)
     pairs = {"lengths": {"pairs": [{"promptTokens": 9, "outputTokens": 5, "weight": 3}]}}
@@ -338,9 +336,6 @@ def test_config_maps_are_read_by_name_and_only_before_a_run_begins(world):
     with_prompts(world)
     view = replace(world.view(), run=world.run | {"metadata": {**RUN["metadata"], "labels": {}}})
     assert files_read(view) == {"prompts": {"support.jsonl"}}
-    own = copy.deepcopy(view.run)
-    own["spec"]["workload"] = {"prompts": {"configMap": {"name": "others", "key": "k"}}}
-    assert files_read(replace(view, run=own)) == {"prompts": {"support.jsonl"}, "others": {"k"}}
     for waits in (
         {"run": view.run | {"status": {"plan": {}}}},
         {"service": None},

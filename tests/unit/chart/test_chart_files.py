@@ -14,6 +14,7 @@ from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 
 ROOT = Path(__file__).parents[3]
@@ -155,6 +156,7 @@ def test_the_deployment_sets_only_settings_that_exist():
         "BREAKEVEN_RELIST_SECONDS": "3600",
         "BREAKEVEN_STATUS_REFRESH_SECONDS": "60",
         "BREAKEVEN_LISTEN_PORT": "8080",
+        "BREAKEVEN_TIMING": "{}",
         "BREAKEVEN_MAX_PARALLEL_ROLLS": "3",
         "BREAKEVEN_MAX_PARALLEL_CALIBRATIONS": "1",
         "BREAKEVEN_PROMETHEUS_TIMEOUT_SECONDS": "10",
@@ -209,3 +211,8 @@ def test_the_command_of_the_notes_ends_when_it_is_pasted():
     written = yaml.safe_load(done.stdout.replace("YOUR-VLLM-DEPLOYMENT", "chat-vllm"))
     meta = {"name": "chat", "namespace": "llm", "uid": "u"}
     SpeculativeService.read(written | {"metadata": meta}, "notes")
+
+
+def test_the_chart_has_the_times_of_production():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["timing"]
+    assert values == PRODUCTION.to_json_object()

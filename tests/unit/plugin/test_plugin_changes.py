@@ -77,7 +77,7 @@ def said(world, change):
 def test_resume_offers_the_annotation_after_undone_rolls(settled):
     assert said(settled, resuming(NOW, retry=False)) == ""
     until = settled.clock.now() + timedelta(seconds=60)
-    settled.status["workings"]["memory"]["backoffUntilTime"] = until.isoformat()
+    settled.memory |= {"backoffUntilTime": until.isoformat()}
     text = said(settled, resuming(NOW, retry=False))
     assert "rolls still wait (BackingOff until 20" in text
     assert "`kubectl breakeven resume chat --retry`" in text

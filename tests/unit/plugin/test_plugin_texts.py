@@ -39,7 +39,7 @@ def test_the_table_has_the_columns_of_kubectl_and_the_roll_that_was_measured(set
         found[name] for name in ("TARGET", "ARM", "PAYS", "SPEEDUP", "BREAK-EVEN", "LOAD", "RECOMMENDED")
     ] == [shown[name] for name in ("target", "arm", "pays", "speedup", "breakEven", "load", "recommended")]
     assert found["DECIDED"] == "5m"
-    roll = settled.status["history"][0]
+    roll = settled.whole["history"][0]
     assert found["LAST ROLL"] == (
         f"Confirmed {float(roll['measuredSpeedup']):.2f}x (promised {float(roll['predictedSpeedup']):.2f}x)"
     )
@@ -128,7 +128,7 @@ def test_explain_names_each_thing_that_holds_a_change_back(settled):
     settled.service["spec"] |= {"paused": True}
     settled.service["spec"]["updatePolicy"]["pinnedArm"] = "none"
     settled.status["decision"] |= {"reason": "Paused", "heldUntil": later.isoformat()}
-    settled.status["workings"]["memory"]["backoffUntilTime"] = later.isoformat()
+    settled.memory |= {"backoffUntilTime": later.isoformat()}
     settled.status["rollout"] = {
         "phase": "Rolling", "fromArm": "eagle/3", "toArm": "none", "deadlineTime": later.isoformat(),
         "reason": "RollStarted",

@@ -16,8 +16,10 @@ from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
+from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.workloads.fingerprint import Identity
 from fakes.fleet_world import GPU, SERVICE, profile_json
+from fakes.notes import notes_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 IDENTITY = Identity("f1", "org/model", "chat", "sha256:x", GPU, 1)
@@ -60,9 +62,16 @@ def run(name="r1", phase=None, finished=None, reason=None, message=None, **spec)
     )
 
 
-def state(profiles=(), runs=(), of=None, identity=IDENTITY, now=NOW, failures=()):
+def state(profiles=(), runs=(), of=None, identity=IDENTITY, now=NOW, failures=(), timing=PRODUCTION):
     around = ServiceObservation(
-        None, None, FleetReading({}, frozenset()), frozenset(), profiles, runs, failures=failures
+        None,
+        None,
+        FleetReading({}, frozenset()),
+        frozenset(),
+        profiles,
+        runs,
+        failures=failures,
+        timing=timing,
     )
     return calibrated(of or service(), around, identity, 20.0, now)
 
@@ -127,7 +136,8 @@ def test_a_request_is_answered_once_and_in_mode_disabled_too():
     found = state([entry()], of=asked)
     assert (str(found.trigger), found.recalibrate) == ("Requested", "1")
     answered = service(
-        annotations={"breakeven.dev/recalibrate": "1"}, status={"workings": {"memory": {"recalibrate": "1"}}}
+        annotations={"breakeven.dev/recalibrate": "1"},
+        status={"workings": {"notes": notes_of({"recalibrate": "1"})}},
     )
     assert trigger(profiles=[entry()], of=answered) is None
 
@@ -140,13 +150,16 @@ def test_a_repeated_cycle_creates_the_same_run():
 def test_failures_double_the_pause_and_a_request_does_not_wait():
     ended = "2026-11-21T11:00:00Z"
     status = {"calibration": {"lastRunTime": ended, "failures": 2}}
-    held = service(lambda spec: spec.update(calibration={"minIntervalSeconds": 1800}), status=status)
-    assert trigger(of=held) is None, "1800 s x 4 are not over after an hour"
-    assert trigger(of=held, now=NOW + timedelta(hours=1, seconds=1)) == "Initial"
+    timing = Timing(calibration_interval_seconds=1800)
+    held = service(status=status)
+    assert trigger(of=held, timing=timing) is None, "1800 s x 4 are not over after an hour"
+    assert trigger(of=held, timing=timing, now=NOW + timedelta(hours=1, seconds=1)) == "Initial"
     often = {"calibration": {"lastRunTime": ended, "failures": 50}}
-    hopeless = service(lambda spec: spec.update(calibration={"minIntervalSeconds": 1800}), status=often)
-    assert trigger(of=hopeless, now=NOW + timedelta(hours=6, minutes=59)) is None
-    assert trigger(of=hopeless, now=NOW + timedelta(hours=7)) == "Initial", "sixteen times and no more"
+    hopeless = service(status=often)
+    assert trigger(of=hopeless, timing=timing, now=NOW + timedelta(hours=6, minutes=59)) is None
+    assert trigger(of=hopeless, timing=timing, now=NOW + timedelta(hours=7)) == "Initial", (
+        "sixteen times and no more"
+    )
     asked = held.model_copy(
         update={
             "metadata": held.metadata.model_copy(update={"annotations": {"breakeven.dev/recalibrate": "x"}})

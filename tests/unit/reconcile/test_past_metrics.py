@@ -13,7 +13,7 @@ from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 KEY = LoadOwner("llm", "chat", "chat-model")
 NOW_S = 1_800_000_000.0
-POLICY = UpdatePolicy(lookback_seconds=86400, horizon_seconds=3600)
+POLICY = UpdatePolicy(lookback_seconds=86400)
 
 
 def samples(*rates, namespace="llm", workload="chat", model="chat-model", end_s=NOW_S):

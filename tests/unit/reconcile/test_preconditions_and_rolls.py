@@ -24,7 +24,7 @@ from breakeven_operator.resources import SpeculativeService, SpeculativeServiceS
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, HistoryResult, Rollout
 from breakeven_operator.resources.targetstatus import Target
-from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 from fakes.cases import a_case
@@ -74,7 +74,7 @@ def test_a_roll_waits_for_what_is_pending(changes, expected):
 
 def now(workload=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW, *, urgent=False):
     scaled = NOW - timedelta(seconds=scaled_s_ago) if scaled_s_ago is not None else None
-    return reason(refuse_now(workload, UpdatePolicy(), scaled, memory or MemoryStatus(), time, urgent=urgent))
+    return reason(refuse_now(workload, PRODUCTION, scaled, memory or MemoryStatus(), time, urgent=urgent))
 
 
 def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():
@@ -203,10 +203,10 @@ def test_recreate_takes_every_pod_away():
 
 
 def test_the_deadline_follows_measured_start_ups_and_batches():
-    def deadline(startup_s, desired=2, **policy):
+    def deadline(startup_s, desired=2, **given):
         deployment = dataclasses.replace(DEPLOYMENT, desired=desired)
         return deadline_s(
-            RolloutContext(UpdatePolicy(**policy), deployment, MemoryStatus(), None, True, startup_s, now=NOW)
+            RolloutContext(PRODUCTION, deployment, MemoryStatus(), None, True, startup_s, **given, now=NOW)
         )
 
     assert deadline(900.0) > 2 * 900.0, "a 70B model loads longer than progressDeadlineSeconds' 600 s"
@@ -217,7 +217,7 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
         assert deadline(startup_s, desired) >= takes_s + 60.0, (
             "a slow node or a pulled image undoes no sound roll"
         )
-    assert deadline(900.0, roll_deadline_seconds=60) == 60.0
+    assert deadline(900.0, deadline_s=60.0) == 60.0
     assert deadline(900.0, desired=2**31 - 1) == 366 * 86400.0, "later there is no date"
 
 
@@ -241,7 +241,7 @@ def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time
 def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
     def pause_s(failures):
         context = RolloutContext(
-            UpdatePolicy(backoff_seconds=60),
+            Timing(backoff_seconds=60),
             DEPLOYMENT,
             MemoryStatus(failures=failures),
             None,

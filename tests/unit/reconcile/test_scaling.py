@@ -23,6 +23,7 @@ from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fle
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
@@ -69,7 +70,7 @@ def need(
     assert target.engine is not None
     batch = engine_limits(target.engine.words, None, ()).running
     context = RolloutContext(
-        spec.update_policy, target, memory or MemoryStatus(), None, may_write=True, startup_s=None, now=NOW
+        PRODUCTION, target, memory or MemoryStatus(), None, may_write=True, startup_s=None, now=NOW
     )
     return fleet_need(spec, profile, context, running, live, batch)
 

@@ -6,6 +6,7 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.serving.promql import LabelNames
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.settings import read_settings
 
 
@@ -55,6 +56,10 @@ def test_everything_can_be_set():
         ("BREAKEVEN_CYCLE_SECOND", "15"),
         ("BREAKEVEN_WATCH_ANNOTATED", "yes"),
         ("BREAKEVEN_MOST_WATCHED", "0"),
+        ("BREAKEVEN_TIMING", "soon"),
+        ("BREAKEVEN_TIMING", "[]"),
+        ("BREAKEVEN_TIMING", '{"backoffSeconds": -1}'),
+        ("BREAKEVEN_TIMING", '{"backoff": 60}'),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "ngram"),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "[]"),
         ("BREAKEVEN_DEFAULT_CANDIDATES", "[" * 5000),
@@ -112,3 +117,9 @@ def test_the_installation_s_prometheus_may_have_other_labels():
         {"BREAKEVEN_PROMETHEUS_LABEL_NAMES": "pod=exported_pod,namespace=exported_namespace"}
     )
     assert named.prometheus_label_names == LabelNames("exported_namespace", "exported_pod")
+
+
+def test_times_of_the_installation_are_those_of_production_unless_it_sets_them():
+    assert read_settings({}).timing == PRODUCTION
+    short = read_settings({"BREAKEVEN_TIMING": '{"backoffSeconds": 60}'}).timing
+    assert (short.backoff_seconds, short.disagreement_seconds) == (60, PRODUCTION.disagreement_seconds)

@@ -16,6 +16,7 @@ from breakeven_operator.reconcile.formatting import break_even, figure, pays_unt
 from breakeven_operator.reconcile.paying import pays as pays_of
 from breakeven_operator.reconcile.status_diff import Worth, worth_writing
 from breakeven_operator.resources.meta import Condition, ConditionStatus
+from fakes.notes import notes_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 STATUS: dict[str, Any] = {
@@ -28,7 +29,7 @@ STATUS: dict[str, Any] = {
         "message": "at 3.1 rps",
     },
     "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "message": "metrics fresh"}],
-    "workings": {"memory": {"failures": 0}},
+    "workings": {"notes": notes_of({"failures": 0})},
 }
 
 
@@ -73,7 +74,7 @@ def test_a_status_in_which_nothing_moves_is_renewed_once_an_hour_so_that_its_age
     [
         changed(reason="CoolingDown"),
         changed(arm="eagle/3"),
-        {**STATUS, "workings": {"memory": {"failures": 1}}},
+        {**STATUS, "workings": {"notes": notes_of({"failures": 1})}},
         {**STATUS, "rollout": {"id": "x"}},
         {**STATUS, "conditions": [{**STATUS["conditions"][0], "status": "False"}]},
         {key: value for key, value in STATUS.items() if key != "workings"},
@@ -131,7 +132,7 @@ def taught(hours_ago=0.0, *, precision=10.0, saved=100.0, others=(), windows=12,
         "seen": [{"arm": "eagle/3", "tokensPerStep": live, "accept": [str(hours_ago)]}],
         "account": {"arm": arm, "windows": ends},
     }
-    return {**STATUS, "workings": {"memory": memory}}
+    return {**STATUS, "workings": {"notes": notes_of(memory)}}
 
 
 @pytest.mark.parametrize(
@@ -168,11 +169,11 @@ def test_the_order_of_conditions_is_no_change():
 
 
 def test_transition_time_moves_with_the_status_only():
-    first = merge((), [Aspect("Ready", True, "Watching", "a")], 1, NOW)
+    first = merge((), [Aspect("Ready", True, "Watching", "a")], NOW)
     later = NOW + timedelta(minutes=5)
-    same = merge(first, [Aspect("Ready", True, "Paused", "b")], 2, later)
-    assert (same[0].last_transition_time, same[0].reason, same[0].observed_generation) == (NOW, "Paused", 2)
-    other = merge(same, [Aspect("Ready", None, "Watching", "c")], 2, later)
+    same = merge(first, [Aspect("Ready", True, "Paused", "b")], later)
+    assert (same[0].last_transition_time, same[0].reason) == (NOW, "Paused")
+    other = merge(same, [Aspect("Ready", None, "Watching", "c")], later)
     assert (other[0].last_transition_time, other[0].status) == (later, "Unknown")
 
 
@@ -201,7 +202,7 @@ _ASPECTS = st.lists(
 
 @given(_CONDITIONS, _ASPECTS)
 def test_merged_conditions_say_each_aspect_once_and_keep_the_others(old, aspects):
-    merged = merge(old, aspects, 2, NOW)
+    merged = merge(old, aspects, NOW)
     before, said = {c.type: c for c in old}, {a.type: a for a in aspects}
     assert [c.type for c in merged] == list(before | said)
     for condition in merged:
@@ -213,9 +214,9 @@ def test_merged_conditions_say_each_aspect_once_and_keep_the_others(old, aspects
         same = known is not None and known.status == condition.status
         assert condition.status == {True: "True", False: "False", None: "Unknown"}[aspect.holds]
         assert condition.last_transition_time == (known.last_transition_time if same else NOW)
-        assert (condition.reason, condition.observed_generation) == ("New", 2)
+        assert condition.reason == "New"
         assert aspect.message.startswith(condition.message)
-    assert merge(merged, aspects, 2, NOW + timedelta(days=1)) == merged
+    assert merge(merged, aspects, NOW + timedelta(days=1)) == merged
 
 
 def test_figures_read_like_figures():

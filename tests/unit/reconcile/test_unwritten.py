@@ -10,6 +10,7 @@ from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritt
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from fakes.fleet_world import SERVICE
+from fakes.notes import notes_of
 
 STORED, LEARNED = MemoryStatus(saved_request_seconds=1.0), MemoryStatus(saved_request_seconds=2.0)
 
@@ -20,9 +21,9 @@ def service(memory):
     if memory is not None:
         body["status"] = {
             "observedGeneration": 7,
-            "workings": {"memory": memory.to_json_object(), "display": {"arm": "none"}},
+            "workings": {"notes": notes_of(memory.to_json_object()), "display": {"arm": "none"}},
         }
-    return SpeculativeService.model_validate(body)
+    return SpeculativeService.read(body, "chat")
 
 
 def test_the_next_decision_begins_with_what_the_last_one_learned():

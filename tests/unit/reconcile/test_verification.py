@@ -26,7 +26,7 @@ from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.reconcile.verification import verify
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
-from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from draws import draws
 from fakes.fleet_world import EAGLE, FleetWorld, profile_json
 
@@ -145,7 +145,7 @@ def context(*, windows=1.0, reason="GainAboveThreshold", phase=RolloutPhase.CONF
         **changes,
     )
     memory = MemoryStatus(failures=2, backoff_until_time=NOW)
-    return RolloutContext(UpdatePolicy(), WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW)
+    return RolloutContext(PRODUCTION, WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW)
 
 
 def without(reading):

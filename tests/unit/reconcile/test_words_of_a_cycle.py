@@ -32,11 +32,11 @@ async def test_when_an_arm_ceases_to_pay_an_event_says_so_and_the_status_says_wh
     world.load(3.0)
     await world.cycle(120.0)
     assert world.status["workings"]["display"]["pays"] == "Yes"
-    assert "cause" not in world.status["model"]
+    assert "cause" not in world.whole["model"]
     world.load(10.2)
     await world.cycle(120.0)
     assert world.status["workings"]["display"]["pays"] == "No"
-    assert world.status["model"]["cause"] == "BeyondBreakEven"
+    assert world.whole["model"]["cause"] == "BeyondBreakEven"
     (note,) = [event["note"] for event in world.cluster.of(EVENTS) if event["reason"] == "PaysChanged"]
     assert note.startswith("PAYS was Yes and is No: eagle/3 is 0.")
 

@@ -14,6 +14,7 @@ from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 from breakeven_operator.serve.web import serve
 from fakes.manual_clock import FakeClock
+from fakes.notes import notes_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -335,7 +336,7 @@ def test_alerts_find_words_deadlines_and_what_failed_in_a_row(registry, telemetr
                 rollout=deadline,
                 decision=made,
                 calibration={"failures": 2},
-                workings={"memory": {"failures": 3}},
+                workings={"notes": notes_of({"failures": 3})},
             ),
             service("done", rollout={**deadline, "finishedTime": "2026-11-21T11:50:00Z"}),
         ],

@@ -17,7 +17,7 @@ from breakeven_operator.reconcile.target import refuse_rolls
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
-from breakeven_operator.resources.updatepolicy import Mode, UpdatePolicy
+from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import SERVICE, TARGET
@@ -155,7 +155,7 @@ def test_a_template_in_another_object_is_read_off_pods_and_not_rolled() -> None:
 VALUE = '{"method":"eagle3"}'
 
 
-def watched(status: dict[str, Any], left_s: float, **policy: Any) -> RolloutStep:
+def watched(status: dict[str, Any], left_s: float) -> RolloutStep:
     """One look at a roll of which so much time is left."""
     target = rollout({"updatedReplicas": 1, "replicas": 3, **status})
     target["spec"]["template"]["metadata"]["annotations"] = {ANNOTATION: VALUE}
@@ -172,12 +172,13 @@ def watched(status: dict[str, Any], left_s: float, **policy: Any) -> RolloutStep
     )
     return watch(
         RolloutContext(
-            UpdatePolicy(mode=Mode.ROLLING_UPDATE, roll_deadline_seconds=600, **policy),
+            PRODUCTION,
             observed(target, pod("a"), pod("b")),
             MemoryStatus(written_value=VALUE),
             under_way,
             True,
             20.0,
+            deadline_s=600.0,
             now=NOW,
         )
     )
