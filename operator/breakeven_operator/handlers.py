@@ -26,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 _RETRY_S = 2.0
 # Between two attempts to reach the API server, s; after the last one kopf begins with the first again.
 _ATTEMPTS_S = (0.5, 1, 2, 4, 8, 15, *[30] * 20)
+_IDLE_S = 0.5
 _FINAL = kopf.ErrorsMode.PERMANENT
 
 
@@ -147,6 +148,8 @@ def bounded(settings: kopf.OperatorSettings) -> None:
     settings.watching.initial_streaming = True
     settings.watching.inactivity_timeout = SILENCE_S
     settings.networking.error_backoffs = _ATTEMPTS_S
+    # An object's task: a thousand of them would wait for further events that seldom come.
+    settings.queueing.idle_timeout = _IDLE_S
 
 
 async def _until_served(cluster: KubernetesCluster) -> None:

@@ -338,6 +338,8 @@ class KopfSession:
                     else:
                         listed.add(event.manifest["metadata"]["uid"])
                     yield _line(event)
+                    # kopf takes lines without a pause: handlers would begin after the last, with all objects in memory twice.
+                    await asyncio.sleep(0)
                     if self._clock.monotonic() - self._listed_at_s[scope] > self._relist_s:
                         yield _GONE
                         return
