@@ -149,10 +149,10 @@ def _without_network(event: str, given: tuple[Any, ...]) -> None:
 
 
 def _judged(question: Mapping[str, Any], configs: str) -> dict[str, Any]:
-    """Outcome (`accepted`, `refused`), vLLM's sentence, what was not judged and why, and what the words resolve to."""
+    """Outcome (`accepted`, `refused`, `unjudged`), vLLM's sentence, what was not judged and why, and what the words resolve to."""
     unjudged: list[str] = []
     found: dict[str, Any] = {"outcome": "accepted", "sentence": "", "resolved": {}, "unjudged": unjudged}
-    errors = io.StringIO()
+    errors, given = io.StringIO(), None
     try:
         with contextlib.redirect_stderr(errors):
             given = _parsed(question, unjudged)
@@ -168,6 +168,8 @@ def _judged(question: Mapping[str, Any], configs: str) -> dict[str, Any]:
     except Exception as problem:  # noqa: BLE001  # whatever vLLM raises is its answer
         if _is_refusal(problem):
             return found | {"outcome": "refused", "sentence": _sentence(problem)}
+        if given is None:
+            return found | {"outcome": "unjudged", "sentence": _sentence(problem)}
         unjudged.append(f"its configuration ({_sentence(problem)})")
     return found
 
