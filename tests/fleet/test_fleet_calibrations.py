@@ -419,7 +419,7 @@ async def test_a_spec_that_breaks_a_rule_says_so_and_touches_nothing_else():
     world.calibrate()
     world.load(3.0)
     await world.until(lambda: world.value == VALUE)
-    before = copy.deepcopy(world.status)
+    before = world.whole
     change(world, lambda spec: spec["updatePolicy"].update(pinnedArm="nobody/7"))
     await world.cycle()
     ready = next(c for c in world.status["conditions"] if c["type"] == "Ready")

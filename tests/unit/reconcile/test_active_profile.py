@@ -224,8 +224,7 @@ def test_a_run_whose_target_changed_is_made_once_more_as_it_was():
     asked = {
         "trigger": "Manual",
         "arms": ["eagle/3"],
-        "loads": 4,
-        "workload": {"promptTokens": 9, "outputTokens": 8},
+        "budget": {"maxGpuSeconds": 900, "maxDurationSeconds": 800},
     }
     # A profile is in force and no pod serves: nothing else would ask for this run, and it waits by itself.
     found = state([entry()], [changed(**asked)], identity=None)
