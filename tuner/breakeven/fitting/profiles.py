@@ -33,7 +33,7 @@ _PROVENANCE = ("model", "gpu", "workload", "engine_version")
 _DECIDES_NOTHING = 4.0
 """Upper over lower bound of a measured latency from which arms cannot be distinguished."""
 
-_UNLIKE = 0.3
+_UNLIKE = 0.8
 """Mean error at rows that are left out from which an arm obeys no law: its rows would be taken for the noise of all arms."""
 
 
