@@ -43,7 +43,7 @@ FEWEST_LOADS = 3
 _LEAST_RISE = 0.05
 """Least rise of latency over a sweep, as a share of the lowest, from which C2 is measured."""
 
-_LARGEST_FALL = 0.3
+_LARGEST_FALL = 0.15
 """Share of a latency to which that at the next higher load may fall by chance."""
 
 _FEWEST_ROWS = 3
