@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError
+from breakeven_operator.plugin.kubectl_process import KubectlError
 from breakeven_operator.plugin.service_view import Json, ServiceView
 
 _ADDRESS = "BREAKEVEN_PROMETHEUS_ADDRESS"
@@ -72,7 +73,12 @@ def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]])
     own = ((service.spec.get("metricsSource") or {}).get("prometheus") or {}).get("address")
     if own:
         return PrometheusPlace(str(own), service.namespace)
-    found = sorted({place for pod in operators() for place in _addresses(pod)})
+    try:
+        pods = operators()
+    except KubectlError:
+        # Who may not list pods names the server.
+        pods = ()
+    found = sorted({place for pod in pods for place in _addresses(pod)})
     if len(found) != 1:
         raise InputError(
             f"SpeculativeService {service.namespace}/{service.name}",

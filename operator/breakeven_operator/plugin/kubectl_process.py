@@ -102,9 +102,9 @@ class Kubectl:
             return ()
         return LeaseView.among(found.get("items") or ())
 
-    def operators(self) -> Sequence[Mapping[str, Any]]:
-        """Pods of operators, in the namespace of the verb, else in all."""
-        where = self._here() or ("--all-namespaces",)
+    def operators(self, *, everywhere: bool = False) -> Sequence[Mapping[str, Any]]:
+        """Pods of operators: in the namespace of the verb unless it names none or `everywhere` is set."""
+        where = ("--all-namespaces",) if everywhere else self._here() or ("--all-namespaces",)
         return self.json("get", "pods", *where, f"--selector={OPERATORS}").get("items") or ()
 
     def exists(self, kind: str, name: str, namespace: str) -> bool:

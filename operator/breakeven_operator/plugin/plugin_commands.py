@@ -325,7 +325,8 @@ def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
     asked = _kubectl(options)
     found = asked.service(service)
     given = any(one.partition("=")[0] == "--prometheus" for one in arguments)
-    server = None if given else prometheus_of(found, asked.operators)
+    # The namespace of the verb is the service's.
+    server = None if given else prometheus_of(found, lambda: asked.operators(everywhere=True))
     inside = server.inside() if server is not None else None
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as forwarding:
         words = [*examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))]

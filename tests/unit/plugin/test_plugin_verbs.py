@@ -175,6 +175,7 @@ def test_doctor_asks_the_prometheus_of_the_operator_about_the_pods_of_the_servic
     done = CliRunner().invoke(root, ["doctor", "chat", "-n", "llm", "--timeout-seconds", "0.2"])
     said = capfd.readouterr().err
     assert (done.exit_code, said.count("\n"), asked in said) == (1, 1, True), said
+    assert any(one.startswith("get pods --all-namespaces ") for one in verbs.asked)
     forwards = [one for one in verbs.asked if one.startswith("port-forward")]
     assert forwards == ([f"port-forward {forwarded} --address=127.0.0.1"] if forwarded else [])
 
