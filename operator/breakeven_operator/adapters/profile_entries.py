@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from breakeven.errors import BreakevenError, InputError
+from breakeven.fitting.fit_warnings import with_usable_rows
 from breakeven.profile import Profile
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Manifest
@@ -67,7 +68,7 @@ def read_profile(manifest: Manifest) -> ProfileEntry:
     failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
     profile, problem = None, None
     try:
-        profile = Profile.from_json(parsed.spec.profile, where)
+        profile = with_usable_rows(Profile.from_json(parsed.spec.profile, where), where)
     except BreakevenError as error:
         problem = str(error)
     return ProfileEntry(

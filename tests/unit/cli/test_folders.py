@@ -314,12 +314,12 @@ def test_a_label_that_splits_nothing_is_not_named(fit, label):
     assert "rows differ in" not in fit(runs).stdout
 
 
-def test_a_row_far_off_the_line_is_said_although_the_fit_is_accepted(fit):
+def test_a_row_far_off_the_law_is_said_although_the_fit_is_accepted(fit):
     done = fit(labelled([{}, {}]))
     (arm,) = json.loads(done.stdout)["arms"]
-    (warning,) = [one for one in json.loads(done.stdout)["warnings"] if "off the line" in one]
+    (warning,) = [one for one in json.loads(done.stdout)["warnings"] if "off the law" in one]
     assert arm["reason"] == "FitAccepted"
-    assert f"none: a row lies {arm['max_relative_error']:.0%} off the line of its 6 rows" in warning
+    assert f"none: a row lies {arm['max_relative_error']:.0%} off the law of all rows" in warning
 
 
 RAMPED = {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 8}

@@ -27,7 +27,7 @@ def test_an_arm_without_a_law_has_a_row_that_says_why_nothing_is_known(profile):
     lawless = replace(
         profile,
         arms=tuple(
-            replace(fit, fit=None, measurements=(), reason="TooFewPoints") if fit.arm == LOOKUP else fit
+            replace(fit, measurements=(), reason="TooFewPoints") if fit.arm == LOOKUP else fit
             for fit in profile.arms
         ),
     )

@@ -85,7 +85,7 @@ def command(
     \b
     Example:
       breakeven lint deployment.yaml
-      breakeven lint deployment.yaml --engine --model-config ~/models/chat
+      breakeven lint deployment.yaml --engine
       kubectl get deployment chat-vllm -o yaml | breakeven lint -
     """
     found, passed = _examined(manifest, container)

@@ -85,6 +85,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     Raises:
         InputError: as `Profile.from_json` and the readers.
     """
+    from breakeven.fitting.fit_warnings import with_usable_rows
     from breakeven.profile import Profile
     from breakeven.readers.reading import is_measured, read_text
 
@@ -92,7 +93,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     if not text.strip():
         raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
     if '"breakeven.dev/profile/' in text or not is_measured(text, str(path)):
-        return Profile.from_json(text, str(path))
+        return with_usable_rows(Profile.from_json(text, str(path)), str(path))
     if arm is None and text.lstrip().startswith(("{", "[")):
         raise InputError(
             str(path),
@@ -101,7 +102,7 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
         )
     from breakeven.fitting import fit_points
 
-    return fit_points(read_text(text, str(path), arm), confidence)
+    return with_usable_rows(fit_points(read_text(text, str(path), arm), confidence), str(path))
 
 
 def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:

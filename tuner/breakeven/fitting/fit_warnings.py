@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from breakeven.errors import InputError
 from breakeven.fitting.observations import RAMP_SHARE
 from breakeven.points.point import ENGINE, WHERE, LoadMode, Point
+from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit
 from breakeven.reasons import Reason
 
@@ -116,6 +118,22 @@ def rows_left_out(fits: Sequence[ArmFit]) -> str:
         + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
         for reason, files in by_reason.items()
     )
+
+
+def with_usable_rows(profile: Profile, where: str) -> Profile:
+    """The profile, if it has a law of steps.
+
+    Args:
+        profile: of a file.
+        where: name of the file.
+
+    Raises:
+        InputError: no row of it was usable, so that nothing can be predicted.
+    """
+    if profile.steps is None:
+        left_out = rows_left_out(profile.arms) or "it has none"
+        raise InputError(where, f"no row of it is usable ({left_out})", "rows of a steady state")
+    return profile
 
 
 def _counted(file: str, rows: int) -> str:

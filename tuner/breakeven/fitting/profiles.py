@@ -214,7 +214,8 @@ def _refuse_misses(law: StepLaw, rows: Sequence[Observation]) -> None:
 
 def _left_out_errors(law: StepLaw, rows: Sequence[ArmRows]) -> dict[Arm, float]:
     """Mean relative error at an arm's rows, each predicted from all other rows of all arms."""
-    errors: FloatArray = np.abs(np.expm1(-law.left_out))
+    # A factor of more than e to the tenth is as far off as any.
+    errors: FloatArray = np.abs(np.expm1(np.clip(-law.left_out, -10.0, 10.0)))
     parts = np.split(errors, np.cumsum([len(one.rows) for one in rows])[:-1])
     return {one.arm: float(np.mean(part)) for one, part in zip(rows, parts, strict=True)}
 

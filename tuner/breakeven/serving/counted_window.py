@@ -166,7 +166,8 @@ def _inflight(total: Growths, pods: int) -> tuple[float | None, bool]:
     scatter = (total.stats.get("running_scatter", 0.0) + total.stats.get("waiting_scatter", 0.0)) / max(
         pods, 1
     )
-    return mean, scatter**2 > (_SCATTER * mean) ** 2 + _CHANCE_SIGMAS**2 * mean
+    # Not by squares: what a server says may be as large as a number gets.
+    return mean, scatter > math.hypot(_SCATTER * mean, _CHANCE_SIGMAS * math.sqrt(max(mean, 0.0)))
 
 
 def _hit_ratio(total: Growths) -> float | None:
