@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from breakeven.phrases import duration_text
 from breakeven.planning.outlook import PastRates
-from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.readers.prometheus import Samples
 from breakeven.serving.plausibility import MOST_RPS
 from breakeven_operator.reconcile.fleet_query import FIGURE, WORKLOAD
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
@@ -58,7 +58,8 @@ class PastLoads:
 
 def read_past(samples: Iterable[Samples]) -> PastReading:
     """Sort the elements of a past query's result by service; what is no rate is left out."""
-    found: dict[LoadOwner, list[TimedValue]] = defaultdict(list)
+    # By time: an answer that tells a time twice would have no distance between its times.
+    found: dict[LoadOwner, dict[float, float]] = defaultdict(dict)
     replicas: dict[LoadOwner, dict[float, float]] = defaultdict(dict)
     for element in samples:
         labels = element.labels
@@ -68,13 +69,13 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
         if labels.get(FIGURE):
             replicas[key] |= {timed.time_s: timed.value for timed in element.values}
             continue
-        found[key] += [timed for timed in element.values if 0 <= timed.value <= MOST_RPS]
+        found[key] |= {timed.time_s: timed.value for timed in element.values if 0 <= timed.value <= MOST_RPS}
     # The steps of one answer are the same for most services.
     times_s: dict[tuple[float, ...], tuple[float, ...]] = {}
     rates = {}
     for key, values in found.items():
         if values:
-            end_s, rps = zip(*sorted(values), strict=True)
+            end_s, rps = zip(*sorted(values.items()), strict=True)
             there = [replicas[key].get(at_s) for at_s in end_s]
             known = tuple(count for count in there if count)
             rates[key] = PastRates(

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from breakeven.planning.forecast import forecast
 from breakeven.planning.outlook import PastRates
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven_operator.reconcile.past_metrics import LoadOwner, PastLoads, PastReading, past_of, read_past
@@ -43,6 +44,12 @@ def test_rates_are_in_the_order_of_time_whatever_the_order_of_the_answer():
     assert read_past([samples(3.0), samples(1.0, end_s=NOW_S - 600)]).rates[KEY] == PastRates(
         (NOW_S - 600, NOW_S), (1.0, 3.0)
     )
+
+
+def test_a_time_that_an_answer_tells_twice_counts_once_and_ends_no_forecast():
+    found = past_of(read_past([samples(3.0, 2.0), samples(5.0)]), KEY, POLICY).rates
+    assert (found.end_s, found.rps) == ((NOW_S - 300, NOW_S), (3.0, 5.0))
+    assert forecast(found, NOW_S, 4.0, 14400.0).largest_rps == 5.0
 
 
 def test_a_past_load_is_the_fleet_s_whatever_its_replicas_were():
