@@ -7,16 +7,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from breakeven.readers.prometheus import Samples
+from breakeven.readers.prometheus import InstantSample, Samples
 from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.actions import Fit, FitOutcome
 from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.printable import one_line
-
-if TYPE_CHECKING:
-    from breakeven.prometheus_queries import InstantSample
 
 Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""

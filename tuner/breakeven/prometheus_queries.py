@@ -27,7 +27,7 @@ import requests
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from breakeven.errors import BreakevenError
-from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.readers.prometheus import Bucket, InstantSample, Samples, TimedValue
 from breakeven.serving.engine_series import classic_only
 from breakeven.serving.promql import SAME_LABELS, WHOLE_ANSWERS, LabelNames, RangeQuestion
 
@@ -65,28 +65,6 @@ class PrometheusError(BreakevenError):
         super().__init__(problem)
         self.status = status
         self.said = said
-
-
-class Bucket(NamedTuple):
-    """A part of a native histogram: how many values lay between two ends."""
-
-    lower: float
-    upper: float
-    values: float
-
-
-class InstantSample(msgspec.Struct, frozen=True, gc=False):
-    """One element of an instant vector, kept from the garbage collector: an answer about ten thousand pods has a quarter of a million.
-
-    Attributes:
-        labels: label set without the metric's name.
-        value: may be NaN or infinite; of a native histogram the number of values.
-        buckets: of a native histogram, those that are not empty.
-    """
-
-    labels: Mapping[str, str]
-    value: float
-    buckets: tuple[Bucket, ...] = ()
 
 
 # An answer about ten thousand pods has a quarter of a million rows. As dicts and lists they would make the garbage

@@ -24,6 +24,7 @@ _DRIFTS = {
     ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED,
     LENGTHS: ClusterReason.LENGTHS_DRIFTED,
 }
+_UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.TEXT_AS_CALIBRATED)})
 
 # Reasons for which nothing is known of the text and the latency of present requests.
 _NO_FIGURES = frozenset(
@@ -49,10 +50,12 @@ def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
         return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
 
     said = aspects(memory, calibrated.profile_name, found, rules_of(spec, cycle.timing), cycle.now, live)
-    # A text that never drifted needs no condition; one that drifted says when it is over.
+    # A text that never drifted needs no condition, but one that nobody can see does. A text that drifted says when it is over.
     status = cycle.service.status
     return tuple(
-        one for one in said if one.type not in _DRIFTS or one.holds is False or status.condition(one.type)
+        one
+        for one in said
+        if one.type not in _DRIFTS or one.reason not in _UNREMARKABLE or status.condition(one.type)
     )
 
 

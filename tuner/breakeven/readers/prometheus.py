@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 from pydantic import BaseModel, PlainValidator
 
 from breakeven.arm import Arm
@@ -35,6 +36,28 @@ class TimedValue(NamedTuple):
 
     time_s: float
     value: float
+
+
+class Bucket(NamedTuple):
+    """A part of a native histogram: how many values lay between two ends."""
+
+    lower: float
+    upper: float
+    values: float
+
+
+class InstantSample(msgspec.Struct, frozen=True, gc=False):
+    """One element of an instant vector, kept from the garbage collector: an answer about ten thousand pods has a quarter of a million.
+
+    Attributes:
+        labels: label set without the metric's name.
+        value: may be NaN or infinite; of a native histogram the number of values.
+        buckets: of a native histogram, those that are not empty.
+    """
+
+    labels: Mapping[str, str]
+    value: float
+    buckets: tuple[Bucket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
