@@ -53,7 +53,7 @@ def test_prompts_of_a_config_map_are_sent_and_shown_nowhere(place):
     place.apply(config_map("prompts", {"support.jsonl": "\n".join(lines)}))
     prompts = {"configMap": {"name": "prompts", "key": "support.jsonl"}}
     lengths = manifests.service()["spec"]["calibration"]["workload"]
-    workload = {**lengths, "prompts": prompts, "sampling": {"temperature": "0.5", "seed": 1}}
+    workload = {**lengths, "prompts": prompts, "sampling": {"temperature": "0.5"}}
     place.apply(manifests.target(), manifests.service(calibration={"workload": workload, "loads": 3}))
 
     def measured():

@@ -312,14 +312,14 @@ def test_wrong_usage_exits_with_2(files, arguments, message):
 
 
 def test_a_tail_above_a_mean_that_begins_at_0_is_replayed(tmp_path):
-    """Two clients and more, and rows that would meet a lone request below 0: C1 ends at its bound, the tail's does not."""
+    """Two clients and more, and rows whose line meets a lone request below 0, which the tail's does not."""
     rows = [
         closed("none", 0, latency_s, 0.0, clients=[clients], first_row=clients, p95_latency_s=latency_s + 0.2)
         for clients, latency_s in ((2, 0.01), (4, 0.15), (8, 0.43), (16, 0.99), (32, 2.11))
     ]
     points = [*(one for (one,) in rows), *closed("eagle3", 3, 0.8, 0.085, clients=[2, 4, 8, 16, 32])]
     profile = fit_points(points)
-    assert (profile.arms[0].c1_s, profile.arms[0].quantiles["0.95"].c1_s > 0.1) == (0.0, True)
+    assert profile.arms[0].quantiles["0.95"].c1_s > 0.1
     (tmp_path / "profile.json").write_text(profile.to_json())
     (tmp_path / "rates.csv").write_text("window_start_s,rate_rps\n0,1\n300,2\n600,1\n")
     found = document(

@@ -149,7 +149,7 @@ async def test_an_arm_whose_acceptance_fell_stays_while_its_requests_are_fast_an
     assert run["spec"]["trigger"] in {"AcceptanceDrifted", "LengthsDrifted", "ModelDisagrees"}
     # Another profile that is no better: within the pause there is no other calibration.
     world.cluster.objects.pop(("calibrationruns", "llm", run["metadata"]["name"]))
-    assert world.status["calibration"]["doubts"] == 1
+    assert world.whole["calibration"]["doubts"] == 1
 
 
 async def test_a_profile_that_is_doubted_again_is_not_measured_again_within_the_pause():

@@ -250,7 +250,7 @@ async def test_a_calibration_that_may_not_be_created_is_said_and_the_rest_of_the
     assert ANSWERS["webhook"][1] in world.condition("Calibrated")["message"]
     assert "refuses to create CalibrationRun/llm/chat-" in notes(world)[0]
     assert world.condition("MetricsAvailable")["status"] == "True"
-    assert "run" not in world.status["calibration"], "a run that was never made is not counted"
+    assert "run" not in world.status.get("calibration", {}), "a run that was never made is not counted"
     assert policy.denied == refused(world)
     assert refused(world) <= 6
     world.cluster.policies = []

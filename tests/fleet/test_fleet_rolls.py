@@ -75,7 +75,7 @@ async def test_intent_is_in_the_status_before_the_target_is_written():
     await world.until(lambda: world.value == VALUE)
     write = next(entry for entry in seen if entry[0] == "apply" and entry[1] == "deployments")
     assert write[2] == "Intended"
-    assert float(world.status["rollout"]["loadRps"]) == pytest.approx(3.0, rel=0.05), (
+    assert float(world.whole["rollout"]["loadRps"]) == pytest.approx(3.0, rel=0.05), (
         "the load that the promise is for"
     )
     (begun,) = [one for one in world.cluster.of(EVENTS) if one["reason"] == "RollStarted"]
