@@ -42,10 +42,18 @@ class TextLines(logging.Formatter):
         return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
+def _retried(record: logging.LogRecord) -> bool:
+    """Make a request that kopf sends again a warning, because connections end every day."""
+    if record.name.startswith("kopf") and "will retry" in record.getMessage():
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+    return record.levelno >= logging.getLogger().level
+
+
 def configure(level: str, *, text: bool = False) -> None:
     """Send everything to stderr; the framework's narration only from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines("%(asctime)s %(levelname)s %(message)s") if text else JsonLines())
+    handler.addFilter(_retried)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

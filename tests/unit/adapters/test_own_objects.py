@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,7 @@ from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnO
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError, EventKind
+from breakeven_operator.serve import logs
 from breakeven_operator.settings import read_settings
 from fakes.kopf_in_memory import FedObjects
 from fakes.virtual_time import in_virtual_time
@@ -236,7 +239,11 @@ async def test_kopf_s_own_index_keeps_what_vanished_which_is_why_no_cycle_reads_
     await asyncio.wait_for(task, 15.0)
 
 
-async def test_a_lost_connection_is_begun_again_where_it_was_and_its_reason_is_told(monkeypatch):
+async def test_a_lost_connection_is_begun_again_where_it_was_and_its_reason_is_told(monkeypatch, capsys):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [*root.handlers])
+    monkeypatch.setattr(root, "level", root.level)
+    logs.configure("INFO")
     server = Server()
     server.put("chat")
     async with operating(monkeypatch, server) as running:
@@ -248,6 +255,10 @@ async def test_a_lost_connection_is_begun_again_where_it_was_and_its_reason_is_t
         assert server.requests == {"list and watch": 1, "watch": 2}
         with pytest.raises(ClusterError, match="SpeculativeServices of all namespaces: nothing heard for"):
             await running.own.read(SERVICES, oldest_s=-1.0, longest_s=1.0)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (retried,) = [line for line in lines if "will retry" in line["message"]]
+    assert retried["level"] == "warning", "a connection that ends is no error of the operator's own"
+    assert [line for line in lines if line["level"] == "error"] == []
 
 
 async def test_the_probe_fails_with_the_reason_why_the_process_should_be_restarted(
