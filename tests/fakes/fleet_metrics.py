@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from breakeven.prometheus_queries import InstantSample
-from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.plausibility import ENGINES
 from breakeven.serving.refused_requests import HTTP_REQUESTS

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.prometheus_queries import InstantSample
-from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from fakes.fleet_world import FleetWorld
 
 

@@ -16,8 +16,7 @@ from typing import Any, TypeVar, cast
 
 import yaml
 
-from breakeven.prometheus_queries import InstantSample
-from breakeven.readers.prometheus import Samples
+from breakeven.readers.prometheus import InstantSample, Samples
 from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import Cluster, PrometheusAccess

@@ -17,13 +17,12 @@ from typing import NamedTuple, TypeVar
 from breakeven.prometheus_queries import (
     LARGEST_MIB,
     Dialect,
-    InstantSample,
     Prometheus,
     PrometheusError,
     plain_socket,
     tls_context,
 )
-from breakeven.readers.prometheus import Samples
+from breakeven.readers.prometheus import InstantSample, Samples
 from breakeven_operator.adapters.tenant_servers import TenantServers
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import (

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from breakeven import phrases
 from breakeven.planning.attainment import Histogram, added_up
-from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.engine_series import ENGINE, POD, PREFIX, EngineSeries, joined
 from breakeven.serving.promql import Matcher, any_of
 from breakeven_operator.cluster_reasons import ClusterReason

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from breakeven import phrases
 from breakeven.profile import Conditions
-from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.counted_window import Window
 from breakeven.serving.engine_series import NAMESPACES, PODS
 from breakeven.serving.plausibility import EngineLimits

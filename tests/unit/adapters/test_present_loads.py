@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.adapters.present_loads import Present, prometheus_of

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present

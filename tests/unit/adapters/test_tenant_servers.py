@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import copy
 import ipaddress
 import re
 import socket
 
 import pytest
 
+from breakeven_operator.adapters.present_loads import prometheus_of
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.adapters.tenant_servers import TenantServers, is_reserved
+from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
+from breakeven_operator.resources import SpeculativeService
 from fakes.api_server import FakeCluster
+from fakes.fleet_world import SERVICE
 from fakes.manual_clock import FakeClock
+
+ALLOWED = "breakeven.dev/prometheus-address"
 
 
 @pytest.mark.parametrize(
@@ -166,3 +174,47 @@ async def test_no_spelling_of_loopback_is_asked(host):
         await server.wait_closed()
     assert asked == []
     assert re.search("is not asked|is no address that can be asked", str(caught.value))
+
+
+async def test_of_two_tenants_with_secrets_of_one_name_each_sends_its_own():
+    """From `spec.metricsSource.prometheus.*SecretRef` of a service to the request that carries its credential."""
+
+    async def answers(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        fields = dict(line.split(": ", 1) for line in head.splitlines()[1:] if ": " in line)
+        sent.append((fields.get("Authorization"), fields.get("X-Scope-OrgID")))
+        body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body)
+        )
+        await writer.drain()
+        writer.close()
+
+    sent: list[tuple[str | None, str | None]] = []
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    cluster = FakeCluster(FakeClock())
+    prometheus = PrometheusClient(cluster, timeout_s=30, allowed=["127.0.0.1"])
+    try:
+        for namespace in ("first", "second"):
+            data = {key: base64.b64encode(f"{namespace}-{key}".encode()).decode() for key in ("token", "org")}
+            meta = {"namespace": namespace, "name": "prometheus", "annotations": {ALLOWED: address}}
+            cluster.put(SECRETS, {"metadata": meta, "data": data})
+        named = {
+            "address": address,
+            "bearerTokenSecretRef": {"name": "prometheus", "key": "token"},
+            "tenantHeader": {"name": "X-Scope-OrgID", "valueSecretRef": {"name": "prometheus", "key": "org"}},
+        }
+        for namespace in ("first", "second", "first"):
+            manifest = copy.deepcopy(SERVICE) | {
+                "metadata": {"namespace": namespace, "name": "chat", "uid": "u"}
+            }
+            manifest["spec"]["metricsSource"] = {"prometheus": named}
+            access = prometheus_of(SpeculativeService.read(manifest, namespace))
+            assert access is not None
+            await prometheus.query(access, "up")
+    finally:
+        await prometheus.close()
+        server.close()
+        await server.wait_closed()
+    assert sent == [(f"Bearer {name}-token", f"{name}-org") for name in ("first", "second", "first")]

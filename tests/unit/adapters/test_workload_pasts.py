@@ -12,8 +12,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.prior.public_table import ServiceFacts
-from breakeven.prometheus_queries import InstantSample
-from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from breakeven.readers.reading import read_text
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.actions import FitOutcome

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.kinds import PODS, NamespacedName
 from breakeven_operator.reconcile.fleet_query import (

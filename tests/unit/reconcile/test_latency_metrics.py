@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.prometheus_queries import Bucket, InstantSample
+from breakeven.readers.prometheus import Bucket, InstantSample
 from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.promql import Matcher
 from breakeven_operator.cluster_reasons import ClusterReason

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from breakeven.prometheus_queries import InstantSample
+from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING, EngineSeries
 from breakeven.serving.plausibility import EngineLimits
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
