@@ -72,6 +72,9 @@ class ApiProxy:
             finally:
                 self.cut()
                 await runner.cleanup()
+                # Connections whose client is gone are closed in the next turns of the loop, which may be its last ones.
+                for _ in range(10):
+                    await asyncio.sleep(0)
 
     def cut(self) -> None:
         """End all watches, in the middle of whatever they say."""
