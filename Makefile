@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-thorough test-faults test-stacks times-baseline check quick-library quick-operator types lint contracts compatible-crds coverage docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock image release clean
+.PHONY: help env suitable-python programs demo real load test test-thorough test-faults test-stacks times-baseline check quick-laws quick-library quick-operator types lint contracts compatible-crds coverage docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock image release clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -72,12 +72,15 @@ test-faults: env ## A hostile world as a table, each row a real run on a real co
 
 # Side by side, each one's output in one piece, and what fails does not keep the others from being looked at.
 check: env ## Half a minute to a minute on two cores, longer the first time: lint, types, contracts, generated files, unit and property tests
-	@$(MAKE) --jobs=3 --output-sync --keep-going quick-library quick-operator types lint contracts generated compatible-crds
+	@$(MAKE) --jobs=3 --output-sync --keep-going quick-laws quick-library quick-operator types lint contracts generated compatible-crds
 
-# Two runs of pytest in place of two workers of one: each worker would import and collect the tests of both.
-LIBRARY_TESTS := tests/property $(addprefix tests/unit/,answering cli demo fitting house intake load_driver past planning points prior profile readers reporting serving sim validation)
+# Runs of pytest in place of workers of one: each worker would import and collect the tests of all.
+LIBRARY_TESTS := $(addprefix tests/unit/,answering cli demo fitting house intake load_driver past planning points prior profile readers reporting serving sim validation)
 OPERATOR_TESTS := $(filter-out $(LIBRARY_TESTS) %__pycache__,$(wildcard tests/unit/*))
 QUICKLY = HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q
+
+quick-laws: env
+	@$(QUICKLY) tests/property
 
 quick-library: env
 	@$(QUICKLY) $(LIBRARY_TESTS)

@@ -30,7 +30,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         choose_profile()
 
 
-# Seconds of a file of tests with all draws above which `make check` leaves it to `make test`; with few draws a law takes a tenth.
+# Seconds of a file of tests with all draws above which `make check` leaves it to `make test`; with few draws a law takes some three tenths.
 _LONGEST_QUICK_S = 2.0
 
 
@@ -62,7 +62,7 @@ def _quick_s(item: pytest.Item, took: Mapping[str, float]) -> float:
     name = item.path.relative_to(ROOT).as_posix()
     if name.startswith("tests/unit/house/"):
         return 0.0
-    return took.get(name, 0.0) * (0.1 if name.startswith("tests/property/") else 1.0)
+    return took.get(name, 0.0) * (0.3 if name.startswith("tests/property/") else 1.0)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
