@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from breakeven.errors import InputError
-from breakeven_operator.plugin.service_view import Json, LeaseView
+from breakeven_operator.plugin.kubectl_process import ForwardedPort
+from breakeven_operator.plugin.service_view import Json, LeaseView, variable_of
 
 _PORT = "board"
 _PREFIX = "BREAKEVEN_BOARD_PATH_PREFIX"
 
 
-@dataclass(frozen=True, slots=True)
-class BoardPlace:
-    """A pod that serves the board.
+class _Board(NamedTuple):
+    """A board of a release."""
 
-    Attributes:
-        release: whose it is.
-        port: in the pod.
-        prefix: path below which the pages are; empty: none.
-    """
-
-    namespace: str
-    pod: str
     release: str
-    port: int
-    prefix: str
-
-    def address(self, local_port: str) -> str:
-        """The address of the board behind a forwarded port."""
-        return f"http://127.0.0.1:{local_port}{self.prefix}/"
+    pod: str
+    at: ForwardedPort
 
 
-def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | None = None) -> BoardPlace:
-    """The pod to forward a port to: of several replicas the one that holds the Lease.
+def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | None = None) -> ForwardedPort:
+    """The port of the board: of several replicas the one that holds the Lease.
 
     Args:
         pods: of operators.
@@ -44,35 +32,30 @@ def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | No
     Raises:
         InputError: no pod serves a board, or pods of several releases do.
     """
-    found = [place for one in pods for place in _places(one) if pod in {None, place.pod}]
+    found = [one for each in pods for one in _boards(each) if pod in {None, one.pod}]
     if not found:
         raise InputError(
             pod or "the operator's pods",
             "serve no board",
             "a running pod of a release with board.enabled, in a namespace that you may read (-n)",
         )
-    if len({(place.namespace, place.release) for place in found}) > 1:
-        names = ", ".join(f"{place.namespace}/{place.pod}" for place in found)
+    if len({(one.at.namespace, one.release) for one in found}) > 1:
+        names = ", ".join(f"{one.at.namespace}/{one.pod}" for one in found)
         raise InputError("board", "belongs to several releases", f"--pod, one of {names}")
     holders = {one.holder.rpartition("_")[0] for one in leases}
-    return next((place for place in found if place.pod in holders), found[0])
+    return next((one for one in found if one.pod in holders), found[0]).at
 
 
-def _places(pod: Json) -> Iterator[BoardPlace]:
+def _boards(pod: Json) -> Iterator[_Board]:
     meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if (pod.get("status") or {}).get("phase") != "Running" or meta.get("deletionTimestamp"):
         return
+    release, name = (meta.get("labels") or {}).get("app.kubernetes.io/instance", ""), str(meta.get("name"))
     for container in spec.get("containers") or ():
-        prefix = next(
-            (str(one.get("value") or "") for one in container.get("env") or () if one.get("name") == _PREFIX),
-            "",
-        )
         for port in container.get("ports") or ():
             if port.get("name") == _PORT:
-                yield BoardPlace(
-                    str(meta.get("namespace")),
-                    str(meta.get("name")),
-                    str((meta.get("labels") or {}).get("app.kubernetes.io/instance", "")),
-                    int(port["containerPort"]),
-                    prefix,
+                path = f"{variable_of(container, _PREFIX)}/"
+                at = ForwardedPort(
+                    str(meta.get("namespace")), f"pod/{name}", int(port["containerPort"]), path
                 )
+                yield _Board(str(release), name, at)

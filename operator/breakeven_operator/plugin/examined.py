@@ -10,25 +10,15 @@ from urllib.parse import urlsplit
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError
-from breakeven_operator.plugin.kubectl_process import KubectlError
-from breakeven_operator.plugin.service_view import Json, ServiceView
+from breakeven_operator.plugin.kubectl_process import ForwardedPort, KubectlError
+from breakeven_operator.plugin.service_view import Json, ServiceView, variable_of
+from breakeven_operator.resources.metricssource import LabelMatcher
+from breakeven_operator.resources.speculativeservice import TargetReference
+from breakeven_operator.workloads.known import kind_of
 
-_ADDRESS = "BREAKEVEN_PROMETHEUS_ADDRESS"
+_ADDRESS, _LABELS = "BREAKEVEN_PROMETHEUS_ADDRESS", "BREAKEVEN_PROMETHEUS_LABEL_NAMES"
 # NAME, NAME.NAMESPACE, NAME.NAMESPACE.svc and NAME.NAMESPACE.svc.DOMAIN; whether there is such a Service is asked.
 _OF_CLUSTER = re.compile(r"([a-z][a-z0-9-]*)(?:\.([a-z0-9-]+)(?:\.svc(?:\.[a-z0-9.-]+)?)?)?\.?")
-
-
-class ServicePort(NamedTuple):
-    """A port of a Service of the cluster, and the path below which it answers."""
-
-    namespace: str
-    name: str
-    port: int
-    path: str
-
-    def behind(self, local_port: str) -> str:
-        """The address behind a forwarded port."""
-        return f"http://127.0.0.1:{local_port}{self.path}"
 
 
 class PrometheusPlace(NamedTuple):
@@ -36,13 +26,18 @@ class PrometheusPlace(NamedTuple):
 
     Attributes:
         namespace: of whoever names it: a name without a namespace is looked up there.
+        labels: names of the labels that name a pod, such as `pod=exported_pod`.
     """
 
     address: str
     namespace: str
+    labels: tuple[str, ...] = ()
 
-    def inside(self) -> ServicePort | None:
-        """The Service of the cluster that the address may name; None if it names none.
+    def inside(self, has: Callable[[ForwardedPort], bool]) -> ForwardedPort | None:
+        """The Service of the cluster that the address names; None if it names none.
+
+        Args:
+            has: whether there is such a Service.
 
         Raises:
             InputError: it is asked by TLS, and no certificate is for a forwarded port.
@@ -51,13 +46,17 @@ class PrometheusPlace(NamedTuple):
         named = _OF_CLUSTER.fullmatch(parts.hostname or "")
         if named is None:
             return None
+        place = f"service/{named[1]}"
+        at = ForwardedPort(named[2] or self.namespace, place, parts.port or 80, parts.path.rstrip("/"))
+        if not has(at):
+            return None
         if parts.scheme == "https":
             raise InputError(
                 self.address,
                 "its certificate is not for a forwarded port",
                 "--prometheus with an address that you reach",
             )
-        return ServicePort(named[2] or self.namespace, named[1], parts.port or 80, parts.path.rstrip("/"))
+        return at
 
 
 def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]]) -> PrometheusPlace:
@@ -70,9 +69,10 @@ def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]])
     Raises:
         InputError: neither names one.
     """
-    own = ((service.spec.get("metricsSource") or {}).get("prometheus") or {}).get("address")
-    if own:
-        return PrometheusPlace(str(own), service.namespace)
+    own = _server(service)
+    if address := own.get("address"):
+        labels = tuple(f"{label}={name}" for label, name in (own.get("labelNames") or {}).items())
+        return PrometheusPlace(str(address), service.namespace, labels)
     try:
         pods = operators()
     except KubectlError:
@@ -94,7 +94,7 @@ def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]])
 
 
 def examined(service: ServiceView, profile: Callable[[str], Path]) -> Iterator[str]:
-    """Arguments of `breakeven doctor`: model, pods, and the running arm with its profile if there is one.
+    """Arguments of `breakeven doctor`: model, series, and the running arm with its profile if there is one.
 
     Args:
         service: with the status of the operator.
@@ -110,17 +110,28 @@ def examined(service: ServiceView, profile: Callable[[str], Path]) -> Iterator[s
             "has no status.target.servedModelName",
             "an operator that has read the target",
         )
-    target = re.escape(str((service.spec.get("targetRef") or {}).get("name")))
-    yield from ("--model", str(model), "--namespace", service.namespace, "--match", f"pod=~{target}-.+")
+    target = TargetReference.model_validate(service.spec.get("targetRef") or {})
+    pods = kind_of(target).pods_of(target.name)
+    yield from ("--model", str(model), "--namespace", service.namespace, "--match", f"pod=~{pods}")
+    for one in _server(service).get("extraMatchers") or ():
+        matcher = LabelMatcher.model_validate(one)
+        yield from ("--match", f"{matcher.label}{matcher.operator.sign}{matcher.value}")
+    if prefix := (service.spec.get("metricsSource") or {}).get("metricPrefix"):
+        yield from ("--metric-prefix", str(prefix))
     named, arm = service.part("calibration").get("profile"), service.running
     if named and arm not in {None, NO_SPECULATION.name}:
         method, _, length = str(arm).rpartition("/")
         yield from ("--profile", str(profile(str(named))), "--method", method, "--k", length)
 
 
+def _server(service: ServiceView) -> Json:
+    found: Json = (service.spec.get("metricsSource") or {}).get("prometheus") or {}
+    return found
+
+
 def _addresses(pod: Json) -> Iterator[PrometheusPlace]:
     namespace = str((pod.get("metadata") or {}).get("namespace"))
     for container in (pod.get("spec") or {}).get("containers") or ():
-        for one in container.get("env") or ():
-            if one.get("name") == _ADDRESS and one.get("value"):
-                yield PrometheusPlace(str(one["value"]), namespace)
+        if address := variable_of(container, _ADDRESS):
+            labels = tuple(filter(None, variable_of(container, _LABELS).split(",")))
+            yield PrometheusPlace(address, namespace, labels)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven.errors import BreakevenError, InputError
 from breakeven_operator.plugin.service_view import LeaseView, ServiceView
@@ -24,6 +24,20 @@ _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 class KubectlError(BreakevenError):
     """The refusal of kubectl or of the API server, in their words, as one line."""
+
+
+class ForwardedPort(NamedTuple):
+    """A port in the cluster that is forwarded to this machine.
+
+    Attributes:
+        place: `pod/NAME` or `service/NAME`.
+        path: below which it answers.
+    """
+
+    namespace: str
+    place: str
+    port: int
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +121,33 @@ class Kubectl:
         where = ("--all-namespaces",) if everywhere else self._here() or ("--all-namespaces",)
         return self.json("get", "pods", *where, f"--selector={OPERATORS}").get("items") or ()
 
-    def exists(self, kind: str, name: str, namespace: str) -> bool:
-        """Whether there is such an object, and the user may see it."""
+    def has(self, at: ForwardedPort) -> bool:
+        """Whether there is such a pod or Service, and the user may see it."""
         try:
-            self.get(kind, name, namespace)
+            self.run("get", at.place, f"--namespace={at.namespace}", "--output=name")
         except KubectlError:
             return False
         return True
 
-    def forwarded(self, namespace: str, place: str, ports: str) -> Generator[str]:
-        """Local ports that are forwarded to `pod/NAME` or `service/NAME`, as soon as they are; it goes on until kubectl ends.
+    def forwarded(self, at: ForwardedPort, local_port: int | None = None) -> Generator[str]:
+        """The address on this machine of a forwarded port, as soon as it answers; it goes on until kubectl ends.
+
+        Args:
+            at: the port.
+            local_port: None: a free one.
 
         Raises:
             KubectlError: kubectl ends by itself.
         """
-        arguments = ("port-forward", f"--namespace={namespace}", place, ports, "--address=127.0.0.1")
+        ports = f"{local_port or ''}:{at.port}"
+        arguments = ("port-forward", f"--namespace={at.namespace}", at.place, ports, "--address=127.0.0.1")
         with subprocess.Popen(
             [self._program(), *arguments, *self.options], stdout=subprocess.PIPE, text=True
         ) as running:
             try:
                 for line in running.stdout or ():
                     if found := _FORWARDED.match(line):
-                        yield found[1]
+                        yield f"http://127.0.0.1:{found[1]}{at.path}"
             finally:
                 running.terminate()
         raise KubectlError("kubectl port-forward has ended; its message stands above")

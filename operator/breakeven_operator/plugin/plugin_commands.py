@@ -300,11 +300,11 @@ def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> 
     from breakeven_operator.plugin.board_place import board_place
 
     asked = _kubectl(options)
-    place = board_place(asked.operators(), asked.leases(), pod)
-    for local in asked.forwarded(place.namespace, f"pod/{place.pod}", f"{port or ''}:{place.port}"):
-        click.echo(place.address(local))
+    at = board_place(asked.operators(), asked.leases(), pod)
+    for address in asked.forwarded(at, port):
+        click.echo(address)
         if opens:
-            click.launch(place.address(local))
+            click.launch(address)
 
 
 @root.command(
@@ -327,17 +327,17 @@ def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
     given = any(one.partition("=")[0] == "--prometheus" for one in arguments)
     # The namespace of the verb is the service's.
     server = None if given else prometheus_of(found, lambda: asked.operators(everywhere=True))
-    inside = server.inside() if server is not None else None
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as forwarding:
         words = [*examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))]
         if server is not None:
-            address = server.address
-            if inside is not None and asked.exists("service", inside.name, inside.namespace):
-                port = f":{inside.port}"
-                ports = asked.forwarded(inside.namespace, f"service/{inside.name}", port)
-                forwarding.callback(ports.close)
-                address = inside.behind(next(ports))
-            words += ["--prometheus", address]
+            at = server.inside(asked.has)
+            addresses = (
+                forwarding.enter_context(contextlib.closing(asked.forwarded(at)))
+                if at
+                else iter([server.address])
+            )
+            words += ["--prometheus", next(addresses)]
+            words += [word for label in server.labels for word in ("--label", label)]
         sys.exit(_breakeven("doctor", *words, *arguments))
 
 

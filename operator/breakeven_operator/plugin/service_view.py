@@ -179,6 +179,12 @@ def time_of(text: object) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def variable_of(container: Json, name: str) -> str:
+    """The value of an environment variable of a container; empty if it has none there."""
+    found = (one.get("value") for one in container.get("env") or () if one.get("name") == name)
+    return str(next(found, None) or "")
+
+
 def number_of(part: Json, name: str) -> float | None:
     """A figure of the status, which are decimal strings; None if there is none."""
     try:

@@ -6,6 +6,7 @@ its plural in the chart's role and admission policy.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import reduce
@@ -58,6 +59,10 @@ def maker_of(manifest: Manifest) -> Manifest:
     return made
 
 
+_CUT = 47
+"""Letters of a name from which the names of its pods may not hold all of it."""
+
+
 class WorkloadKind(ABC):
     """A kind of the API whose objects own vLLM's pods.
 
@@ -105,6 +110,13 @@ class WorkloadKind(ABC):
     def of(self, manifest: Manifest) -> WorkloadKind:  # noqa: ARG002 - its objects do not differ
         """The facts of one object of the kind."""
         return self
+
+    def pods_of(self, name: str) -> str:
+        """Regular expression of the names of a workload's pods; of a kind that names none, of all that begin like its own."""
+        own = self.pod_name.partition("|")[0]
+        if not own or len(name) >= _CUT:
+            return f"{re.escape(name[:_CUT])}.+"
+        return own.replace("(.+)", re.escape(name))
 
     def template(self, manifest: Manifest) -> Manifest:
         """The pod template of the engine."""

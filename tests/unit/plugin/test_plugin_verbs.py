@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ import yaml
 from click.testing import CliRunner
 
 from breakeven.errors import BreakevenError
-from breakeven_operator.plugin.examined import examined
+from breakeven_operator.plugin.examined import examined, prometheus_of
 from breakeven_operator.plugin.plugin_commands import completions, root
 from breakeven_operator.plugin.service_view import ServiceView
+from breakeven_operator.workloads.deployment import DeploymentKind
+from breakeven_operator.workloads.stateful_set import StatefulSetKind
 
 _KUBECTL = """#!/bin/sh
 printf '%s\\n' "$*" >> "{folder}/asked"
@@ -26,7 +29,7 @@ case "$*" in
 "get leases"*) echo 'Error from server (Forbidden): leases' >&2; exit 1;;
 "get speculativeservices.breakeven.dev --"*) echo '{{"items": ['; cat "{folder}/service"; echo ']}}';;
 *speculativeservices*) cat "{folder}/service";;
-"get service prometheus "*) echo '{{"kind": "Service"}}';;
+"get service/prometheus "*) echo service/prometheus;;
 "get pods"*) cat "{folder}/pods";;
 "port-forward"*) echo 'Forwarding from 127.0.0.1:40001 -> 8081'; echo 'Handling connection for 40001';;
 "get Deployment"*) cat "{folder}/target";;
@@ -165,6 +168,7 @@ def names_prometheus(address, namespace="breakeven"):
         ("http://prometheus:9090", "--namespace=breakeven service/prometheus :9090", "http://127.0.0.1:40001"),
         # No such Service.
         ("http://outside.example:9", None, "http://outside.example:9"),
+        ("https://outside.example:9", None, "https://outside.example:9"),
         ("http://127.0.0.1:9", None, "http://127.0.0.1:9"),
     ],
 )  # fmt: skip
@@ -203,11 +207,41 @@ def test_doctor_says_what_is_missing(verbs, pods, said):
 def test_doctor_judges_the_running_arm_by_the_profile_in_force(settled, fresh):
     service = ServiceView.of(settled.service)
     words = list(examined(service, lambda name: Path(f"{name}.json")))
-    assert words == [
-        "--model", "chat", "--namespace", "llm", "--match", r"pod=~chat\-vllm-.+",
-        "--profile", "chat-p1.json", "--method", "eagle", "--k", "3",
-    ]  # fmt: skip
+    assert (words[:5], words[6:]) == (
+        ["--model", "chat", "--namespace", "llm", "--match"],
+        ["--profile", "chat-p1.json", "--method", "eagle", "--k", "3"],
+    )
     assert "--profile" not in list(examined(ServiceView.of(fresh.service), Path))
+
+
+def test_doctor_looks_at_the_series_that_the_operator_looks_at(settled):
+    settled.service["spec"]["metricsSource"] = {
+        "metricPrefix": "kserve_vllm:",
+        "prometheus": {
+            "address": "http://own.llm:1",
+            "labelNames": {"pod": "exported_pod"},
+            "extraMatchers": [{"label": "cluster", "operator": "Matches", "value": "a|b"}],
+        },
+    }
+    service = ServiceView.of(settled.service)
+    words = list(examined(service, Path))
+    pods = re.compile(words[5].removeprefix("pod=~"))
+    assert pods.fullmatch("chat-vllm-7d9f8b6c5d-x2k4b")
+    assert not pods.fullmatch("chat-vllm-large-7d9f8b6c5d-x2k4b")
+    assert words[6:10] == ["--match", "cluster=~a|b", "--metric-prefix", "kserve_vllm:"]
+    assert prometheus_of(service, list).labels == ("pod=exported_pod",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "own", "others"),
+    [
+        (StatefulSetKind(), "chat", "chat-12", "chat-large-1"),
+        (DeploymentKind(), "c" * 60, "c" * 57 + "7d9f8b6x2k4b", "d" * 60),
+    ],
+)
+def test_pods_are_told_by_their_names_as_far_as_these_say_it(kind, name, own, others):
+    assert re.fullmatch(kind.pods_of(name), own)
+    assert not re.fullmatch(kind.pods_of(name), others)
 
 
 def test_kubectl_completes_verbs_options_and_services(verbs):
