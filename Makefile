@@ -54,7 +54,7 @@ load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RP
 test: env ## Checks, all tests in memory, and those on real parts that carry a claim (TIER=landing adds a quarter of the others): 20 minutes
 	@$(BIN)/python -m timekeeping test $(if $(TIER),--tier "$(TIER)")
 
-test-thorough: env ## Everything, at a release: all tests on real parts, lines counted, mutants, repeated faults, three Pythons: three hours
+test-thorough: env ## Everything, at a release: all tests on real parts, lines counted, mutants, repeated faults, three Pythons; hours
 	@BREAKEVEN_CONTROLLERS=build $(BIN)/python -m timekeeping thorough
 
 times-baseline: env ## Take what the last whole `make test` took as what the next ones are compared with
