@@ -262,7 +262,7 @@ def _shown(profile: Profile) -> FitResult:
 
 
 def _show(profile: Profile, *, verbose: bool) -> None:
-    from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings
+    from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings, within
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
 
@@ -275,7 +275,7 @@ def _show(profile: Profile, *, verbose: bool) -> None:
                 str(fit.arm),
                 bounds(fit.c1_s, fit.c1_ci_s),
                 bounds(fit.c2_s, fit.c2_ci_s, scale=1e3),
-                figure(fit.saturation_rps),
+                within(fit.saturation_rps, fit.saturation_ci_rps),
                 str(fit.points),
                 percent(fit.max_relative_error),
                 percent(fit.loo_error),

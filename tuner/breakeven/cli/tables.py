@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from breakeven.phrases import NOT_KNOWN, are_known
 from breakeven.profile.fits import Bounds
 
 _WIDTH = 100
@@ -26,14 +27,20 @@ def figure(value: float | None) -> str:
 
 
 def bounds(value: float | None, interval: Bounds | None, scale: float = 1.0) -> str:
-    """A value with its bounds, `1.82 [1.74,1.90]`; an open end is three dots."""
-    if value is None:
-        return "-"
-    text = figure(value * scale)
-    if interval is None:
+    """A value with its bounds, `1.82 [1.74,1.90]`; an open end is three dots, and bounds that say nothing are `not known yet`."""
+    text = within(value, interval, scale)
+    if value is None or interval is None or text == NOT_KNOWN:
         return text
     low, high = ("..." if end is None else figure(end * scale) for end in interval)
     return f"{text} [{low},{high}]"
+
+
+def within(value: float | None, interval: Bounds | None, scale: float = 1.0) -> str:
+    """A value without its bounds, unless these say nothing."""
+    if value is None:
+        return "-"
+    known = interval is None or value <= 0.0 or are_known(value, *interval)
+    return figure(value * scale) if known else NOT_KNOWN
 
 
 def through(interval: Bounds | None) -> str:
