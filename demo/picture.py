@@ -11,9 +11,8 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import figure
 from breakeven.profile import Profile
-from breakeven.reporting.line_labels import NAMES_PT
 from breakeven.reporting.lines import arm_curves
-from breakeven.reporting.plots import latency_against_load, speedup_against_load
+from breakeven.reporting.plots import NAMES_PT, latency_against_load, speedup_against_load
 from breakeven.reporting.theme import Stroke, Theme
 from demo.record import Record, ServiceRecord
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from breakeven.load_driver.counters import between, read_counters
-from breakeven.load_driver.loads import send_offsets
+from breakeven.load_driver.measuring import send_offsets
 from breakeven.load_driver.sent_workload import ProsePrompts
 from breakeven.points.point import ImposedLoad, LoadMode
 from demo.traffic import Endpoints, RequestOutcome, RequestShape, Traffic

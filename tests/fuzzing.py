@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from breakeven.arm import Arm
 from breakeven.cli import lint
-from breakeven.cli.acceptance_log import read_log
+from breakeven.cli.acceptance import read_log
 from breakeven.errors import BreakevenError
 from breakeven.fitting import fit_points
 from breakeven.intake import json_value

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.load_driver.design import SweepSettings
-from breakeven.load_driver.length_probes import LONE_REQUESTS, probes_of
-from breakeven.load_driver.loads import residual_lengths
+from breakeven.load_driver.measuring import residual_lengths
+from breakeven.load_driver.sweep import LONE_REQUESTS, probes_of
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.profile import Conditions, LoadPoint, Profile

@@ -6,29 +6,99 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.clock import SystemClock
+from breakeven_operator.adapters.cluster_objects import ClusterObjects
 from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
+from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.own_objects import KopfSession, OwnObjects
+from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
 from breakeven_operator.adapters.service_reader import Scope
+from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.adapters.watched_objects import WatchedObjects
+from breakeven_operator.board.board_access import Access, LoopbackAccess, ReviewedAccess, ReviewingCluster
+from breakeven_operator.board.board_server import Board, BoardSettings, BoardSocket, listen
+from breakeven_operator.board.publication import Publication
 from breakeven_operator.connections import Connections
 from breakeven_operator.cycle import Reconciler
 from breakeven_operator.cycle_settings import settings_of_cycles
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.leadership import Leadership, NoLease
 from breakeven_operator.loop import Loop
-from breakeven_operator.observing import answers_of, objects_of
+from breakeven_operator.ports import Clock, Fitter, WatchedCluster
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
-from breakeven_operator.showing import Showing
 from breakeven_operator.writer import DryRun, Writer
 
+# The board beside the loop: it is given each cycle's services, and never keeps the operator from deciding.
+
+
 _LOG = logging.getLogger(__name__)
+# `kubectl port-forward` reaches it there, and nobody else does.
+_LOOPBACK = "127.0.0.1"
+
+
+class Showing:
+    """The board of a process and its sockets.
+
+    Args:
+        settings: of the operator; with port 0 there is no board.
+        cluster: reviews the tokens of readers who come by the network.
+        clock: of the operator.
+        late_after_s: a cycle that is older is said to be.
+    """
+
+    def __init__(
+        self, settings: Settings, cluster: ReviewingCluster, clock: Clock, late_after_s: float
+    ) -> None:
+        self._port, self._prefix = settings.board_port, settings.board_path_prefix
+        self._clock = clock
+        self._rules: list[tuple[str, Access]] = [(_LOOPBACK, LoopbackAccess())]
+        if settings.board_address:
+            self._rules.append((settings.board_address, ReviewedAccess(cluster, time.monotonic)))
+        self._board = Board(clock, BoardSettings(self._prefix, settings.gpu_price_per_hour, late_after_s))
+        self._sockets: list[BoardSocket] = []
+
+    def show(self, world: Snapshot, services: Sequence[SpeculativeService]) -> None:
+        """Replace what the pages say; called at the end of each cycle."""
+        if not self._port:
+            return
+        published = Publication(
+            time=self._clock.now(),
+            services={NamespacedName(one.metadata.namespace, one.metadata.name): one for one in services},
+            invalid={NamespacedName.of(one.manifest): one.problem for one in world.invalid},
+            profiles=world.profiles,
+            firsts=world.firsts,
+        )
+        try:
+            self._board.publish(published)
+        except Exception:  # noqa: BLE001 - reported in full; no decision rests on the board
+            _LOG.exception("publishing to the board failed")
+
+    async def open(self) -> None:
+        """Listen; an address that cannot be had is reported, and the operator decides without it."""
+        for host, access in self._rules if self._port else ():
+            try:
+                app = self._board.application(access)
+                self._sockets.append(await listen(app, host, self._port, self._prefix))
+            except OSError as error:
+                _LOG.warning("the board cannot listen on %s:%d: %s", host, self._port, error.strerror)
+            else:
+                _LOG.info("the board is at %s", self._sockets[-1].address)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        while self._sockets:
+            await self._sockets.pop().close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +192,55 @@ async def one_cycle(settings: Settings, *, dry_run: bool) -> bool:
 def _print(line: str) -> None:
     sys.stdout.write(f"would {line}\n")
     sys.stdout.flush()
+
+
+# The reading side of the operator's process: which adapter tells a cycle of objects, and which of figures.
+
+
+def objects_of(
+    settings: Settings,
+    cluster: WatchedCluster,
+    clock: Clock,
+    own: OwnObjects | None,
+    wake: Callable[[], None],
+) -> ClusterObjects:
+    """The cluster's objects: listed for one cycle, else watched.
+
+    Args:
+        settings: of the operator.
+        cluster: port.
+        clock: port.
+        own: objects of the product's own kinds, which kopf watches; None: there is one cycle only.
+        wake: called when people change a target.
+    """
+    if own is None:
+        return ListedObjects(cluster, settings.watch_namespaces)
+    return WatchedObjects(cluster, clock, own, relist_s=settings.relist_s, wake=wake)
+
+
+def answers_of(
+    settings: Settings,
+    connections: Connections,
+    clock: Clock,
+    telemetry: Telemetry,
+    fitter: Fitter | None,
+) -> PrometheusReader:
+    """The answers of every Prometheus.
+
+    Args:
+        settings: of the operator.
+        connections: to Prometheus.
+        clock: port.
+        telemetry: counts queries.
+        fitter: fits pasts before the first calibration; None: there is one cycle only, in which no past is asked for.
+    """
+    # No later cycle would use what comes late.
+    patience_s = settings.prometheus_timeout_s + 1.0 if fitter is None else SETTLE_S
+    return PrometheusReader(
+        connections.metrics,
+        clock,
+        default_source=connections.own_prometheus,
+        fitter=fitter,
+        counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
+        limits=QueryLimits(patience_s),
+    )

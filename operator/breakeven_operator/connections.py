@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
-from breakeven_operator.adapters.unreadable import UnreadableObjects
-from breakeven_operator.ports import Clock, PrometheusAccess
+from breakeven_operator.kinds import Resource
+from breakeven_operator.ports import Clock, Manifest, PrometheusAccess
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
 
@@ -58,3 +61,56 @@ class Connections:
         """End all requests."""
         await self.metrics.close()
         await self.cluster.close()
+
+
+# Says which objects of the API server cannot be read: once per version, so that a watch that begins again repeats nothing.
+
+
+_LOG = logging.getLogger(__name__)
+# Somebody may make such objects in a loop: the log of all tenants must stay readable, and this process small.
+_LINES, _PER_S = 20, 60.0
+_REMEMBERED = 1000
+
+
+class UnreadableObjects:
+    """Warns of each version of an object once, of so many a minute, and counts all.
+
+    Args:
+        clock: monotonic time.
+        counted: is called with the kind of each.
+    """
+
+    def __init__(self, clock: Clock, counted: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._counted = counted
+        # Versions by uid, the oldest first.
+        self._known: dict[str, str] = {}
+        self._since_s = clock.monotonic()
+        self._lines = 0
+
+    def found(self, resource: Resource, manifest: Manifest) -> None:
+        """An object came that is marked as unreadable."""
+        meta = manifest["metadata"]
+        uid, version = str(meta.get("uid", "")), str(meta.get("resourceVersion", ""))
+        if self._known.get(uid) == version:
+            return
+        self._known.pop(uid, None)
+        self._known[uid] = version
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._counted(resource.kind)
+        now_s = self._clock.monotonic()
+        if now_s - self._since_s > _PER_S:
+            self._since_s, self._lines = now_s, 0
+        self._lines += 1
+        if self._lines > _LINES:
+            return
+        name = f"{meta.get('namespace') or ''}/{meta.get('name', '')}".removeprefix("/")
+        more = "; further ones of this minute are only counted" if self._lines == _LINES else ""
+        _LOG.warning(
+            "%s %s cannot be read and counts as invalid: %s%s",
+            resource.kind,
+            name,
+            problem_of(manifest),
+            more,
+        )

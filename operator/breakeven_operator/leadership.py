@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from breakeven_operator.adapters.identity import LeaseIdentity
-from breakeven_operator.adapters.lease import Lease
+from breakeven_operator.adapters.lease import Lease, LeaseIdentity
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Cluster
 from breakeven_operator.settings import Settings

@@ -7,21 +7,30 @@ decision needs stands in the cluster.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
+from breakeven.errors import InputError
 from breakeven_operator.actions import WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.cycle_settings import CycleSettings
-from breakeven_operator.labels import RESUME_ANNOTATION
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.labels import RESUME_ANNOTATION, service_of
+from breakeven_operator.reconcile.live_metrics import FleetReading
+from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.service import reconcile
-from breakeven_operator.reconcile.unwritten import UnwrittenMemory, with_unwritten
+from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.sharing import sharing
-from breakeven_operator.surroundings import ServiceSurroundings
+from breakeven_operator.resources.base import Model
+from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.updatepolicy import Timing
+from breakeven_operator.workloads.known import kind_of, target_of
+from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 
 # Times in a status have milliseconds.
 _ROUNDED = timedelta(seconds=1)
@@ -134,3 +143,152 @@ class ServiceDecisions:
         if self._asked.setdefault(meta.uid, asked) != asked:
             self._asked[meta.uid] = asked
             self._failures.hurry(meta.uid, now)
+
+
+# Surroundings of one service in the world that was read: its target and pods, its profiles and runs, its answers of Prometheus.
+
+
+class ServiceSurroundings:
+    """Finds what surrounds a service.
+
+    Args:
+        queries: by which services are watched.
+        failures: writes that failed.
+        gpu_label: label of nodes that names their GPU class.
+        timing: times of the installation.
+        warn: is given the uid of an object that cannot be read, and a sentence why.
+    """
+
+    def __init__(
+        self,
+        queries: ServiceQueries,
+        failures: RefusedWrites,
+        gpu_label: str,
+        timing: Timing,
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._queries = queries
+        self._failures = failures
+        self._gpu_label = gpu_label
+        self._timing = timing
+        self._warn = warn
+
+    def of(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
+        """The surroundings of a service that is valid."""
+        namespace, name = service.metadata.namespace, service.metadata.name
+        runs = []
+        for manifest in world.runs:
+            if manifest["metadata"]["namespace"] == namespace and service_of(manifest) == name:
+                try:
+                    runs.append(read_run(manifest))
+                except InputError as error:
+                    self._warn(manifest["metadata"]["uid"], str(error))
+        lookback = self._queries.lookback_of(service)
+        watch = self._queries.watch_of(service)
+        return ServiceObservation(
+            workload=self._workload(world, service, now),
+            managed_by=_managed_by(world, service),
+            fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
+            roll=world.rolls.get(watch),
+            later=world.later.get(watch),
+            arrivals=world.arrivals.get(watch),
+            first=world.firsts.get(service.metadata.uid),
+            past=world.pasts.get(lookback) if lookback is not None else None,
+            latencies=world.latencies.get(watch),
+            known_pods=world.pod_names.get(namespace, frozenset()),
+            profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
+            runs=tuple(sorted(runs, key=_age)),
+            claims=tuple(world.volume_claims.get(namespace, ())),
+            written=world.manifests[service.metadata.uid].get("status") or {},
+            failures=self._failures.about(service.metadata.uid, now),
+            target_problem=world.unreadable_targets.get(target_of(service)),
+            timing=self._timing,
+        )
+
+    def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
+        manifest = world.target_of(service)
+        if manifest is None:
+            return None
+        return observe(
+            kind_of(service.spec.target_ref),
+            manifest,
+            NearbyObjects(
+                world.makers_of(service),
+                world.target_pods(service),
+                world.node_labels,
+                world.lost_nodes,
+                world.warnings,
+            ),
+            container_name=service.spec.target_ref.container_name,
+            gpu_label=self._gpu_label,
+            now=now,
+        )
+
+
+def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
+    return older_claim(world.claims.get(target_of(service), ()), Claim.of(service))
+
+
+def _age(run: CalibrationRun) -> tuple[str, str]:
+    return str(run.metadata.creation_timestamp or ""), run.metadata.name
+
+
+# Lessons of windows since the status was written; the process carries them from one decision to the next.
+#
+# The status is for an operator that starts again, and need not hold every window. A decision needs every window: with an
+# older memory it would take its present window for all the time since.
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenMemory:
+    """The memory after a decision whose status was not worth a write.
+
+    Attributes:
+        stored: memory in the status as the API server held it then.
+        memory: after it.
+    """
+
+    stored: MemoryStatus | None
+    memory: MemoryStatus | None
+
+
+def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) -> SpeculativeService:
+    """The service with the memory of its last decision, if nobody has written another one since.
+
+    Args:
+        service: as the API server holds it.
+        last: the newest decision that was not written; None: there is none.
+    """
+    status = service.status
+    if last is None or status.workings is None or status.memory != last.stored:
+        return service
+    workings = status.workings.replace(memory=last.memory)
+    return service.with_status(status.replace(workings=workings))
+
+
+# Two statuses of one service that differ in a few figures take little more memory than one.
+
+
+M = TypeVar("M", bound=Model)
+
+
+def sharing(old: M, new: M) -> M:
+    """`new`, made of the parts of `old` that are in it; the result equals `new`."""
+    kept: M = _shared(old, new)
+    return kept
+
+
+def _shared(old: Any, new: Any) -> Any:
+    if old is new or type(old) is not type(new):
+        return new
+    if old == new:
+        return old
+    if isinstance(new, Model):
+        parts = {name: _shared(getattr(old, name), getattr(new, name)) for name in type(new).model_fields}
+        return new.model_copy(
+            update={name: part for name, part in parts.items() if part is not getattr(new, name)}
+        )
+    if isinstance(new, tuple):
+        # A list that moved on by one holds the same entries in other places.
+        return tuple(next((one for one in old if one == item), item) for item in new)
+    return new

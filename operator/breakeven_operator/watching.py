@@ -1,7 +1,7 @@
 """Services that are made for annotated workloads: which to make, and which of them to take back.
 
 A made service only looks: mode Recommend, and paused, so that it starts no calibration. People alone change it, and keep it by
-that. This module decides; `reporting_stage.py` has it carried out.
+that. This module decides; `cycle.py` has it carried out.
 """
 
 from __future__ import annotations

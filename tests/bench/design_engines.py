@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
-from breakeven.load_driver.loads import residual_lengths, send_offsets
-from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.measuring import MeasuredWindow, residual_lengths, send_offsets
 from breakeven.load_driver.next_point import Purchase
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.window import summarise

@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.serving.counted_window import Window
 from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.reconcile.arrival_metrics import arrivals_of
+from breakeven_operator.reconcile.case_reading import arrivals_of
 from breakeven_operator.reconcile.fleet_query import arrivals_query
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from fakes.arrivals import gamma_arrivals, scraped_arrivals

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from breakeven.cli.calibrate import command
 from breakeven.cli.points_file import PointsFile
 from breakeven.errors import BreakevenError, InputError
-from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.measuring import MeasuredWindow
 from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
 from fakes.lawful_engine import LawfulEngine, serving

@@ -495,7 +495,7 @@ async def test_where_the_comparison_has_a_defect_everything_is_decided_about_and
     def defective(*_):
         raise KeyError("surprise")
 
-    monkeypatch.setattr("breakeven_operator.deciding_stage.survey", defective)
+    monkeypatch.setattr("breakeven_operator.cycle.survey", defective)
     for _ in range(3):
         await world.cycle()
         assert decisions.take()["chat"] == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator import deciding_stage, housekeeping, service_decisions
+from breakeven_operator import cycle, housekeeping, service_decisions
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, SERVICES
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
@@ -105,7 +105,7 @@ async def test_a_service_that_cannot_even_be_marked_does_not_stop_another(struck
     world.calibrate()
     world.load(3.0)
     struck.add("service-00")
-    monkeypatch.setattr(deciding_stage, "failed", lambda *_: (_ for _ in ()).throw(OverflowError("date")))
+    monkeypatch.setattr(cycle, "failed", lambda *_: (_ for _ in ()).throw(OverflowError("date")))
     await world.until(lambda: world.value == VALUE)
     assert "marking SpeculativeService/llm/service-00 failed" in caplog.text
 

@@ -10,8 +10,7 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry
 
-from breakeven_operator.adapters.identity import LeaseIdentity
-from breakeven_operator.adapters.lease import Lease
+from breakeven_operator.adapters.lease import Lease, LeaseIdentity
 from breakeven_operator.cycle_report import CycleReport
 from breakeven_operator.kinds import LEASES, NamespacedName
 from breakeven_operator.loop import Loop
@@ -123,7 +122,7 @@ LEASE = "breakeven/breakeven-operator"
 HOLDING = f"""
 import sys, time
 from pathlib import Path
-from breakeven_operator.adapters.identity import LeaseIdentity
+from breakeven_operator.adapters.lease import LeaseIdentity
 identity = LeaseIdentity("pod", "{LEASE}", Path(sys.argv[1]))
 print(identity.text, flush=True)
 time.sleep(600)

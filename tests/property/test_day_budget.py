@@ -11,12 +11,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.day_budget import Day, credible_rps
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
+    Day,
     FittedLaw,
     LiveLoad,
     Stakes,
+    credible_rps,
     decide_by_saving,
 )
 from breakeven.planning.fluid_queue import Outflow

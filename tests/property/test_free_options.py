@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from breakeven.errors import InputError
 from breakeven.serving.command_line import arm_json
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.candidates import SpeculativeMethod
-from breakeven_operator.resources.options import (
+from breakeven_operator.resources.candidates import (
     LONGEST,
     LONGEST_TEXT,
     MOST_ITEMS,
     MOST_MEMBERS,
     OWN_FIELDS,
+    SpeculativeMethod,
 )
 from breakeven_operator.resources.schema import structural
 from draws import draws

@@ -17,7 +17,7 @@ from breakeven.load_driver.design import (
     planned_rates,
     seconds_left,
 )
-from breakeven.load_driver.loads import residual_lengths, send_offsets
+from breakeven.load_driver.measuring import residual_lengths, send_offsets
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.window import mean_inflight, summarise
 from breakeven.points.point import ImposedLoad, LoadMode, Point

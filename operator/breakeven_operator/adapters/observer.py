@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
-from breakeven_operator.adapters.foreign_targets import ForeignTargets
-from breakeven_operator.adapters.made_targets import lacking_pods, mounting, owners_of_pods
-from breakeven_operator.adapters.pod_warnings import PodWarnings
+from breakeven_operator.adapters.made_targets import (
+    JoinedTargets,
+    joined_targets,
+    lacking_pods,
+    mounting,
+    owners_of_pods,
+)
 from breakeven_operator.adapters.profile_entries import by_service
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader
 from breakeven_operator.adapters.service_reader import Scope, ServiceReader
@@ -41,11 +46,14 @@ from breakeven_operator.workloads.known import (
     KINDS,
     asks_to_be_watched,
     kind_at,
+    kind_of,
     made_of,
     target_of,
 )
-from breakeven_operator.workloads.object_facts import owner_uid
+from breakeven_operator.workloads.object_facts import owner_uid, parse_time
+from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
+from breakeven_operator.workloads.trouble import is_silent, refusal_of, warning_of
 
 _LOG = logging.getLogger(__name__)
 # Not allowed, and not installed.
@@ -326,3 +334,172 @@ def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     for manifest in manifests:
         found[owner_uid(manifest)].append(manifest)
     return found
+
+
+# Targets of kinds that the operator does not know, put together from their pods; one pod of each is read whole.
+#
+# Pods are kept without their specs, because there are ten thousands. The newest pod of such a target is asked for by its name,
+# once: a pod's spec does not change.
+
+
+_AT_A_TIME = 8
+
+
+def _is_incomplete(ref: Ref, manifest: Manifest) -> bool:
+    """Whether a target that could be read has its pod template in another object."""
+    return problem_of(manifest) is None and kind_at(ref.resource).borrows(manifest) is not None
+
+
+def _with_template(target: Manifest, assembled: Manifest) -> Manifest:
+    return {**target, "spec": {**target["spec"], "template": assembled["spec"]["template"]}}
+
+
+class ForeignTargets:
+    """Remembers the pod that shows each target's template.
+
+    Args:
+        cluster: port.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._shown: dict[Ref, Manifest] = {}
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+
+    async def completed(
+        self,
+        services: Sequence[SpeculativeService],
+        pods: Sequence[Manifest],
+        makers: Sequence[Manifest],
+        known: Mapping[Ref, Manifest],
+    ) -> JoinedTargets:
+        """All targets: those that were read, and those that pods show; one whose pod cannot be read keeps its former template.
+
+        Args:
+            services: all of them.
+            known: objects that were read: targets, and what may have been made of them. A target without a template has that of
+                its newest pod, and without a pod is none.
+            pods: of their namespaces, trimmed.
+            makers: objects between workloads and pods.
+        """
+        known, unread = joined_targets(set(map(target_of, services)), known)
+        wanted = {target_of(one) for one in services if not kind_of(one.spec.target_ref).rolled}
+        wanted |= {ref for ref, one in known.items() if _is_incomplete(ref, one)}
+        owned = owned_pods(wanted, pods, makers)
+        shown = await asyncio.gather(*(self._shows(ref, one) for ref, one in owned.items()))
+        self._shown = {ref: pod for ref, pod in zip(owned, shown, strict=True) if pod is not None}
+        assembled = {ref: manifest_of(ref, owned[ref], pod) for ref, pod in self._shown.items()}
+        whole = {ref: one for ref, one in known.items() if not _is_incomplete(ref, one)}
+        seen = {
+            ref: _with_template(known[ref], one) if ref in known else one for ref, one in assembled.items()
+        }
+        return JoinedTargets(whole | seen, unread)
+
+    async def _shows(self, ref: Ref, owned: OwnedPods) -> Manifest | None:
+        """The newest pod with all its fields; the one before while it cannot be read."""
+        newest, known = owned.living[0]["metadata"], self._shown.get(ref)
+        if known is not None and known["metadata"]["uid"] == newest["uid"]:
+            return known
+        try:
+            async with self._slots:
+                found = await self._cluster.list_all(
+                    PODS, ref.namespace, fields=f"metadata.name={newest['name']}"
+                )
+        except ClusterError as error:
+            _LOG.warning("pod %s/%s cannot be read: %s", ref.namespace, newest["name"], error)
+            return known
+        return next((pod for pod in found if pod["metadata"]["uid"] == newest["uid"]), known)
+
+
+# Events about pods that do not come: asked for a few pods, by name, after some seconds, and seldom.
+#
+# Events are the most numerous objects of many clusters, and the API server looks through all of a namespace for a selector.
+# So none are watched or listed for pods that come, or for pods whose conditions and containers state the reason.
+
+
+# Most pods have an image's word by then.
+_SILENT_S = 5.0
+_AGAIN_S = 10.0
+_MOST_PER_CYCLE = 8
+
+
+class _SaidOfPod(NamedTuple):
+    """The words about a pod, and the time at which they were asked for; monotonic, s."""
+
+    warning: str
+    asked_s: float
+
+
+class _Subject(NamedTuple):
+    """An object whose events are asked for.
+
+    Attributes:
+        manifest: the object. field: a further part of the field selector.
+        read: makes one text of its events.
+    """
+
+    manifest: Manifest
+    field: str
+    read: Callable[[Iterable[Manifest]], str]
+
+
+class PodWarnings:
+    """Remembers the newest answer about each pod that is asked about.
+
+    Args:
+        cluster, clock: ports.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._asked: dict[str, _SaidOfPod] = {}
+
+    async def read(self, pods: Iterable[Manifest], lacking: Iterable[Manifest] = ()) -> dict[str, str]:
+        """The warnings, by uids of pods and workloads; of each controller's pods the oldest one speaks.
+
+        An answer that does not come is none: nothing else waits for it.
+
+        Args:
+            pods: that may be awaited.
+            lacking: workloads with fewer pods than they want, whose events may say why.
+        """
+        subjects = [
+            _Subject(pod, "regarding.kind=Pod,", partial(warning_of, pod)) for pod in self._awaited(pods)
+        ]
+        subjects += [_Subject(one, "", refusal_of) for one in lacking]
+        awaited = {one.manifest["metadata"]["uid"]: one for one in subjects}
+        self._asked = {uid: asked for uid, asked in self._asked.items() if uid in awaited}
+        now_s = self._clock.monotonic()
+        due = [
+            uid for uid in awaited if uid not in self._asked or now_s - self._asked[uid].asked_s >= _AGAIN_S
+        ]
+        due.sort(key=lambda uid: self._asked[uid].asked_s if uid in self._asked else 0.0)
+        await asyncio.gather(*(self._ask(uid, awaited[uid]) for uid in due[:_MOST_PER_CYCLE]))
+        return {uid: asked.warning for uid, asked in self._asked.items() if asked.warning}
+
+    def _awaited(self, pods: Iterable[Manifest]) -> Iterable[Manifest]:
+        oldest: dict[str, Manifest] = {}
+        now = self._clock.now()
+        for pod in pods:
+            made = parse_time(pod["metadata"].get("creationTimestamp"))
+            if made is None or (now - made).total_seconds() < _SILENT_S or not is_silent(pod):
+                continue
+            known = oldest.get(owner_uid(pod))
+            if known is None or _age(pod) < _age(known):
+                oldest[owner_uid(pod)] = pod
+        return oldest.values()
+
+    async def _ask(self, uid: str, subject: _Subject) -> None:
+        meta = subject.manifest["metadata"]
+        warning, about = "", f"{subject.field}regarding.uid={uid}"
+        try:
+            events = await self._cluster.list_all(EVENTS, meta["namespace"], fields=about)
+            warning = subject.read(event for event in events if problem_of(event) is None)
+        except ClusterError as error:
+            _LOG.debug("events about %s: %s", meta["name"], error)
+        self._asked[uid] = _SaidOfPod(warning, self._clock.monotonic())
+
+
+def _age(pod: Manifest) -> tuple[str, str]:
+    return str(pod["metadata"]["creationTimestamp"]), pod["metadata"]["uid"]

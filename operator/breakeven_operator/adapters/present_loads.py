@@ -2,7 +2,7 @@
 
 An answer about ten thousand pods takes two seconds to read. So a fleet that fits into one answer is read pod by pod, and
 a larger one by ReplicaSet. The sums show which services have moved, and the pods of those are asked for afterwards
-(`present_pods.py`).
+(`prometheus_reader.py`).
 """
 
 from __future__ import annotations

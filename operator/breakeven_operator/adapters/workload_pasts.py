@@ -1,25 +1,109 @@
-"""Pasts of services that have no profile yet: read one at a time, in a thread, and seldom."""
+"""Questions about the pasts of services of which nothing is measured."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from breakeven.arm import Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.past.courses import TimeGrid
 from breakeven.past.others_measured import facts_of_past, others_measured
 from breakeven.past.past_reading import AskedPast, read_past
+from breakeven.points.point import Point
+from breakeven.points.table import cells, written
 from breakeven.prior.public_table import ServiceFacts
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.profile import Profile
+from breakeven.readers.prometheus import Samples
+from breakeven.serving.engine_series import REPLICA, EngineSeries
 from breakeven_operator.adapters.background import Background
-from breakeven_operator.adapters.past_server import AskedServer
-from breakeven_operator.ports import Clock, Fitter, Metrics, PrometheusAccess
-from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, first_answer, no_answer
+from breakeven_operator.adapters.service_queries import ServiceQueries
+from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import Clock, Fitter, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, facts_of, first_answer, no_answer
 from breakeven_operator.reconcile.fleet_query import of_workloads, siblings_of, workload_of
+from breakeven_operator.resources.calibrationspec import PastUse
+from breakeven_operator.workloads.known import kind_at, target_name, target_of
+
+
+class FirstPasts:
+    """Asks about the past of each service without a profile.
+
+    Args:
+        queries: say which Prometheus is asked.
+        metrics, clock: ports.
+        fitter: of the rows of pasts; None: no past is read.
+        tell: is called with the outcome of every query.
+    """
+
+    def __init__(
+        self,
+        queries: ServiceQueries,
+        metrics: Metrics,
+        clock: Clock,
+        fitter: Fitter | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._queries = queries
+        self._pasts = WorkloadPasts(metrics, fitter, clock, tell) if fitter is not None else None
+
+    async def close(self) -> None:
+        """End the queries that are under way."""
+        if self._pasts is not None:
+            await self._pasts.close()
+
+    async def ask_nothing(self) -> None:
+        """There is no service: end the queries that are under way, and forget their answers."""
+        if self._pasts is not None:
+            await self._pasts.read({})
+
+    async def read(self, world: Snapshot) -> dict[str, FirstAnswer]:
+        """The pasts of services of which nothing is measured, by uid."""
+        if self._pasts is None:
+            return {}
+        about = self._without_profile(world)
+        asked = {uid: one for uid, one in about.items() if one is not None}
+        awaited = dict.fromkeys(about.keys() - asked.keys(), AWAITED)
+        return await self._pasts.read(asked) | awaited
+
+    def _without_profile(self, world: Snapshot) -> dict[str, WorkloadPast | None]:
+        """Questions about the pasts of services of which nothing is measured, by uid; None: after the first look at the target."""
+        asked, _ = self._queries.within_limits(world.services)
+        found: dict[str, WorkloadPast | None] = {}
+        for service in asked:
+            watch, name, target = self._queries.watch_of(service), target_name(service), target_of(service)
+            measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
+            pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
+            ignored, seen = service.spec.calibration.past is PastUse.IGNORE, service.status.target
+            if measured or ignored or watch.source is None or not pods:
+                continue
+            if seen is None or not seen.model:
+                found[service.metadata.uid] = None
+                continue
+            rolled = kind_at(target.resource).rolled
+            words = {method.method for method in service.spec.candidates.methods}
+            found[service.metadata.uid] = WorkloadPast(
+                watch.source,
+                watch.engines,
+                name.namespace,
+                name.name,
+                workload_of(pods[0]) if rolled else "",
+                frozenset() if rolled else frozenset(map(siblings_of, pods)),
+                service.spec.candidates.arms(),
+                words.pop() if len(words) == 1 else None,
+                facts_of(seen),
+            )
+        return found
+
+
+# Pasts of services that have no profile yet: read one at a time, in a thread, and seldom.
+
 
 _LOG = logging.getLogger(__name__)
 LOOKBACK_S, _WINDOW_S = 14 * 86_400, 600
@@ -169,3 +253,102 @@ def _told(server: AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAn
         others_measured(past, asked_of_others, facts_of_past(past, about.facts)) if asked_of_others else ()
     )
     return first_answer(past, about.arms, others, server.queries, server.samples)
+
+
+# A Prometheus that the library asks about the past of one workload.
+
+
+# A day of 150 pods; a sample takes 100 bytes while its day is read.
+MOST_SAMPLES = 600_000
+
+Result = TypeVar("Result")
+
+
+class AskedServer:
+    """A Prometheus as the library asks it from a thread; every query runs in the operator's loop.
+
+    Args:
+        metrics, fitter: ports.
+        source: where.
+        owns: whether a pod of this name is, or was, the workload's.
+        loop: of the operator.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        fitter: Fitter,
+        source: PrometheusAccess,
+        owns: Callable[[str], bool],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._metrics = metrics
+        self._fitter = fitter
+        self._source = source
+        self._owns = owns
+        self._loop = loop
+        self._ended = False
+        self._pending: concurrent.futures.Future[Any] | None = None
+        self._of_day = (-1, 0)
+        self.queries = self.samples = 0
+
+    def over(self, promql: str, grid: TimeGrid) -> Iterable[Samples]:
+        """See PastServer.over."""
+        span_s = (grid.times - 1) * grid.step_s + grid.step_s // 2
+        # A subquery's times are multiples of its step, as the grid's are.
+        asked = f"({promql})[{span_s}s:{grid.step_s}s] @ {grid.last_s}"
+        found = self._ask(self._metrics.query_past(self._source, asked))
+        self._count(grid, sum(len(one.values) for one in found))
+        return tuple(one for one in found if REPLICA not in one.labels or self._owns(one.labels[REPLICA]))
+
+    def at(self, promql: str, time_s: int) -> Iterable[tuple[Mapping[str, str], float]]:
+        """See PastServer.at."""
+        # The modifier @ takes a subquery, not any expression.
+        asked = f"last_over_time(({promql})[1s:1s] @ {time_s})"
+        return [(one.labels, one.value) for one in self._ask(self._metrics.query(self._source, asked))]
+
+    def fit(self, rows: Sequence[Point]) -> Profile:
+        """The fit of a past's rows, by the child process.
+
+        Raises:
+            BreakevenError: there is none.
+        """
+        outcome = self._wait(self._fitter.fit(written([cells(row) for row in rows]), ()))
+        if outcome.profile_json is None:
+            raise BreakevenError(outcome.error or "the fit gave no profile")
+        return Profile.from_json(outcome.profile_json, "fit of the past")
+
+    def end(self) -> None:
+        """Let the thread end at its next question; the one that is under way is given up."""
+        self._ended = True
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def _count(self, grid: TimeGrid, samples: int) -> None:
+        self.samples += samples
+        day, held = self._of_day
+        held = samples + (held if day == grid.first_s else 0)
+        self._of_day = (grid.first_s, held)
+        if held > MOST_SAMPLES:
+            raise BreakevenError(
+                f"a day of it has more than {MOST_SAMPLES} samples, too many to be read beside a fleet: "
+                "breakeven history reads it elsewhere"
+            )
+
+    def _ask(self, query: Coroutine[Any, Any, Result]) -> Result:
+        self.queries += 1
+        try:
+            return self._wait(query)
+        except MetricsError as error:
+            raise BreakevenError(str(error)) from error
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if self._ended:
+            work.close()
+            raise BreakevenError("the reading was ended")
+        pending = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._pending = pending
+        try:
+            return pending.result()
+        except concurrent.futures.CancelledError as error:
+            raise BreakevenError("the reading was ended") from error

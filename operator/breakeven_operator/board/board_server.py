@@ -13,30 +13,33 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
+from breakeven.phrases import spoken
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve, arm_curves
+from breakeven.reporting.theme import DARK, LIGHT, Theme
+from breakeven_operator.board import curve_drawing
 from breakeven_operator.board.board_access import Access, AccessError, VisibleNamespaces
-from breakeven_operator.board.board_list import LONGEST_FILTER, ListFilter, service_list
-from breakeven_operator.board.board_pages import (
-    RENEWALS_S,
-    STYLE,
-    Frontispiece,
-    list_html,
-    message_html,
-    service_html,
-    style_css,
-)
-from breakeven_operator.board.board_service import laws_of, service_page
+from breakeven_operator.board.board_list import LONGEST_FILTER, ListFilter, ServiceList, service_list
+from breakeven_operator.board.board_rows import age
+from breakeven_operator.board.board_service import ServicePage, laws_of, service_page
 from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
+from breakeven_operator.printable import one_line
+from breakeven_operator.reconcile.formatting import figure
+from breakeven_operator.reconcile.worth import bounded_text, time_text
+
+if TYPE_CHECKING:
+    import jinja2
 
 _LOG = logging.getLogger(__name__)
 # aiohttp logs a traceback for each request that is none: a stranger could fill the operator's log.
@@ -350,3 +353,100 @@ class _Door:
         # One too many is closed as soon as it is made, before anything is read of it.
         asyncio.get_running_loop().call_later(0.0 if full else _LONGEST_CONNECTION_S, handler.force_close)
         return handler
+
+
+# HTML and CSS of the board: views in, text out. Every word is escaped, and nothing on a page is a script.
+
+
+STYLE = "style.css"
+RENEWALS_S = (0, 15, 60)
+"""Seconds between two renewals that a page offers; 0: none. A reader chooses, because a page that moves by itself disturbs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontispiece:
+    """The parts that all pages share.
+
+    Attributes:
+        prefix: path below which the board is served, such as `/breakeven`; empty: at the root.
+        query: the page's own fields, without `renew`.
+        renew_s: time between two renewals; 0: none.
+        published: when the last cycle of this operator ended.
+        stale: a sentence if that is too long ago; empty otherwise.
+        gpu_price_per_hour: None: no money is shown.
+        now: when the page is read.
+    """
+
+    prefix: str
+    query: Mapping[str, str]
+    renew_s: int
+    published: datetime
+    stale: str
+    gpu_price_per_hour: float | None
+    now: datetime
+
+
+def list_html(page: ServiceList, front: Frontispiece) -> str:
+    """The page of all services."""
+    return _render("board.html.j2", front, list=page)
+
+
+def service_html(page: ServicePage, front: Frontispiece) -> str:
+    """The page of one service."""
+    return _render(
+        "service.html.j2", front, page=page, fields=FIELDS, width=curve_drawing.WIDTH, height=curve_drawing.HEIGHT,
+        strip_height=curve_drawing.STRIP_HEIGHT,
+    )  # fmt: skip
+
+
+def message_html(title: str, text: str, prefix: str) -> str:
+    """A page that says why there is no other one."""
+    return _environment().get_template("message.html.j2").render(
+        title=title, text=text, prefix=prefix, style=STYLE
+    )  # fmt: skip
+
+
+@cache
+def style_css() -> str:
+    """The style of the report's pages and the board's own, with the palettes of the pictures."""
+    return _environment().get_template("board.css.j2").render(
+        light=_colours(LIGHT), dark=_colours(DARK), styles=curve_drawing.STYLES
+    )  # fmt: skip
+
+
+def _colours(theme: Theme) -> list[str]:
+    return [theme.ink, *theme.palette]
+
+
+def _render(template: str, front: Frontispiece, **views: Any) -> str:
+    return _environment().get_template(template).render(
+        front=front, style=STYLE, renewals=RENEWALS_S, short_age=short_age, age=age, **views
+    )  # fmt: skip
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2  # noqa: PLC0415 - two megabytes that an operator without readers does without
+
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader("breakeven_operator.board"), jinja2.PackageLoader("breakeven.reporting")]
+        ),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        # A reader must see the name itself: no character in it turns the direction of the text around it.
+        finalize=_shown,
+    )
+    environment.filters |= {
+        "figure": figure,
+        "bounded": bounded_text,
+        "duration": time_text,
+        "spoken": spoken,
+    }
+    return environment
+
+
+def _shown(value: object) -> object:
+    return one_line(value) if type(value) is str and not value.isprintable() else value

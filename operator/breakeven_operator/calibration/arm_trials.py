@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import json
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
+from breakeven.load_driver.question import EXPECTED_SHARES
+from breakeven.methods import ADAPTIVE_KEY
 from breakeven.phrases import spoken
-from breakeven_operator.actions import Action, DoneFit, EmitEvent, Fit
-from breakeven_operator.calibration.arm_choices import (
-    FitFirst,
-    choose_schedule,
-    choose_winner,
-    no_second_start,
-    settled,
-)
-from breakeven_operator.calibration.arm_outcome import is_over, word_of
+from breakeven.planning.best_arm import best_arm
+from breakeven.planning.evaluation import LoadQuestion, evaluate
+from breakeven.planning.objective import Slo
+from breakeven.profile import LoadPoint, Profile
+from breakeven.serving.hindrances import arm_hindrances, unknown_words
+from breakeven.serving.vllm_versions import version_of
+from breakeven_operator.actions import Action, Create, DoneFit, EmitEvent, Fit, FitOutcome
+from breakeven_operator.calibration import podcopy, schedule_making
+from breakeven_operator.calibration.arm_finding import with_words
+from breakeven_operator.calibration.arm_outcome import followed, is_over, seen, word_of, worth_another_start
 from breakeven_operator.calibration.arms_progress import ArmLeftOut, ArmsProgress
-from breakeven_operator.calibration.job_following import JobFollower
+from breakeven_operator.calibration.display import human_time
+from breakeven_operator.calibration.jobs import build_job, job_name
 from breakeven_operator.calibration.measurements import points_csv
-from breakeven_operator.calibration.podcopy import engine_of
-from breakeven_operator.calibration.refused_arms import is_asked_for, refusal_of
+from breakeven_operator.calibration.podcopy import NotCopyableError, engine_of
+from breakeven_operator.calibration.run_plan import second_start_s
 from breakeven_operator.calibration.transition import Transition
+from breakeven_operator.calibration.trial_reading import kept_words, place_is_held, trial_of
+from breakeven_operator.calibration.trial_state import TrialStage, TrialState
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.resources.calibrationrun import ArmPhase, CalibrationPlan, PlannedArm, RunPhase
+from breakeven_operator.kinds import JOBS
+from breakeven_operator.reconcile.barred_arms import refuse_answers
+from breakeven_operator.reconcile.questions import policy_of
+from breakeven_operator.reconcile.steps import RollCost
+from breakeven_operator.resources.answerstatus import ArmAnswers
+from breakeven_operator.resources.base import WINNER_AGAIN
+from breakeven_operator.resources.calibrationrun import (
+    ArmPhase,
+    ArmStatus,
+    CalibrationPlan,
+    PlannedArm,
+    RunPhase,
+)
+from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod, UnknownMethod
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
+from breakeven_operator.workloads.served_engine import ServedEngine
 
 
 @dataclass
@@ -137,3 +161,352 @@ class Trials:
             *(() if known else progress.said(len(arms))),
             self._fit(progress.to_fit),
         )
+
+
+# Arms that are chosen from those measured before them: the schedule of a method, and the arm that starts a second time.
+#
+# A choice is written down one cycle before a Job is made of it, so that an operator that dies in between goes on with it.
+
+
+class FitFirst(NamedTuple):
+    """Arms whose points are to be fitted before a choice, and how the run says so."""
+
+    arms: Sequence[str]
+    message: str
+
+
+class ChosenArm(NamedTuple):
+    """A choice.
+
+    Attributes:
+        arm: status of the arm, with the choice.
+        reason: word of the choice.
+        message: how the run says it.
+        event: how an event says it.
+    """
+
+    arm: ArmStatus
+    reason: ClusterReason
+    message: str
+    event: str
+
+
+def settled(progress: ArmsProgress, index: int) -> PlannedArm | None:
+    """An arm as its engine runs it; None if that is still to be found from the arms before it."""
+    planned, arm = progress.plan.arms[index], progress.arms[index]
+    if planned.wins_again:
+        return _started_again(progress, arm.repeats)
+    if planned.scheduled:
+        return None if arm.schedule is None else schedule_making.with_schedule(planned, arm.schedule)
+    return planned
+
+
+def _started_again(progress: ArmsProgress, repeats: str | None) -> PlannedArm | None:
+    """The arm of this name as it is started a second time; None if the run has no such arm."""
+    for first, arm in zip(progress.plan.arms, progress.arms, strict=True):
+        if first.arm == repeats:
+            table = arm.schedule
+            whole = first if table is None else schedule_making.with_schedule(first, table)
+            return whole.replace(arm=WINNER_AGAIN)
+    return None
+
+
+def no_second_start(progress: ArmsProgress) -> ArmLeftOut | None:
+    """Why no arm is started a second time; None if one may be."""
+    needed_s, left_s = second_start_s(progress.plan, progress.arms), progress.left_s
+    if len(progress.fittable) < 2:
+        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, "there are no two arms to compare")
+    if needed_s > left_s:
+        message = f"it takes {human_time(needed_s)}, and the budget has {human_time(max(0.0, left_s))} left"
+        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
+    return None
+
+
+def choose_schedule(
+    progress: ArmsProgress, index: int, fitted: DoneFit | None
+) -> FitFirst | ArmLeftOut | ChosenArm:
+    """Choose the schedule that an arm measures.
+
+    Args:
+        progress: of the run.
+        index: number of the arm.
+        fitted: a fit from which the present arm is to be settled; None without one.
+    """
+    view, planned = progress.transition.view, progress.plan.arms[index]
+    assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
+    engine = podcopy.engine_of(view.target.engine)
+    deaf = schedule_making.ignores_schedules(engine)
+    measured = [
+        name for name in schedule_making.points_for(progress.plan.arms, planned) if progress.has_law(name)
+    ]
+    if deaf is not None:
+        return ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf)
+    if len(measured) < 2:
+        message = f"a schedule is made from no speculation and one draft length at least; measured: {', '.join(measured)}"
+        return ArmLeftOut(ClusterReason.SCHEDULE_NOT_MADE, message)
+    if fitted is None or fitted.fit.settles != planned.arm:
+        return FitFirst(measured, f"its schedule is made from {', '.join(measured)}")
+    family = planned.candidate or planned.method
+    found = schedule_making.drafted(
+        fitted.outcome,
+        family,
+        schedule_making.largest_batch(engine),
+        schedule_making.zero_draft_tax(view.in_force, family),
+        schedule_making.running_schedule(view.target.value, planned),
+    )
+    if found.schedule is None:
+        return ArmLeftOut(found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)
+    return ChosenArm(
+        progress.arms[index].replace(schedule=str(found.schedule), message=found.message[:1024]),
+        ClusterReason.SCHEDULE_MADE,
+        f"schedule {found.message}",
+        f"{planned.arm}: {found.message}",
+    )
+
+
+def choose_winner(
+    progress: ArmsProgress, index: int, fitted: DoneFit | None, spec: SpeculativeServiceSpec
+) -> FitFirst | ArmLeftOut | ChosenArm:
+    """Choose the arm that starts a second time.
+
+    Args:
+        progress: of the run.
+        index: number of the second start among the arms.
+        fitted: a fit from which the present arm is to be settled; None without one.
+        spec: what the service asks for by now.
+    """
+    if fitted is None or fitted.fit.settles != progress.plan.arms[index].arm:
+        return FitFirst(progress.to_fit, f"chosen from {', '.join(progress.fittable)}")
+    answers = progress.transition.run.status.answers
+    name, message = would_win(fitted.outcome, answers, progress.plan, spec)
+    if name is None:
+        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
+    arm = progress.arms[index].replace(repeats=name, message=message[:1024])
+    return ChosenArm(arm, ClusterReason.SECOND_START, message, message)
+
+
+# The arm that starts a second time: the one that would win, by the points of all arms before it.
+#
+# The luck of its first start is part of the gain for which an arm is chosen. The points of a second start were chosen by nobody.
+
+
+class WinnerChoice(NamedTuple):
+    """Name of the arm that would win; None if none would. Either way with a sentence."""
+
+    arm: str | None
+    message: str
+
+
+def would_win(
+    outcome: FitOutcome, answers: Iterable[ArmAnswers], plan: CalibrationPlan, spec: SpeculativeServiceSpec
+) -> WinnerChoice:
+    """Choose the speculative arm that wins at most of the expected loads; of equal ones that of the lowest load.
+
+    Args:
+        outcome: of the fit of all points so far.
+        answers: words about the answers of arms; with Require an arm needs AnswersAgree to be entered.
+        plan: of the run, with the expected loads; without any, those that are bought for by default.
+        spec: of the service, with its objectives.
+    """
+    if outcome.profile_json is None:
+        return WinnerChoice(None, outcome.error or "the fit gave no reason")
+    try:
+        profile = with_words(
+            Profile.from_json(outcome.profile_json, "fit"), {one.arm: one for one in answers}
+        )
+        arms = [
+            fit.arm
+            for fit in profile.arms
+            if refuse_answers(spec.calibration.answers.check, profile, fit.arm) is None
+        ]
+        none = next((fit for fit in profile.arms if not fit.k and fit.believable), None)
+        if none is None or none.saturation_rps is None:
+            return WinnerChoice(None, "no speculation has no law to compare with")
+        loads = plan.expected_rps or tuple(share * none.saturation_rps for share in EXPECTED_SHARES)
+        best = [_best(profile, arms, rps, policy_of(spec, RollCost()).slo) for rps in loads]
+    except BreakevenError as error:
+        return WinnerChoice(None, str(error))
+    speculating = Counter(arm.name for arm in best if arm.k)
+    shown = ", ".join(f"{rps:.3g}" for rps in loads)
+    if not speculating:
+        return WinnerChoice(None, f"no arm would win over no speculation at {shown} requests/s per replica")
+    ((name, wins),) = speculating.most_common(1)
+    return WinnerChoice(name, f"{name} would win at {wins} of {len(best)}: {shown} requests/s per replica")
+
+
+def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
+    """The arm that `plan` would name at a load without an extrapolation.
+
+    Raises:
+        NotIdentifiedError: no arm has a law.
+    """
+    found = best_arm(evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), slo=slo)), slo)
+    return found.kept or found.arm
+
+
+# The Job of one arm, from its start to its end; started once more if its engine or its pod died.
+
+
+@dataclass(frozen=True, slots=True)
+class JobFollower:
+    """Follows the Job of one arm in one cycle.
+
+    Attributes:
+        progress: of the run.
+        index: number of the arm.
+        planned: the arm as its engine runs it.
+    """
+
+    progress: ArmsProgress
+    index: int
+    planned: PlannedArm
+
+    def go(self) -> tuple[Action, ...] | None:
+        """Follow an arm's Job, or make it; None if the arm is over."""
+        progress, status = self.progress, self.progress.transition.run.status
+        trial, digest = (
+            trial_of(progress.transition, progress.plan, self.planned.arm),
+            progress.plan.image_digest,
+        )
+        if digest is not None and trial.images - {digest}:
+            return self._other_image(trial)
+        arm = progress.arms[self.index]
+        again = not progress.spent and worth_another_start(arm, trial)
+        arm = progress.arms[self.index] = seen(arm, trial, progress.plan.gpus_per_pod)
+        if again:
+            return self._start_over(trial)
+        progress.arms[self.index] = followed(arm, trial, status, progress.transition.now)
+        if progress.spent and trial.stage is not TrialStage.DONE:
+            progress.stop(self.index)
+            return None
+        if is_over(progress.arms[self.index]):
+            return None
+        return self._start() if trial.stage is TrialStage.ABSENT else self._go_on(trial)
+
+    def _other_image(self, trial: TrialState) -> tuple[Action, ...]:
+        """The tag was moved after the target's pods started: the measured image is not the one that serves."""
+        plan = self.progress.plan
+        message = (
+            f"{self.planned.arm}: image {plan.image} is {', '.join(sorted(trial.images))} on the calibration pod and"
+            f" {plan.image_digest} on the target's pods: roll the target (kubectl rollout restart), or name the image"
+            " by digest"
+        )
+        return self.progress.fail(ClusterReason.IMAGE_CHANGED, message)
+
+    def _start_over(self, trial: TrialState) -> tuple[Action, ...]:
+        """Take the Job away whose engine or pod is dead; the next cycle makes it again, and its driver goes on after its points."""
+        message = f"{trial.message}; starting it once more"
+        self._note(phase=ArmPhase.STARTING, reason=str(trial.reason), message=message[:1024])
+        progress = self.progress
+        return (*progress.write(message, self.planned, trial.reason), *progress.delete_jobs(keep=None))
+
+    def _start(self) -> tuple[Action, ...]:
+        """Make the arm's Job, once nothing of the run before it still holds a GPU."""
+        progress, transition = self.progress, self.progress.transition
+        if not transition.view.may_start:
+            return self._wait("waits: spec.paused is true")
+        if place_is_held(transition):
+            return self._wait("waits for the arm before it to stop")
+        limits = progress.limits(self.index)
+        try:
+            job = build_job(transition.view, progress.plan, self.planned, limits)
+        except NotCopyableError as refusal:
+            return progress.fail(refusal.reason, refusal.message)
+        name, arm = job["metadata"]["name"], progress.arms[self.index]
+        self._note(
+            phase=ArmPhase.STARTING,
+            job=name,
+            attempts=arm.attempts + 1,
+            earlier_gpu_seconds=arm.gpu_seconds_used or 0.0,
+            reason=str(ClusterReason.ARM_STARTING),
+            message=f"at most {human_time(limits.sweep_s)} of measuring",
+        )
+        return (
+            *progress.write("the engine starts", self.planned),
+            *progress.delete_jobs(keep=name),
+            Create(JOBS, job),
+            *progress.said(self.index),
+        )
+
+    def _wait(self, message: str) -> tuple[Action, ...]:
+        return (*self.progress.write(message, self.planned), *self.progress.delete_jobs(keep=None))
+
+    def _note(self, **changes: object) -> None:
+        self.progress.arms[self.index] = self.progress.arms[self.index].replace(**changes)
+
+    def _go_on(self, trial: TrialState) -> tuple[Action, ...]:
+        """Follow the Job while it runs."""
+        progress, run, planned = self.progress, self.progress.transition.run, self.planned
+        measuring = trial.stage is TrialStage.MEASURING
+        if measuring:
+            message = f"{len(run.status.points_of(planned.arm))} of {progress.plan.points_of(planned)} points"
+            if planned.judges:
+                message = "the answers of all arms are judged"
+        elif trial.stage is TrialStage.QUEUED:
+            kept = kept_words(progress.transition.view.pods, progress.transition.now)
+            message = "; ".join(filter(None, (trial.message or "its pod waits for a place", kept)))
+        else:
+            message = trial.message or "the engine starts"
+        return (
+            *progress.write(message, planned, trial.reason, measuring=measuring),
+            *progress.delete_jobs(keep=job_name(run.metadata.name, planned.arm)),
+            *self._waits(trial),
+        )
+
+    def _waits(self, trial: TrialState) -> tuple[Action, ...]:
+        """The event about what the arm's pod has begun to wait for."""
+        transition = self.progress.transition
+        if trial.reason in {None, ClusterReason.ARM_STARTING, ClusterReason.ARM_MEASURING}:
+            return ()
+        if transition.run.status.reason == trial.reason:
+            return ()
+        message = f"{self.planned.arm}: {trial.message}"[:1024]
+        return (EmitEvent(transition.ref, str(trial.reason), message, warning=True, throttled=True),)
+
+
+# Arms of a plan that are not started: the service names them no longer, or the target's engine would refuse them.
+#
+# Both are known before a pod of theirs holds a GPU.
+
+
+_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+
+
+def is_asked_for(planned: PlannedArm, candidates: Candidates) -> bool:
+    """Whether an arm is still a candidate: somebody may have taken it out since the plan was made, to spare its GPU time."""
+    if planned.k == 0:
+        return True
+    method = _method_of(planned, candidates)
+    if method is None or planned.scheduled:
+        return method is not None
+    return (planned.k, planned.adaptive) in method.lengths
+
+
+def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates) -> str | None:
+    """Reason why an engine does not start with an arm, by what is known of its version; None if none is known.
+
+    A method with unknownMethod Allow is left to the engine.
+    """
+    config = json.loads(planned.speculative_config)
+    method = _method_of(planned, candidates)
+    if config is None or (method is not None and method.unknown_method is UnknownMethod.ALLOW):
+        return None
+    version = version_of(str(engine.container.get("image") or ""))
+    found = [] if version is None else unknown_words((), config, version)
+    found += arm_hindrances(engine.words, config)
+    if config.get(ADAPTIVE_KEY) is True and _runs_v1(engine):
+        found.append(f"{_RUNNER} 0: {ADAPTIVE_KEY} needs model runner V2; remove the variable")
+    return found[0][:1024] if found else None
+
+
+def _method_of(planned: PlannedArm, candidates: Candidates) -> SpeculativeMethod | None:
+    """The method of an arm as the service names it now; None if it names it no longer."""
+    family = planned.candidate or planned.method
+    return next((one for one in candidates.methods if one.name == family), None)
+
+
+def _runs_v1(engine: ServedEngine) -> bool:
+    return any(
+        one.get("name") == _RUNNER and str(one.get("value") or "").strip() in {"0", "false", "False"}
+        for one in engine.container.get("env") or []
+    )

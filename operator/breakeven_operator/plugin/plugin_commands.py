@@ -6,27 +6,22 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from breakeven import __version__
 from breakeven.errors import BreakevenError, InputError
-from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl
-from breakeven_operator.plugin.service_changes import (
-    ServiceChange,
-    after,
-    manifest,
-    pausing,
-    pinning,
-    recalibrating,
-    resuming,
-)
+from breakeven.phrases import spoken
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import SERVICES
+from breakeven_operator.labels import RECALIBRATE_ANNOTATION, RESUME_ANNOTATION
+from breakeven_operator.plugin.kubectl_process import PROFILE, ForwardedPort, Kubectl
 from breakeven_operator.plugin.service_table import document, frame
-from breakeven_operator.plugin.service_view import ServiceView
+from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, time_of, variable_of
 
 PROGRAM = "kubectl breakeven"
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -297,8 +292,6 @@ def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> 
 
     It needs the right to forward ports to the operator's pod; -n names the operator's namespace.
     """
-    from breakeven_operator.plugin.board_place import board_place
-
     asked = _kubectl(options)
     at = board_place(asked.operators(), asked.leases(), pod)
     for address in asked.forwarded(at, port):
@@ -362,3 +355,148 @@ def completions(words: Sequence[str]) -> str:
     found = ShellComplete(root, {}, PROGRAM, "").get_completions(before, incomplete)
     lines = [f"{one.value}\t{one.help}" if one.help else str(one.value) for one in found]
     return "\n".join([*lines, ":4"])
+
+
+# Where the board is: the pod of the operator that decides now, its port and its path.
+
+
+_PORT = "board"
+_PREFIX = "BREAKEVEN_BOARD_PATH_PREFIX"
+
+
+class _Board(NamedTuple):
+    """A board of a release."""
+
+    release: str
+    pod: str
+    at: ForwardedPort
+
+
+def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | None = None) -> ForwardedPort:
+    """The port of the board: of several replicas the one that holds the Lease.
+
+    Args:
+        pods: of operators.
+        leases: as far as the user may list them; without any the first pod that runs is taken.
+        pod: its name, if a person chose one; None: the Lease chooses.
+
+    Raises:
+        InputError: no pod serves a board, or pods of several releases do.
+    """
+    found = [one for each in pods for one in _boards(each) if pod in {None, one.pod}]
+    if not found:
+        raise InputError(
+            pod or "the operator's pods",
+            "serve no board",
+            "a running pod of a release with board.enabled, in a namespace that you may read (-n)",
+        )
+    if len({(one.at.namespace, one.release) for one in found}) > 1:
+        names = ", ".join(f"{one.at.namespace}/{one.pod}" for one in found)
+        raise InputError("board", "belongs to several releases", f"--pod, one of {names}")
+    holders = {one.holder.rpartition("_")[0] for one in leases}
+    return next((one for one in found if one.pod in holders), found[0]).at
+
+
+def _boards(pod: Json) -> Iterator[_Board]:
+    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    if (pod.get("status") or {}).get("phase") != "Running" or meta.get("deletionTimestamp"):
+        return
+    release, name = (meta.get("labels") or {}).get("app.kubernetes.io/instance", ""), str(meta.get("name"))
+    for container in spec.get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == _PORT:
+                path = f"{variable_of(container, _PREFIX)}/"
+                at = ForwardedPort(
+                    str(meta.get("namespace")), f"pod/{name}", int(port["containerPort"]), path
+                )
+                yield _Board(str(release), name, at)
+
+
+# The changes that `pause`, `resume`, `pin` and `recalibrate` make: merge patches of a SpeculativeService, and their manifests.
+
+
+class ServiceChange(NamedTuple):
+    """A merge patch.
+
+    Attributes:
+        fields: of the object.
+        done: what is said once the API server has taken it.
+    """
+
+    fields: dict[str, Any]
+    done: str
+
+
+def pausing() -> ServiceChange:
+    """Nothing is changed or started any more."""
+    return ServiceChange({"spec": {"paused": True}}, "paused")
+
+
+def resuming(now: datetime, *, retry: bool) -> ServiceChange:
+    """The operator goes on; retry: rolls that wait after undone ones may begin at once."""
+    fields: dict[str, Any] = {"spec": {"paused": False}}
+    if retry:
+        return ServiceChange(
+            _annotated(RESUME_ANNOTATION, now) | fields, f"resumed, {RESUME_ANNOTATION} has a new value"
+        )
+    return ServiceChange(fields, "resumed")
+
+
+def pinning(arm: str | None) -> ServiceChange:
+    """One arm runs whatever the figures say; None: figures decide."""
+    said = f"pinned to {spoken(arm)}" if arm is not None else "not pinned, figures decide"
+    return ServiceChange({"spec": {"updatePolicy": {"pinnedArm": arm}}}, said)
+
+
+def recalibrating(now: datetime) -> ServiceChange:
+    """The arms are measured again."""
+    return ServiceChange(
+        _annotated(RECALIBRATE_ANNOTATION, now), f"asked for a calibration ({RECALIBRATE_ANNOTATION})"
+    )
+
+
+def _annotated(key: str, now: datetime) -> dict[str, Any]:
+    return {"metadata": {"annotations": {key: f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"}}}
+
+
+def manifest(change: ServiceChange, name: str, namespace: str | None) -> dict[str, Any]:
+    """The change as the part of a manifest that makes it."""
+    place = {"namespace": namespace} if namespace else {}
+    meta = change.fields.get("metadata") or {}
+    rest = {key: value for key, value in change.fields.items() if key != "metadata"}
+    kind = {"apiVersion": SERVICES.api_version, "kind": SERVICES.kind}
+    return {**kind, "metadata": {"name": name, **place, **meta}, **rest}
+
+
+def after(change: ServiceChange, service: ServiceView, now: datetime) -> Iterator[str]:
+    """Sentences about what keeps the change from having its effect, by the status that the API server returned."""
+    name = service.name
+    spec = change.fields.get("spec") or {}
+    pinned = (spec.get("updatePolicy") or {}).get("pinnedArm")
+    if pinned and service.mode != "RollingUpdate":
+        yield f"{name}: the mode is {service.mode}, so the target is not rolled to {spoken(pinned)}"
+    if pinned and service.paused:
+        yield f"{name}: spec.paused is true, so the target is not rolled to {spoken(pinned)}"
+    if spec.get("paused") is False and "metadata" not in change.fields and (word := _held(service, now)):
+        yield (
+            f"{name}: rolls still wait ({word}); `kubectl breakeven resume {name} --retry` gives {RESUME_ANNOTATION} "
+            "a new value, which ends that"
+        )
+    if (
+        RECALIBRATE_ANNOTATION in ((change.fields.get("metadata") or {}).get("annotations") or {})
+        and service.paused
+    ):
+        yield f"{name}: spec.paused is true, so no calibration starts before `kubectl breakeven resume {name}`"
+
+
+def _held(service: ServiceView, now: datetime) -> str | None:
+    """The reason word that holds rolls back until a person resumes them; None if none does."""
+    memory = service.memory
+    backoff = time_of(memory.get("backoffUntilTime"))
+    if backoff is not None and backoff > now:
+        return f"{ClusterReason.BACKING_OFF} until {backoff:%Y-%m-%d %H:%M:%S} UTC"
+    shown = [service.reason, *(one.get("reason") for one in service.conditions)]
+    return next((str(word) for word in shown if word in _ENDED_BY_RESUME), None)
+
+
+_ENDED_BY_RESUME = frozenset(str(word) for word in ClusterReason if RESUME_ANNOTATION in word.remedy)

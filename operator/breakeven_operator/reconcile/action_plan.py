@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Any
 
+from breakeven.planning.learned_laws import INDEPENDENT_S
+from breakeven.planning.wording import figures_text
+from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
+from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
+from breakeven_operator.packed import whole
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.calibration_state import Calibrated
+from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
 from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.events import events, facts
+from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
+from breakeven_operator.reconcile.metrics_aspect import metrics_aspect
+from breakeven_operator.reconcile.model_account import GAP_S
+from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.observation import CycleLimits
-from breakeven_operator.reconcile.status_diff import Worth, worth_writing
+from breakeven_operator.reconcile.paying import pays_now, with_measured
 from breakeven_operator.reconcile.status_report import report
-from breakeven_operator.reconcile.steps import RolloutStep
-from breakeven_operator.reconcile.verdict import Verdict
+from breakeven_operator.reconcile.steps import Event, RolloutStep
+from breakeven_operator.reconcile.verdict import HOLD, Verdict
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
+from breakeven_operator.resources.figures import LOGGED, Renewal, status_fields
+from breakeven_operator.workloads.object_facts import parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +126,243 @@ def _without_write(
         return status
     memory = step.otherwise.memory.replace(recalibrate=cycle.calibrated.recalibrate)
     return report(replace(cycle, step=replace(step.otherwise, memory=memory)), gpu_price_per_hour)
+
+
+# Messages of a cycle: events about changes, and the canonical log line.
+
+
+def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
+    """Events of changes: a change of arm, a verdict whose reason differs from the last one written, a flip of PAYS."""
+    said = list(cycle.step.events)
+    verdict = cycle.verdict
+    before = old.decision.reason if old.decision is not None else None
+    if str(verdict.reason) != before and verdict.reason not in {event.reason for event in said}:
+        warning = (
+            verdict.action == HOLD
+            and isinstance(verdict.reason, ClusterReason)
+            and verdict.reason not in QUIET
+        )
+        said.append(Event(verdict.reason, verdict.message, warning, throttled=True, about=_about(cycle)))
+    elif (flip := _flip(cycle, old)) is not None:
+        said.append(flip)
+    for aspect in doubt_aspects(cycle):
+        condition = old.condition(aspect.type)
+        told = condition is not None and (condition.status, condition.reason) == ("False", aspect.reason)
+        if aspect.holds is False and not told and aspect.reason not in {str(event.reason) for event in said}:
+            said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
+    if (gone := _clients_give_up(cycle, old)) is not None:
+        said.append(gone)
+    if (breach := _breach(cycle, old)) is not None and breach.reason not in {event.reason for event in said}:
+        said.append(breach)
+    if (refused := _refused(cycle, old)) is not None and refused.reason not in {
+        event.reason for event in said
+    }:
+        said.append(refused)
+    if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
+        said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
+    return tuple(said)
+
+
+def _about(cycle: CycleFacts) -> str:
+    """The roll or the run that a verdict may tell of; empty without one."""
+    rollout, run = cycle.step.rollout, cycle.calibrated.run
+    return rollout.id if rollout is not None else run.metadata.name if run is not None else ""
+
+
+def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
+    decision, comparison = cycle.verdict.decision, cycle.verdict.against_none
+    now, before = pays_now(cycle.verdict), old.memory.pays if old.memory is not None else None
+    if cycle.verdict.basis is not Basis.MEASURED:
+        return None
+    if decision is None or comparison is None or now is None or before is None or now is before:
+        return None
+    words = {True: "Yes", False: "No"}
+    message = f"PAYS was {words[before]} and is {words[now]}: {with_measured(figures_text(decision), cycle.verdict)}"
+    return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
+
+
+def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """The API server began to refuse a write."""
+    ready = old.condition(READY)
+    if cycle.refused is None or (ready is not None and ready.reason == cycle.refused.reason):
+        return None
+    return Event(cycle.refused.reason, cycle.refused.sentence, warning=True, throttled=True)
+
+
+def _clients_give_up(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """Clients began to give up, which the status did not say before."""
+    if cycle.live is None:
+        return None
+    aspect, before = metrics_aspect(cycle.live), old.condition(METRICS)
+    if aspect.reason != ClusterReason.CLIENTS_GIVE_UP or (
+        before is not None and before.reason == aspect.reason
+    ):
+        return None
+    return Event(ClusterReason.CLIENTS_GIVE_UP, aspect.message, warning=True, throttled=True)
+
+
+_WORDS = {str(reason): reason for reason in ClusterReason}
+
+
+def _breach(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """Users began or ceased to wait longer than is promised."""
+    objectives, before = cycle.objectives, old.condition(OBJECTIVES)
+    if objectives is None or objectives.holds is None:
+        return None
+    was_missed = before is not None and before.reason == Reason.SLO_VIOLATED
+    if objectives.holds is not was_missed:
+        return None
+    message = objectives_message(objectives, objectives.figures)
+    return Event(objectives.reason, message, not objectives.holds, throttled=True)
+
+
+_LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))
+
+
+def facts(
+    cycle: CycleFacts, status: SpeculativeServiceStatus, document: Mapping[str, Any]
+) -> dict[str, object]:
+    """The canonical log line of the cycle: what was seen, decided and done; `document` is the status as JSON."""
+    decision = whole(document).get("decision", {})
+    return {
+        "action": cycle.verdict.action,
+        "reason": str(cycle.verdict.reason),
+        "message": cycle.verdict.message,
+        "arm": cycle.verdict.arm.name if cycle.verdict.arm is not None else None,
+        "runningArm": status.current.arm if status.current is not None else None,
+        "mode": str(cycle.service.spec.update_policy.mode),
+        "metrics": str(cycle.live.reason) if cycle.live is not None else None,
+        "calibrated": str(cycle.calibrated.reason),
+        "doubts": [aspect.reason for aspect in doubt_aspects(cycle) if aspect.holds is False],
+        "objectives": str(cycle.objectives.reason) if cycle.objectives is not None else None,
+        "rollout": str(status.rollout.phase) if status.rollout is not None else None,
+        **{key: decision[key] for key in _LOGGED if key in decision},
+    }
+
+
+# Whether a status is worth a write: state at once, figures and sentences now and then, noise never.
+#
+# A write in every cycle, because a load moved from 3.1 to 3.2, would be the operator's largest load on the API server, and
+# would wake every watcher. A sentence is news if its words change; its figures and ages move in every cycle, and those that
+# matter have fields of their own.
+
+
+_SMALL = 0.05
+# A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth of itself and says the same.
+_SMALL_POINTS = 1.0
+_FIGURE = re.compile(r"\d+(?:\.\d+)?")
+_MISSED = 0.2
+# The age of a row says that its operator is gone only if a living one renews each row: 24 writes a day.
+_LONGEST_UNWRITTEN = timedelta(hours=1)
+_MISSED_S = GAP_S / 2.0
+_LEARNED = frozenset({Renewal.LEARNED, Renewal.AMOUNT, Renewal.BEGINNING})
+_RENEWALS = {one.json_path: one.renewal for one in status_fields(SpeculativeServiceStatus)}
+
+
+class Worth(Enum):
+    """Whether a status should replace the one that was written; LATER: once that one is old enough."""
+
+    NOT = auto()
+    LATER = auto()
+    NOW = auto()
+
+
+def worth_writing(
+    old: Mapping[str, Any], new: Mapping[str, Any], written: datetime | None, now: datetime, refresh_s: float
+) -> Worth:
+    """Whether `new` should replace `old`, which was written at `written`.
+
+    Args:
+        old: status as the API server has it, JSON.
+        new: status of this cycle, JSON.
+        written: None: nothing was ever written.
+        now: time of the observation.
+        refresh_s: figures that moved by more than 5 % (percentages: by more than a point), and sentences with other words, are written at most this often.
+    """
+    if written is None or now - written > _LONGEST_UNWRITTEN:
+        return Worth.NOW
+    old, new = whole(old), whole(new)
+    renewal = Worth.NOW if now - written >= timedelta(seconds=refresh_s) else Worth.LATER
+    missed_s = _since_s(_decided(old), _decided(new))
+    found = Worth.NOT
+    for key, before, after in _changes(old, new):
+        wanted = _renewal(key)
+        if wanted is Renewal.NEVER:
+            continue
+        if wanted is Renewal.AT_ONCE or (wanted is Renewal.BEGINNING and before is None):
+            return Worth.NOW
+        if wanted in _LEARNED:
+            if _missed(wanted, before, after, missed_s):
+                return Worth.NOW
+            continue
+        small_step = _SMALL_POINTS if key.endswith("Percent") else 0.0
+        if found is not renewal and not _close(before, after, _SMALL, small_step):
+            found = renewal
+    return found
+
+
+def _renewal(key: str) -> Renewal:
+    """The rule of a field; one of another version of the operator has that of the part it is in."""
+    while key and key not in _RENEWALS:
+        key = key.rpartition(".")[0]
+    return _RENEWALS.get(key, Renewal.AT_ONCE)
+
+
+def _missed(renewal: Renewal, before: object, after: object, since_s: float) -> bool:
+    """Whether an operator that starts again would miss what was learned within such a time.
+
+    The one that learned it goes on with it, see `unwritten`. The first window of an arm teaches as much as the next half
+    hour, and the first ones of an account begin it. Amounts grow without a bound that is soon reached.
+    """
+    if since_s >= _MISSED_S:
+        return True
+    return since_s >= INDEPENDENT_S and renewal is Renewal.AMOUNT and not _close(before, after, _MISSED)
+
+
+def _decided(status: Mapping[str, Any]) -> object:
+    return ((status.get("workings") or {}).get("memory") or {}).get("decidedTime")
+
+
+def _since_s(before: object, after: object) -> float:
+    """Time (s) from one decision to another; 0 if one was never made."""
+    began, ended = parse_time(before), parse_time(after)
+    return (ended - began).total_seconds() if began is not None and ended is not None else 0.0
+
+
+def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Differences, leaf by leaf: the path without places in lists, and both values; None: absent."""
+    # Most of a status is as it was, and equal parts need no look at their leaves.
+    if old == new:
+        return
+    before, after = _parts(old), _parts(new)
+    if before is None and after is None:
+        yield key, old, new
+        return
+    for part in {**(before or {}), **(after or {})}:
+        inner = key if part.startswith("[") else f"{key}.{part}" if key else part
+        yield from _changes((before or {}).get(part), (after or {}).get(part), inner)
+
+
+def _parts(value: Any) -> Mapping[str, Any] | None:
+    """The fields of an object, the entries of a list by their place; None: a leaf."""
+    if isinstance(value, Mapping):
+        return value
+    if not isinstance(value, list):
+        return None
+    # Conditions by type, so that their order does not matter.
+    return {
+        f"[{inner.get('type', place) if isinstance(inner, Mapping) else place}]": inner
+        for place, inner in enumerate(value)
+    }
+
+
+def _close(old: Any, new: Any, share: float, small_step: float = 0.0) -> bool:
+    """Whether two figures differ by no more than a share of the larger one or a step, or two sentences by their figures alone."""
+    try:
+        a, b = float(old), float(new)
+    except (TypeError, ValueError):
+        if isinstance(old, str) and isinstance(new, str):
+            return _FIGURE.sub("#", old) == _FIGURE.sub("#", new)
+        return False
+    return abs(a - b) <= max(small_step, share * max(abs(a), abs(b)))

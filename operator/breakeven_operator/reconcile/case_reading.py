@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
 
-from breakeven.serving.plausibility import engine_limits
+import numpy as np
+
+from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans, scatter_of_spans
+from breakeven.phrases import figure
+from breakeven.profile import Conditions
+from breakeven.profile.credit import credited
+from breakeven.serving.counted_window import Arrivals, Window
+from breakeven.serving.plausibility import EngineLimits, engine_limits
+from breakeven.tiers import Schedule
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.barred_arms import still_barred
-from breakeven_operator.reconcile.calibration_state import awaiting
-from breakeven_operator.reconcile.carried import with_carried
+from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry, awaiting
 from breakeven_operator.reconcile.case import Case
 from breakeven_operator.reconcile.doubts import doubt_of, rules_of
-from breakeven_operator.reconcile.measured_candidates import with_measured_candidates
+from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, ASKED, SAMPLED, workload_of
+from breakeven_operator.reconcile.latency_metrics import latencies_of
+from breakeven_operator.reconcile.live_metrics import Live, read_service
+from breakeven_operator.reconcile.objectives import Objectives, measured
 from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.reconcile.present_figures import PresentFigures
+from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.reconcile.roll_evidence import RollEvidence
+from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.workloads.running_arm import running_arm
 from breakeven_operator.workloads.workload import Workload
 
@@ -69,3 +90,277 @@ def read_case(
         first=observation.first if state.entry is None else None,
     )
     return case, evidence
+
+
+# Present figures of a service out of the answers of one cycle: of its target, and of its objectives.
+
+
+@dataclass(frozen=True, slots=True)
+class PresentFigures:
+    """Reads the present figures of a service.
+
+    Attributes:
+        service: as the API server holds it.
+        observation: with what Prometheus answered.
+        now: time of the observation.
+    """
+
+    service: SpeculativeService
+    observation: ServiceObservation
+    now: datetime
+
+    def pods_of(self, workload: Workload, model_name: str) -> WatchedPods:
+        """The pods of a workload that count, and the labels of their series."""
+        return WatchedPods(
+            self.service.metadata.namespace,
+            model_name,
+            workload.serving,
+            self.observation.known_pods,
+            keep_names=workload.kind.keeps_names,
+        )
+
+    def of(self, workload: Workload, watched: WatchedPods, can: EngineLimits) -> Live:
+        """The figures of the target, with its arrivals and its past."""
+        source = self.service.spec.metrics_source
+        live = read_service(self.observation.fleet, watched, source, can, self.now)
+        namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
+        if figures is not None:
+            pods = {pod.name for pod in watched.serving}
+            memory = self.service.status.memory
+            rolled = memory.last_switch_time if memory is not None else None
+            since_s = rolled.timestamp() if rolled is not None else None
+            arrivals = arrivals_of(self.observation.arrivals, namespace, pods, model_name, figures, since_s)
+            live = replace(live, figures=replace(figures, arrivals=arrivals))
+        # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is that of its makers.
+        grammar = (
+            "" if workload.kind.pod_name else workload_of(next((pod.name for pod in watched.serving), ""))
+        )
+        key = LoadOwner(namespace, grammar or workload.title, model_name)
+        past = past_of(self.observation.past, key, self.service.spec.update_policy)
+        if past.awaited and live.usable:
+            # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
+            # speaks for would be entered by every restart.
+            return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
+        return replace(live, past=past)
+
+    def objectives(self, watched: WatchedPods, live: Live) -> Objectives | None:
+        """Latencies that users see against the service's objectives; None without objectives."""
+        spec, known = self.service.spec, self.service.status.objectives
+        latencies = latencies_of(self.observation.latencies, watched, live)
+        return measured(spec.slo, latencies, known, spec.metrics_source.window_seconds, self.now)
+
+
+# A load that the running arm answers now corrects a saturation that its profile puts below that load.
+
+
+def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrated:
+    """Where the running arm is in a steady state at a rate beyond its profile's saturation, believe the measurement.
+
+    Every figure of a cycle comes from the profile that is returned; the stored profile stays as it is.
+    """
+    figures, entry = live.figures, state.entry
+    if running is None or entry is None or entry.profile is None or not live.usable or figures is None:
+        return state
+    if not carries(figures) or figures.latency_s is None:
+        return state
+    conditions = Conditions(
+        # E of a schedule is a mix over its tiers: it converts nothing. No speculation has none, and so the decision's own curve.
+        None
+        if figures.tokens_per_step is None or running.scheduled or running == NO_SPECULATION
+        else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
+        figures.prompt_tokens,
+        figures.output_tokens,
+        dispersion=figures.arrivals.dispersion_or_poisson,
+    )
+    try:
+        profile = credited(entry.profile, running, figures.rps, figures.latency_s, conditions)
+    except BreakevenError:
+        # The measurements do not cover this arm or these lengths; the decision says so.
+        return state
+    return replace(state, entry=replace(entry, profile=profile))
+
+
+def carries(figures: Window) -> bool:
+    """Whether what is asked for is answered: no standing queue, and in-flight does not grow by more than chance.
+
+    What is in flight at the window's begin and at its end are two counts; two standard deviations of their difference
+    are chance.
+    """
+    if figures.saturated or not figures.latency_s or not figures.rps > 0 or figures.inflight is None:
+        return False
+    grown = figures.rps * figures.replicas * figures.window_s - figures.requests
+    return grown <= 2.0 * math.sqrt(2.0 * figures.inflight * figures.replicas)
+
+
+# Candidates as they were measured for a service: schedules that may run, and drafters that stand under an arm's name.
+
+
+def with_measured_candidates(
+    service: SpeculativeService,
+    in_force: ProfileEntry | None,
+    profiles: Iterable[ProfileEntry],
+) -> SpeculativeService:
+    """The service with the schedules and drafters that were measured for it.
+
+    Args:
+        service: as its spec says.
+        in_force: the profile in force; None without one.
+        profiles: of this service: without one in force the newest still tells what its pods run.
+    """
+    newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
+    entry = in_force or next(iter(newest), None)
+    candidates = service.spec.candidates
+    fits = entry.profile.arms if entry is not None and entry.profile is not None else ()
+    schedules = {
+        method.name: Schedule.parse(fit.schedule, f"schedule of {fit.arm}")
+        for fit in fits
+        if fit.schedule not in {None, ADAPTIVE} and (method := candidates.method_of(fit.arm)) is not None
+    }
+    if entry is None:
+        return service
+    drafters = {
+        name: (
+            entry.drafters.get(name, own),
+            *(one.drafters[name] for one in newest if name in one.drafters),
+        )
+        for name, own in candidates.drafters().items()
+    }
+    return service.with_candidates(MeasuredCandidates.of(candidates, schedules, drafters))
+
+
+# How bursty the arrivals of one service are, from counters at every scrape of the last windows; or why that is unknown.
+#
+# Everything is read again each time: nothing is added up in memory, so a restart loses nothing. A dispersion that is unknown is
+# no reason to hold. It is not 1 either: the law then takes arrivals for Poisson's, and the status says so.
+
+
+_GAP = 3.0
+"""A span so many times as long as usual holds scrapes that failed; what came in it is not known to belong together."""
+_SIGMAS, _ANOTHER_RATE = 3.0, 1.25
+"""Standard deviations, and a factor, by which the rate of an earlier window must differ to be another one than that of now."""
+
+
+def arrivals_of(
+    reading: RollReading | None,
+    namespace: str,
+    pods: Collection[str],
+    model_name: str,
+    figures: Window,
+    since_s: float | None = None,
+) -> Arrivals:
+    """The dispersion of the arrivals at the pods that count, at the rate of now.
+
+    An overload, or a roll, that is over has bursts and steps that the load of now does not have.
+
+    Args:
+        reading: of the service's Prometheus; None: not asked.
+        namespace: of the service.
+        pods: names.
+        model_name: vLLM's `model_name` of this service.
+        figures: of now: the rate, and what a request takes; if that is unknown, spans are as short as scrapes let them be.
+        since_s: end of the last roll (Unix time, s): what came before it came to other pods; None: there was no roll.
+    """
+    if reading is None or reading.error is not None:
+        return Arrivals(problem=f"no counts ({reading.error if reading is not None else 'not asked'})")
+    counted = [
+        _Counted.of(stats[ASKED], stats[SAMPLED])
+        for owner, stats in sorted(reading.pods.items())
+        if (owner.namespace, owner.model_name) == (namespace, model_name)
+        and owner.pod in pods
+        and ASKED in stats
+        and SAMPLED in stats
+    ]
+    counted = [one.since(since_s or 0.0) for one in counted]
+    begins_s = _rate_begins_s(counted, figures)
+    if begins_s is None:
+        return Arrivals(problem="the rate is another one than that of the last counts")
+    found = [one.since(begins_s).spans(figures.latency_s or 0.0) for one in counted]
+    streams = [one for one in found if one is not None]
+    if not streams:
+        return Arrivals(problem="no counts of these pods")
+    lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
+    span_s = float(np.nanmedian(lengths_s))
+    if sum(float(np.nansum(counts)) for counts, _ in streams) < FEWEST_SPANS:
+        return Arrivals(problem=f"fewer than {FEWEST_SPANS} requests came")
+    dispersion = dispersion_of_spans(streams)
+    if dispersion is None:
+        return Arrivals(
+            problem=f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"
+        )
+    return Arrivals(dispersion, span_s)
+
+
+class _Counted(NamedTuple):
+    """Requests that had come to a pod by each scrape, and when that was (Unix time, s)."""
+
+    asked: FloatArray
+    sampled_s: FloatArray
+
+    @classmethod
+    def of(cls, asked: FloatArray, sampled_s: FloatArray) -> _Counted:
+        known = np.isfinite(asked) & np.isfinite(sampled_s)
+        asked, sampled_s = asked[known], sampled_s[known]
+        # A step without a new scrape ends no span.
+        new = np.diff(sampled_s, prepend=-np.inf) > 0.0
+        return cls(asked[new], sampled_s[new])
+
+    def since(self, begins_s: float, ends_s: float = math.inf) -> _Counted:
+        """Counts from a time on, until another."""
+        later = (self.sampled_s >= begins_s) & (self.sampled_s <= ends_s)
+        return _Counted(self.asked[later], self.sampled_s[later])
+
+    def spans(self, request_s: float) -> tuple[FloatArray, FloatArray] | None:
+        """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
+        if self.asked.size < 2:
+            return None
+        scrape_s = float(np.median(np.diff(self.sampled_s)))
+        each = max(1, min(int(request_s // scrape_s), self.asked.size // (FEWEST_SPANS + 1)))
+        counts, lengths_s = np.diff(self.asked[::each]), np.diff(self.sampled_s[::each])
+        whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
+        return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
+
+    def grown(self, ends_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Requests and counted time (s) between successive times; NaN if a counter fell, and before its first sample."""
+        if self.asked.size < 2:
+            return np.full(ends_s.size - 1, np.nan), np.full(ends_s.size - 1, np.nan)
+        # The oldest part is compared although only some of it was counted: a spike in it would pass for bursts of the present load.
+        counted_s = np.maximum(ends_s, self.sampled_s[0])
+        grown, lengths_s = np.diff(np.interp(counted_s, self.sampled_s, self.asked)), np.diff(counted_s)
+        known = (grown >= 0.0) & (lengths_s > 0.0)
+        return np.where(known, grown, np.nan), np.where(known, lengths_s, np.nan)
+
+
+def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None:
+    """Since when (Unix time, s) requests come at the rate of now, by halves of windows; None: they did not come at it last."""
+    half_s = figures.window_s / 2.0
+    spans = [found for one in counted if (found := one.spans(0.0)) is not None]
+    if dispersion_of_spans(spans) is None or not half_s > 0.0:
+        # Too few counts to tell rates apart, and too few for a dispersion.
+        return 0.0
+    newest_s = max(float(one.sampled_s[-1]) for one in counted if one.sampled_s.size)
+    ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
+    grown, lengths_s = np.array([one.grown(ends_s) for one in counted]).transpose(1, 2, 0)[:, ::-1]
+    dispersion = max(_usual_dispersion(counted, ends_s), 1.0)
+    for back, (requests, time_s) in enumerate(zip(np.nansum(grown, 1), np.nansum(lengths_s, 1), strict=True)):
+        if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion):
+            # The rate may have changed within the half window behind it.
+            return newest_s - half_s * (back - 1) if back > 1 else None
+    return 0.0
+
+
+def _usual_dispersion(counted: Sequence[_Counted], ends_s: FloatArray) -> float:
+    """The median of the dispersions between successive times; the dispersion of all spans would hide the spikes that raise it."""
+    found = []
+    for begins_s, until_s in pairwise(ends_s):
+        within = [one.since(begins_s, until_s).spans(0.0) for one in counted]
+        scatter, expected, _ = scatter_of_spans(one for one in within if one is not None)
+        if expected > 0.0:
+            found.append(scatter / expected)
+    return float(np.median(found)) if found else 0.0
+
+
+def _differs(before_rps: float, now_rps: float, time_s: float) -> bool:
+    """Whether two rates differ by more than Poisson arrivals explain that are counted for so long (s)."""
+    apart = abs(before_rps - now_rps)
+    chance = _SIGMAS * math.sqrt(1.5 * max(before_rps, now_rps, 1.0 / time_s) / time_s)
+    return apart > chance and max(before_rps, now_rps) > _ANOTHER_RATE * min(before_rps, now_rps)

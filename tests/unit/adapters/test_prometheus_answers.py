@@ -10,9 +10,9 @@ import pytest
 
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.adapters.present_latencies import PresentLatencies
 from breakeven_operator.adapters.present_loads import Present
 from breakeven_operator.adapters.prometheus_answers import Watch
+from breakeven_operator.adapters.prometheus_reader import PresentLatencies
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT
 from breakeven_operator.resources import SpeculativeService

@@ -16,7 +16,7 @@ from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from breakeven.readers.reading import read_text
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters import past_server, workload_pasts
+from breakeven_operator.adapters import workload_pasts
 from breakeven_operator.adapters.workload_pasts import RETRY_S, WorkloadPast, WorkloadPasts
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.first_answer import AWAITED
@@ -204,7 +204,7 @@ async def test_a_failure_is_said_and_tried_again_sooner_than_what_succeeded(made
 
 
 async def test_a_past_too_large_to_be_read_beside_a_fleet_is_given_up(made, monkeypatch):
-    monkeypatch.setattr(past_server, "MOST_SAMPLES", 100)
+    monkeypatch.setattr(workload_pasts, "MOST_SAMPLES", 100)
     answer = (await made(HeldPrometheus(*pods())).told({"a": ABOUT}))["a"]
     assert answer.profile is None
     assert "more than 100 samples" in answer.sentence

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.reporting.lines import arm_curves
 from breakeven_operator.board.board_list import ListFilter, service_list
-from breakeven_operator.board.board_pages import (
+from breakeven_operator.board.board_server import (
     Frontispiece,
     list_html,
     message_html,

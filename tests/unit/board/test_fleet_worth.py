@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven.estimate import Estimate
-from breakeven_operator.board.fleet_worth import sum_of
+from breakeven_operator.board.board_list import sum_of
 from breakeven_operator.resources.savingsstatus import SavingsStatus
 from fakes.published_board import CHAT
 

@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from breakeven.errors import InputError
+from breakeven_operator.assembly import Showing
 from breakeven_operator.kinds import SERVICES
 from breakeven_operator.settings import read_settings
-from breakeven_operator.showing import Showing
 from fakes.fleet_world import FleetWorld
 
 from .test_board_access import Reviews

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.measuring import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.planning.wording import sentence
 from breakeven.points.point import ImposedLoad, LoadMode, Point
@@ -18,7 +18,7 @@ from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
 from breakeven.serving.counted_window import Window
 from breakeven_operator.calibration.measurements import points_csv, stored
-from breakeven_operator.reconcile.decide import choose
+from breakeven_operator.reconcile.judge import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.cases import a_case

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.measuring import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.table import read

@@ -7,8 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from breakeven.cli.acceptance import command
-from breakeven.cli.acceptance_log import read_log
+from breakeven.cli.acceptance import command, read_log
 from breakeven.errors import BreakevenError
 
 NEW = (

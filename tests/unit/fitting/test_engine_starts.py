@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.fitting.engine_starts import PRIOR_DOF, PRIOR_SD
+from breakeven.fitting.profiles import PRIOR_DOF, PRIOR_SD
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile import Profile
 from sweeps import closed

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, SweepSettings, of_the_sweep
-from breakeven.load_driver.length_probes import LONGER, missing_probes, planned_probes, probes_of
 from breakeven.load_driver.sent_workload import SentWorkload
+from breakeven.load_driver.sweep import LONGER, missing_probes, planned_probes, probes_of
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from sweeps import seen
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.load_driver.measured_window import MeasuredWindow
+from breakeven.load_driver.measuring import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.quality import reason_against

@@ -10,7 +10,7 @@ from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.profile import Bounds, LoadPoint
 from breakeven.profile.operating_conditions import Conditions
-from breakeven.profile.quantiles import quantile_law
+from breakeven.profile.predictions import quantile_law
 from sweeps import CLIENTS, closed, poisson
 
 EAGLE = Arm("eagle3", 3)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven_operator.reconcile.action_plan import Worth, worth_writing
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
 from breakeven_operator.reconcile.paying import pays as pays_of
-from breakeven_operator.reconcile.status_diff import Worth, worth_writing
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 from fakes.notes import notes_of
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from breakeven.estimate import Estimate
-from breakeven_operator.reconcile.status_diff import Worth, worth_writing
+from breakeven_operator.reconcile.action_plan import Worth, worth_writing
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.base import Number, StatusModel
 from breakeven_operator.resources.decisionstatus import DecisionStatus
@@ -25,7 +25,7 @@ from breakeven_operator.resources.figures import (
     row,
     status_fields,
 )
-from breakeven_operator.serve.figure_gauges import gauges_of
+from breakeven_operator.serve.telemetry import gauges_of
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 

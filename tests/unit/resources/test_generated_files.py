@@ -4,8 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from breakeven_operator.generate.__main__ import generated, main, outdated
-from breakeven_operator.generate.values_table import README
+from breakeven_operator.generate.__main__ import README, generated, main, outdated
 from breakeven_operator.resources.definitions import DEFINITIONS
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from breakeven_operator.packed import joined, pack, split, unpack, whole
-from breakeven_operator.reconcile.status_diff import Worth, worth_writing
+from breakeven_operator.reconcile.action_plan import Worth, worth_writing
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.definitions import DEFINITIONS
 from breakeven_operator.resources.schema import structural

@@ -9,7 +9,7 @@ import pytest
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
 from breakeven_operator.resources.servicestatus import ServiceWorkings, SpeculativeServiceStatus
-from breakeven_operator.resources.sharing import sharing
+from breakeven_operator.service_decisions import sharing
 
 BEGIN = datetime(2026, 11, 24, tzinfo=UTC)
 

@@ -14,24 +14,37 @@ one latency long.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
+
+import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
 from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.lengths import FixedLengths
-from breakeven.load_driver.loads import residual_lengths, send_offsets
-from breakeven.load_driver.measured_window import MeasuredWindow
 from breakeven.load_driver.records import CUT_OFF, RequestRecord
 from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
-from breakeven.load_driver.window import relative_error, summarise
-from breakeven.points.quality import FEWEST_GENERATIONS
+from breakeven.load_driver.window import WindowStatistics, relative_error, summarise
+from breakeven.points.point import COLUMNS, ImposedLoad, LoadMode, Point, significant
+from breakeven.points.quality import (
+    FEWEST_GENERATIONS,
+    few_generations,
+    few_requests,
+    lagging,
+    leaves_unanswered,
+    piling_up,
+    queueing,
+    unsteady,
+)
+from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Window
 from breakeven.serving.plausibility import EngineLimits
 
@@ -312,3 +325,206 @@ def _queued_ratio(readings: list[EngineCounters]) -> float | None:
     known = [(running, waiting) for running, waiting in seen if running is not None and waiting is not None]
     total = sum(running + waiting for running, waiting in known)
     return sum(waiting for _, waiting in known) / total if total else None
+
+
+# Send times of a load's requests, and lengths of its first ones.
+
+
+def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]:
+    """Seconds after the start at which an open loop sends; endless, increasing.
+
+    Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate says. Left to
+    chance, 4 s at 12 rps hold 48 give or take 7. A planned utilisation of 80 % then becomes 65 or 95. The same seed
+    and number give the same arrivals stretched in time (common random numbers). The difference of two arms is then
+    less noisy than either of them.
+
+    Args:
+        load: an open loop.
+        seed: of the arrivals.
+        over_s: how long the load is planned to last (s).
+
+    Raises:
+        ValueError: the load is a closed loop, which sends when answers arrive.
+    """
+    rate = load.rps
+    if rate is None:
+        raise ValueError("a closed loop has no send times of its own")
+    if load.mode is LoadMode.CONSTANT:
+        return (index / rate for index in itertools.count())
+    return _poisson(rate, np.random.default_rng(seed), over_s)
+
+
+def _poisson(
+    rate_rps: float, random: np.random.Generator, over_s: float, block: int = 256
+) -> Iterator[float]:
+    count = round(rate_rps * over_s)
+    # Sums of exponential gaps over their whole sum lie as the arrivals of a Poisson process lie, given their number.
+    sums = np.cumsum(random.standard_exponential(count + 1))
+    yield from (sums[:-1] * (over_s / sums[-1])).tolist()
+    elapsed_s = over_s
+    while True:
+        for gap in random.standard_exponential(block):
+            elapsed_s += float(gap) / rate_rps
+            yield elapsed_s
+
+
+def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
+    """Output lengths that make `count` requests sent together look like a population met in mid-flight.
+
+    A request seen at a random instant is a long one more often than a short one. A uniformly distributed part of it is
+    left. The share of rests up to r is sum(min(r, g)) / sum(g) over the lengths g. Evenly spaced quantiles of it (longest
+    first) start a window near its steady state. They also keep closed-loop clients from finishing in lockstep, which would
+    alternate bursts of prefill with pure decoding.
+
+    Args:
+        count: how many requests.
+        output_tokens: lengths of the requests, each as often as it occurs.
+    """
+    lengths = np.sort(np.asarray(output_tokens, dtype=float))
+    # Between two lengths the share rises linearly: these are its corners.
+    shorter = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
+    corners = np.concatenate([[0.0], shorter + lengths * np.arange(len(lengths), 0, -1)])
+    shares = (count - np.arange(count) - 0.5) / count
+    rests = np.interp(shares * corners[-1], corners, np.concatenate([[0.0], lengths]))
+    return [max(1, round(rest)) for rest in rests.tolist()]
+
+
+# One load as clients and engine saw it, and the point that follows.
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWindow:
+    """One window of one arm under one load.
+
+    Attributes:
+        arm: what was measured.
+        load: what was imposed.
+        clients: what the clients saw.
+        engine: what the engine counted.
+        queued_ratio: mean share of the engine's requests that waited, of the gauges seen; None without metrics.
+        kv_usage_max: highest share of the KV pool in use that was seen.
+        overloaded: the load was cut short because requests piled up.
+    """
+
+    arm: Arm
+    load: ImposedLoad
+    clients: WindowStatistics
+    engine: Window
+    queued_ratio: float | None = None
+    kv_usage_max: float | None = None
+    overloaded: bool = False
+
+    @property
+    def flags(self) -> tuple[Reason, ...]:
+        """Every reason against the point, gravest first; empty if it is good."""
+        seen = self.clients
+        latency_s = seen.latency.mean_s
+        queues = self.load.clients is not None and queueing(self.engine.queue_s, latency_s)
+        too_few = few_generations(seen.requests, seen.mean_inflight)
+        verdicts = {
+            Reason.DRIVER_LAGGING: lagging(seen.send_lag_mean_s, seen.send_lag_p99_s, latency_s),
+            Reason.REQUESTS_FAILED: seen.failed > 0,
+            Reason.SATURATED_POINT: self.overloaded or self._piles_up or (queues and not too_few),
+            Reason.NOT_STEADY: self.load.rps is not None and unsteady(seen.little_residual, self._chance),
+            Reason.PREEMPTING: bool(self.engine.preemptions),
+            Reason.POINT_TOO_SHORT: few_requests(seen.requests) or (queues and too_few),
+        }
+        return tuple(flag for flag, raised in verdicts.items() if raised)
+
+    @property
+    def _piles_up(self) -> bool:
+        """Whether an open loop answers significantly less than it was planned to ask for.
+
+        An open loop queues in every burst, and sends more than planned in some windows: neither is saturation. Only a large
+        number of unanswered requests shows saturation.
+        """
+        seen, asked_rps = self.clients, self.load.rps
+        if asked_rps is None:
+            return False
+        pile = (seen.offered_rps - seen.achieved_rps) * seen.seconds
+        return leaves_unanswered(asked_rps, seen.achieved_rps, seen.requests) and piling_up(
+            pile, seen.mean_inflight
+        )
+
+    @property
+    def _chance(self) -> float:
+        """Standard deviation of the Little residual in a steady state.
+
+        What separates N from rate * L is the work in flight at the window's two edges, which differ by chance: about
+        N requests with half their latency to go, scattering by sqrt(N / (1 - utilisation)), against N * T in all.
+        """
+        seen = self.clients
+        return 1.5 * seen.latency.mean_s / seen.seconds / math.sqrt(max(seen.mean_inflight, 1e-9))
+
+    @property
+    def answered_rps(self) -> float:
+        """Answers per second.
+
+        In a closed loop this is in-flight over latency (Little's law). Its clients come in waves: a window of one and a
+        half latencies counts one wave or two.
+        """
+        seen = self.clients
+        return seen.achieved_rps if self.load.clients is None else seen.mean_inflight / seen.latency.mean_s
+
+    @property
+    def inflight(self) -> float:
+        """Number in flight for the fit: in an open loop the others that a request met, in a closed loop the request included."""
+        others = self.clients.others_met
+        if others is None:
+            return self.clients.mean_inflight
+        # At a very low rate no request met another one, but the column must be positive.
+        return max(others, 1e-6) if self.load.clients is None else others + 1
+
+    def point(self) -> Point:
+        """The point, in the digits that a points file keeps, so that going on from a file is the same as going on."""
+        seen, engine, k = self.clients, self.engine, self.arm.k
+        figures: dict[str, float | None] = {
+            "concurrency": self.load.clients,
+            "request_rate_rps": self.load.rps,
+            "mean_latency_s": seen.latency.mean_s,
+            "mean_inflight": self.inflight,
+            "achieved_rps": self.answered_rps,
+            "p50_latency_s": seen.latency.p50_s,
+            "p95_latency_s": seen.latency.p95_s,
+            "p99_latency_s": seen.latency.p99_s,
+            "ttft_mean_s": seen.ttft.mean_s,
+            "ttft_p50_s": seen.ttft.p50_s,
+            "ttft_p95_s": seen.ttft.p95_s,
+            "ttft_p99_s": seen.ttft.p99_s,
+            "tpot_mean_s": seen.tpot.mean_s,
+            "tpot_p50_s": seen.tpot.p50_s,
+            "tpot_p95_s": seen.tpot.p95_s,
+            "tpot_p99_s": seen.tpot.p99_s,
+            "tokens_per_second": seen.tokens_per_second,
+            "prompt_tokens": seen.prompt_tokens,
+            "output_tokens": seen.output_tokens,
+            "output_tokens_sq": seen.output_tokens_sq,
+            "tokens_per_step": engine.tokens_per_step,
+            "drafted_per_step": engine.drafted_per_step if k else None,
+            "drafts": engine.drafts,
+            "requests": seen.requests,
+            "preemptions": engine.preemptions,
+            "window_s": seen.seconds,
+            "failed": seen.failed,
+            "send_lag_p99_s": seen.send_lag_p99_s,
+            "little_residual": seen.little_residual if self.load.rps is not None else None,
+            "relative_error": seen.relative_error,
+            "queued_ratio": self.queued_ratio,
+            "kv_usage_max": self.kv_usage_max,
+            "prefix_hit_ratio": engine.prefix_hit_ratio,
+        }
+        return Point(
+            method=self.arm.method,
+            k=k,
+            candidate=self.arm.candidate,
+            load_mode=self.load.mode,
+            flag=" ".join(self.flags) or None,
+            accept=tuple(significant(share) for share in engine.survival),
+            **_within_range(figures),
+        )
+
+
+def _within_range(figures: dict[str, float | None]) -> dict[str, Any]:
+    """The figures that are measurements: no answer inside a window gives no rate, an answer in one piece no TPOT."""
+    kept = {name: significant(value) for name, value in figures.items() if value is not None}
+    return {name: value for name, value in kept.items() if COLUMNS[name].holds(value)}

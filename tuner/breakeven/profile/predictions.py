@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,7 +13,6 @@ from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.estimate import Estimate
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds, LineFit
-from breakeven.profile.quantiles import quantile_law
 from breakeven.profile.student_t import t_quantile
 
 
@@ -223,3 +223,21 @@ def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
     if quantile not in measured:
         known = ", ".join(f"{share:g}" for share in measured)
         raise NotIdentifiedError(f"{arm}: quantile {quantile:g} was not measured; these were: {known}")
+
+
+# Quantiles of latency, TTFT and TPOT: each has a law of its own, a line in n like the mean's.
+#
+# n is the mean number of others in flight, as for the mean: there is no Little's law of a quantile. Left out of the fit, a
+# p95 is missed by about twice as much as a mean.
+
+
+def quantile_law(laws: Mapping[str, LineFit], quantile: float, others: float) -> LineFit | None:
+    """The law of a quantile among `others`; None if the quantile was not measured.
+
+    Laws that were fitted one by one may cross: the highest of this quantile and of all lower ones counts.
+    """
+    measured = {float(share): fit for share, fit in laws.items()}
+    if quantile not in measured:
+        return None
+    below = (fit for share, fit in measured.items() if share <= quantile)
+    return max(below, key=lambda fit: fit.among(others))
