@@ -84,10 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 # Reference pages out of the code: every field of the API, every reason word, every metric.
 
 
@@ -308,3 +304,7 @@ def _value_rows(values: Mapping[str, Any], schema: Mapping[str, Any], prefix: st
             yield from _value_rows(values[name], described, f"{prefix}{name}.")
         elif name != "global":  # Helm adds it to every subchart
             yield f"| `{prefix}{name}` | `{json.dumps(values[name])}` | {described['description']} |\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
