@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.points_file import PointsFile
+from breakeven.cli.calibrate import PointsFile
 from breakeven.fitting import fit_points
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.design import SweepSettings, line_through

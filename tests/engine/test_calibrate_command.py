@@ -10,13 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from breakeven.cli.calibrate import command
-from breakeven.cli.points_file import PointsFile
+from breakeven.cli.calibrate import PointsFile, command
 from breakeven.errors import BreakevenError, InputError
 from breakeven.load_driver.measuring import MeasuredWindow
 from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
 from fakes.lawful_engine import LawfulEngine, serving
+from golden.documents import unexplained
 
 QUICK = ["--loads", "3", "--point-seconds", "1", "--warmup-seconds", "0", "--max-concurrency", "8",
          "--no-other-lengths"]  # fmt: skip
@@ -53,6 +53,7 @@ async def test_points_are_appended_and_another_arm_joins_the_file(tmp_path):
         )
         assert second.exception is None
     document = json.loads(second.stdout)
+    assert unexplained("calibrate", document) == set()
     assert document["arm"] == {"method": "eagle3", "k": 3}
     assert document["complete"] is True
     assert [point["load_mode"] for point in document["points"]] == ["closed", "closed", "poisson", "closed"]
@@ -98,6 +99,7 @@ async def test_a_dry_run_prints_plan_and_cost_and_asks_the_engine_nothing(tmp_pa
     assert "1 client" in text.output
     assert "GPU-seconds" in text.output
     evenly = json.loads((await invoke(*ask, "--json")).stdout)
+    assert unexplained("calibrate", evenly) == set()
     longer = [point for point in evenly["plan"] if point["prompt_tokens"]]
     assert [point["concurrency"] for point in longer] == [1, 16]
     # Eight loads, and the first of them once more at the end.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 DATA = Path(__file__).parent / "data"
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 def breakeven(*arguments: str, cwd: Path = DATA) -> subprocess.CompletedProcess[str]:
@@ -54,3 +57,31 @@ def refused(done: subprocess.CompletedProcess[str], code: int, says: str) -> Non
     if code == 1:
         assert len(done.stderr.splitlines()) == 1
         assert done.stderr.startswith("breakeven: ")
+
+
+def section(command: str) -> str:
+    """The part of docs/cli.md about a command."""
+    return PAGE.read_text(encoding="utf-8").partition(f"\n## breakeven {command}\n")[2].partition("\n## ")[0]
+
+
+def explained(command: str) -> set[str]:
+    """Keys that docs/cli.md explains of a command's document."""
+    table = section(command).partition("The document of `--json`:")[2]
+    return set(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))))
+
+
+def unexplained(command: str, document: object) -> set[str]:
+    """Keys of a document that docs/cli.md does not explain where they stand; the rows of `points` have the columns of a points file."""
+
+    def keys(node: object, place: str = "") -> Iterator[str]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                # Tables by draft length, coefficient or reason word have no fixed keys.
+                if not re.fullmatch(r"\d+|c[12][pvds]|[A-Z]\w+", key):
+                    yield f"{place}{key}"
+                    yield from keys([] if place + key == "points" else value, f"{place}{key}.")
+        elif isinstance(node, list):
+            for item in node:
+                yield from keys(item, f"{place[:-1]}[].")
+
+    return set(keys(document)) - explained(command)

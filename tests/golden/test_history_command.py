@@ -15,6 +15,7 @@ from breakeven.cli import root
 from fakes.answering_prometheus import answering
 from fakes.held_series import SeriesStore
 from fakes.past_courses import STEP_S, grid_of, lawful, stored
+from golden.documents import unexplained
 
 WINDOWS = 24
 RATES = np.linspace(0.3, 4.0, WINDOWS)
@@ -42,7 +43,9 @@ def asked(store: SeriesStore, *words: str):
 def document(store: SeriesStore, *words: str):
     done = asked(store, "--deployment", "llm/chat", "--json", *words)
     assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    assert unexplained("history", found) == set()
+    return found
 
 
 @pytest.mark.usefixtures("now")

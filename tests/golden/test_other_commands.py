@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from golden.documents import DATA, breakeven, refused, same_as_stored
+from golden.documents import DATA, breakeven, refused, same_as_stored, unexplained
 
 SWEEP = str(DATA.parents[2] / "examples" / "points.csv")
 READY = str(DATA.parents[2] / "examples" / "vllm-a100.yaml")
@@ -37,7 +37,9 @@ def test_the_report_names_the_files_it_wrote(tmp_path: Path) -> None:
     done = breakeven("report", "points.csv", "-o", str(page), "--png", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     names = ["chat.html", *(f"chat-{picture}.png" for picture in ("speedup", "latency", "map", "fit"))]
-    assert json.loads(done.stdout) == {"written": [str(tmp_path / name) for name in names], "confidence": 0.9}
+    found = json.loads(done.stdout)
+    assert found == {"written": [str(tmp_path / name) for name in names], "confidence": 0.9}
+    assert unexplained("report", found) == set()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 

@@ -62,13 +62,7 @@ NO_SPECULATION = Arm("none", 0)
 
 
 def arm_drafting(method: str, k: int, candidate: str | None, schedule: str | None) -> Arm:
-    """The arm of a method whose draft length follows a schedule.
-
-    Args:
-        method: as of `Arm`, like the next two.
-        k: the longest draft.
-        candidate: the user's name.
-        schedule: a table as text, or the word for adaptive verification; None: k holds at every batch size.
+    """The arm of a method that drafts k tokens at most, by a table as text or the word for adaptive verification, or always k.
 
     Raises:
         ValueError: such an arm cannot be.

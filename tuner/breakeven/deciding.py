@@ -39,13 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Decisions about one fleet.
-
-    Attributes:
-        profile: of its arms, in force.
-        candidates: arms that it may run.
-        policy: gain, risk and times of its changes.
-    """
+    """Decisions about one fleet: the profile in force, arms that it may run, and gain, risk and times of its changes."""
 
     profile: Profile
     candidates: Sequence[Arm]

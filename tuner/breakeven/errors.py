@@ -17,13 +17,7 @@ class BreakevenError(Exception):
 
 
 class InputError(BreakevenError):
-    """Input that is wrong in one named place.
-
-    Args:
-        where: file with row and column, JSON path, option or field, as a person would look it up.
-        problem: what stands there.
-        expected: what should stand there.
-    """
+    """Input that is wrong in one named place: where a person would look it up, what stands there, and what should."""
 
     def __init__(self, where: str, problem: str, expected: str) -> None:
         self.where = where

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure and its bounds; None: not known, or open.
-
-    Attributes:
-        value: the figure.
-        lower, upper: what it is at least and at most.
-    """
+    """A figure and its bounds; None if one is not known, or open."""
 
     value: float | None = None
     lower: float | None = None

@@ -23,12 +23,7 @@ _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", t
 
 
 def file_text(path: Path, expected: str, where: str | None = None) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark.
-
-    Args:
-        path: the file.
-        expected: what it should hold.
-        where: what messages call it; the path by default.
+    """The text of a file in UTF-8, with or without a byte order mark; messages call it by its path unless they say where.
 
     Raises:
         ForeignFileError: it is not UTF-8: a picture or an archive; or larger than any file of numbers (256 MiB).
@@ -56,11 +51,7 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
 
 
 def json_value(text: str | bytes, where: str, expected: str) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        InputError: it is not JSON; line and column are named.
-    """
+    """The value of a JSON text; a refusal names line and column."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -72,13 +63,9 @@ def json_value(text: str | bytes, where: str, expected: str) -> Any:
 
 
 def wrong_field(error: ValidationError, where: str, listed: str, inside: str = "") -> InputError:
-    """The first field that pydantic refused, with its path; the problem says how many more there are.
+    """The first field that pydantic refused, with its path inside the document; the problem says how many more there are.
 
-    Args:
-        error: of a model or of a `TypeAdapter`.
-        where: the document, as messages call it; empty where the path says enough.
-        listed: where a person finds the fields that there are, to go on "a field that ...".
-        inside: path of the part of the document that was refused.
+    `listed` says where a person finds the fields that there are, to go on "a field that ...".
     """
     details = error.errors(include_url=False)
     places = [detail["loc"] for detail in details]

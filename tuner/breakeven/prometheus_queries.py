@@ -56,9 +56,7 @@ _UNREADABLE = (ValueError, RecursionError)
 class PrometheusError(BreakevenError):
     """A Prometheus gave no usable answer; the text begins with a verb, because the caller names the server.
 
-    Attributes:
-        status: of HTTP; 0 if there was no answer.
-        said: the server's own words on one printable line, without the credentials; they belong into no status.
+    HTTP's status is 0 without an answer. The server's own words are one printable line without credentials; they belong into no status.
     """
 
     def __init__(self, problem: str, status: int = 0, said: str = "") -> None:
@@ -91,11 +89,7 @@ class _VectorRow(msgspec.Struct, gc=False):
     histogram: tuple[float, _Buckets] | None = None
 
     def sample(self) -> InstantSample:
-        """The element.
-
-        Raises:
-            ValueError: a number that is due is missing.
-        """
+        """The element; raises ValueError if a number that is due is missing."""
         if self.value is not None:
             return InstantSample(self.metric, float(self.value.text))
         if self.histogram is None:
@@ -110,11 +104,7 @@ class _MatrixRow(msgspec.Struct, gc=False):
     values: list[_Value]
 
     def sample(self) -> Samples:
-        """The element.
-
-        Raises:
-            ValueError: a value is no number.
-        """
+        """The element; raises ValueError if a value is no number."""
         return Samples(self.metric, tuple(TimedValue(one.time_s, float(one.text)) for one in self.values))
 
 
@@ -172,7 +162,7 @@ def plain_socket(found: tuple[Any, ...]) -> socket.socket:
 
 @dataclass(slots=True)
 class Prometheus:
-    """One server, and how it is asked; one thread at a time may ask.
+    """One server, and how it is asked; one thread at a time may ask. Each question raises `PrometheusError` without a usable answer.
 
     Attributes:
         url: without credentials.
@@ -202,30 +192,18 @@ class Prometheus:
     _session: _Session | None = None
 
     def instant(self, promql: str, time_s: int | None = None) -> list[InstantSample]:
-        """The elements of an instant query's result, now or as of a Unix time (s).
-
-        Raises:
-            PrometheusError: there is no usable answer.
-        """
+        """The elements of an instant query's result, now or as of a Unix time (s)."""
         return self._understood(_VECTOR, promql, {} if time_s is None else {"time": str(time_s)})
 
     def past(self, promql: str) -> list[Samples]:
-        """The elements of an instant query whose result is a range vector, such as a subquery's.
-
-        Raises:
-            PrometheusError: there is no usable answer.
-        """
+        """The elements of an instant query whose result is a range vector, such as a subquery's."""
         over = RangeQuestion.of_subquery(promql, self.now() - _LATE_S)
         if over is None or not self._speaks_metricsql():
             return self._understood(_MATRIX, promql, {})
         return self.over(over)
 
     def over(self, question: RangeQuestion) -> list[Samples]:
-        """The elements of a range query's result.
-
-        Raises:
-            PrometheusError: there is no usable answer.
-        """
+        """The elements of a range query's result."""
         # Without the offset VictoriaMetrics' counters stand still in the newest half minute.
         return self._understood(_MATRIX, question.promql, {"latency_offset": "1ms"}, question)
 

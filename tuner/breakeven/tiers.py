@@ -23,11 +23,7 @@ _FORM = "ranges of batch sizes with a draft length each, such as 1-8:5,9-32:2,33
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveDrafts:
-    """The engine's own choice in each step of how many drafts it verifies: as many as pay.
-
-    Attributes:
-        num_speculative_tokens: drafted in every step, at least 1.
-    """
+    """The engine's own choice in each step of how many of its drafts, at least 1, it verifies: as many as pay."""
 
     num_speculative_tokens: int
 
@@ -56,12 +52,9 @@ class Schedule:
 
     @classmethod
     def of_ranges(cls, ranges: Iterable[tuple[int, int | None, int]], where: str) -> Self:
-        """The schedule that vLLM makes of a table.
+        """The schedule that vLLM makes of a table: (first batch size, last one or None for all beyond, k), in any order.
 
-        Args:
-            ranges: (first batch size, last batch size or None for all beyond, k), in any order. A gap goes on with the
-                draft length before it, and so do batches beyond the last range.
-            where: names the table in messages.
+        A gap goes on with the draft length before it, and so do batches beyond the last range.
 
         Raises:
             InputError: no range, none that starts at 1, two that overlap, or a negative draft length.
@@ -84,11 +77,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, where: str) -> Self:
-        """Read `1-8:5,9-32:2,33-:0`: inclusive ranges of the batch size, each with its draft length.
-
-        Args:
-            text: the table; `str` writes it.
-            where: names it in messages.
+        """Read `1-8:5,9-32:2,33-:0`: inclusive ranges of the batch size, each with its draft length; `str` writes it.
 
         Raises:
             InputError: another form, or as `of_ranges`.
@@ -127,11 +116,7 @@ class Schedule:
         return self.num_speculative_tokens > 0
 
     def at(self, batch: int) -> int:
-        """Draft length at a batch size.
-
-        Raises:
-            ValueError: batch is below 1.
-        """
+        """Draft length at a batch size; raises ValueError below 1."""
         if batch < 1:
             raise ValueError(f"batch: {batch!r} is below 1")
         return next(k for first, k in reversed(self.tiers) if first <= batch)

@@ -42,11 +42,7 @@ for _kind in ("int", "float"):
 
 
 class Written(str):
-    """A text that a file holds.
-
-    Attributes:
-        source: the text as the file writes it, with its quotes.
-    """
+    """A text that a file holds; `source` is the text as the file writes it, with its quotes."""
 
     __slots__ = ("source",)
     source: str
@@ -63,11 +59,7 @@ def yaml_documents(text: str) -> Iterator[Any]:
 
 
 def written_documents(text: str) -> Iterator[Any]:
-    """The documents of a YAML text; each text in them is a `Written`.
-
-    Raises:
-        yaml.YAMLError: as yaml_documents.
-    """
+    """The documents of a YAML text; each text in them is a `Written`. Errors are those of `yaml_documents`."""
     # libyaml does not count a byte order mark.
     text = text.removeprefix("\ufeff")
 

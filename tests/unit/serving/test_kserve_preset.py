@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from breakeven.serving.command_line import configuration, flag_value
-from breakeven.serving.engine_start import engine_start
-from breakeven.serving.kserve_preset import preset_end
+from breakeven.serving.engine_start import engine_start, preset_end
 from breakeven.serving.opt_in import ANNOTATION, PRESET_ARGUMENT, PRESET_VARIABLE, VARIABLE
 from breakeven.serving.script_opt_in import opt_in_of, with_argument
 

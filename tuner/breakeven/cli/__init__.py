@@ -98,14 +98,7 @@ def main() -> None:
 
 
 def run(command: click.Command, program: str, *, interrupted: str = "", prog_name: str | None = None) -> None:
-    """Run a command line and end the process.
-
-    Args:
-        command: of click.
-        program: name before each line of an error.
-        interrupted: line for Ctrl-C; empty: none.
-        prog_name: name in usage lines; None: as click finds it.
-    """
+    """Run a command line and end the process; `program` stands before each line of an error, `interrupted` answers Ctrl-C."""
     try:
         command.main(prog_name=prog_name, standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -105,7 +105,9 @@ def command(
     if per_position is not None:
         known = _from_positions(per_position, k)
     elif log is not None:
-        known = _from_log(log, k, method)
+        with click.open_file(str(log), encoding="utf-8", errors="replace") as lines:
+            pooled = read_log(lines, str(log), looked_up=method in LOOKUP_METHODS)
+        known = _from_positions(pooled.survival, k)._replace(rate=pooled.accepted / pooled.drafted)
     elif k is None:
         raise click.UsageError(f"{options[0]} needs --k")
     elif accepted is not None:
@@ -138,13 +140,6 @@ def _from_positions(survival: tuple[float, ...], k: int | None) -> _Given:
     if k is not None and k != len(survival):
         raise InputError("--k", f"{k} with {len(survival)} positions", "as many positions as drafted tokens")
     return _Given(1.0 + math.fsum(survival), len(survival), survival)
-
-
-def _from_log(log: Path, k: int | None, method: str) -> _Given:
-
-    with click.open_file(str(log), encoding="utf-8", errors="replace") as lines:
-        found = read_log(lines, str(log), looked_up=method in LOOKUP_METHODS)
-    return _from_positions(found.survival, k)._replace(rate=found.accepted / found.drafted)
 
 
 def _from_length(length: float, bonus: str | None, k: int) -> _Given:
@@ -251,14 +246,7 @@ _SHORTER = 0.03
 
 @dataclass(frozen=True, slots=True)
 class LoggedAcceptance:
-    """Acceptance pooled over a log, or of one line.
-
-    Attributes:
-        survival: share of drafts whose tokens up to each position were accepted.
-        drafts: the number behind it.
-        accepted: tokens.
-        drafted: tokens.
-    """
+    """Acceptance pooled over a log, or of one line: shares of drafts accepted up to each position, and numbers of drafts and tokens."""
 
     survival: tuple[float, ...]
     drafts: float
@@ -277,12 +265,7 @@ class LoggedAcceptance:
 
 
 def read_log(lines: Iterable[str], where: str, *, looked_up: bool = False) -> LoggedAcceptance:
-    """Pool the lines of a log; each line is weighted by its drafts.
-
-    Args:
-        lines: of the log, other lines included.
-        where: the log, named in messages.
-        looked_up: the drafts were looked up, so that one may be shorter than another.
+    """Pool the lines of a log, other lines included, by their drafts; a looked-up draft may be shorter than another.
 
     Raises:
         InputError: no line states accepted tokens, a line contradicts itself or is cut, or draft lengths differ.

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option, url_option
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
+from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import Number, OutputFile, read_length_or_schedule, read_loads
-from breakeven.cli.points_file import PointsFile
-from breakeven.cli.sweep_options import guessed_lone_s, sweep_of
-from breakeven.cli.workload_options import workload_options
+from breakeven.cli.sweep_options import guessed_lone_s, sweep_of, workload_options
+from breakeven.errors import InputError
+from breakeven.intake import file_text
 from breakeven.phrases import figure
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from breakeven.load_driver.client import Endpoint
-    from breakeven.load_driver.design import Finished, SweepStep
+    from breakeven.load_driver.design import Finished
     from breakeven.load_driver.sweep import Sweep, SweepProgress
     from breakeven.points.point import Point
 
@@ -123,18 +125,17 @@ def command(**options: Any) -> None:
         return
     finished = asyncio.run(run.sweep_engine())
     if as_json:
-        from breakeven.cli.results import CalibrateResult
         from breakeven.points import table
 
         echo_result(
-            CalibrateResult(
-                arm=sweep.arm,
-                file=str(file.path),
-                complete=finished.complete,
-                reason=finished.reason,
-                points=[table.document(point) for point in run.points],
-                confidence=DEFAULT_CONFIDENCE,
-            )
+            {
+                "arm": {"method": sweep.arm.method, "k": sweep.arm.k},
+                "file": str(file.path),
+                "complete": finished.complete,
+                "reason": finished.reason,
+                "points": [table.document(point) for point in run.points],
+                "confidence": DEFAULT_CONFIDENCE,
+            }
         )
         return
     click.echo(f"{file.path}: {len(run.points)} points of {sweep.arm}; {finished.reason}")
@@ -203,7 +204,6 @@ class SweepRun:
 
     def show_plan(self) -> None:
         """Print the loads that would be measured. The model is unknown before a start, so all points of the file count."""
-        from breakeven.cli.results import CalibratePlanResult, PlannedPoint
         from breakeven.cli.tables import figure, print_table
 
         self._constant = {
@@ -214,31 +214,36 @@ class SweepRun:
         self._take_over(self.file.points())
         arm = self.sweep.arm
         steps = self.sweep.steps(self.points, guessed_lone_s(self.sweep.workload.output_tokens))
-        seconds = sum(step.expected_s for step in steps)
+        seconds = sum((step.expected_s for step in steps), 0.0)
         if self.as_json:
-            plan = tuple(
-                PlannedPoint(
-                    load_mode=step.load.mode.value,
-                    concurrency=step.load.clients,
-                    request_rate_rps=step.load.rps,
-                    prompt_tokens=step.prompt_tokens,
-                    latency_s=step.latency_s,
-                    seconds=step.expected_s,
-                )
+            plan = [
+                {
+                    "load_mode": step.load.mode.value,
+                    "concurrency": step.load.clients,
+                    "request_rate_rps": step.load.rps,
+                    "prompt_tokens": step.prompt_tokens,
+                    "latency_s": step.latency_s,
+                    "seconds": step.expected_s,
+                }
                 for step in steps
-            )
+            ]
             echo_result(
-                CalibratePlanResult(
-                    arm=arm,
-                    file=str(self.file.path),
-                    measured=len(self.points),
-                    plan=plan,
-                    seconds=seconds,
-                    confidence=DEFAULT_CONFIDENCE,
-                )
+                {
+                    "arm": {"method": arm.method, "k": arm.k},
+                    "file": str(self.file.path),
+                    "measured": len(self.points),
+                    "plan": plan,
+                    "seconds": seconds,
+                    "confidence": DEFAULT_CONFIDENCE,
+                }
             )
             return
-        rows = [(arm.name, _asked(step), figure(step.latency_s), f"{step.expected_s:.0f}") for step in steps]
+        # The prompt length of a step if it differs from the sweep's.
+        longer = [f", prompts of {step.prompt_tokens}" if step.prompt_tokens else "" for step in steps]
+        rows = [
+            (arm.name, f"{step.load}{own}", figure(step.latency_s), f"{step.expected_s:.0f}")
+            for step, own in zip(steps, longer, strict=True)
+        ]
         print_table(("arm", "load", "latency s", "GPU s"), rows)
         there = f" beside {len(self.points)} that are there" if self.points else ""
         click.echo(
@@ -272,18 +277,10 @@ class SweepRun:
         if self._bar is not None:
             bar, task = self._bar
             share = min(0.95, progress.point_seconds / progress.step.expected_s)
-            detail = f"{progress.step.load}, {progress.done}/{progress.total} points, {_minutes(progress.seconds_left)} left"
+            left_s = progress.seconds_left
+            left = f"{left_s:.0f} s" if left_s < 90 else f"{left_s / 60:.0f} min"
+            detail = f"{progress.step.load}, {progress.done}/{progress.total} points, {left} left"
             bar.update(task, completed=progress.done + share, total=progress.total, detail=detail)
-
-
-def _asked(step: SweepStep) -> str:
-    """The load of a step, and its prompt length if that differs from the sweep's."""
-    longer = f", prompts of {step.prompt_tokens}" if step.prompt_tokens else ""
-    return f"{step.load}{longer}"
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _line(point: Point) -> str:
@@ -299,3 +296,39 @@ def _line(point: Point) -> str:
         f" {ttft_s:>8.3g} {tpot_ms:>8} {step:>6} {point.requests or 0:>9.0f}"
     )
     return f"{line}  ! {point.flag}" if point.flag else line
+
+
+class PointsFile:
+    """A points file that grows by one row at a time and is whole at every moment."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rows(self) -> list[dict[str, str]]:
+        """Every row as it stands in the file; none if there is no file yet.
+
+        Raises:
+            InputError: the file is not a CSV with the header of a points file.
+        """
+        from breakeven.points.table import rows_as_they_stand
+
+        if not self.path.exists():
+            return []
+        return rows_as_they_stand(file_text(self.path, "a points file (CSV with header)"), str(self.path))
+
+    def points(self) -> list[Point]:
+        """Every row that is a point. A sweep cannot continue from the other rows."""
+        from breakeven.points.point import Origin
+        from breakeven.points.row import point
+
+        found = []
+        for number, row in enumerate(self.rows(), start=1):
+            with contextlib.suppress(InputError):
+                found.append(point(row, Origin(str(self.path), number)))
+        return found
+
+    def append(self, point: Point) -> None:
+        """Add a row; columns that the file does not have yet are added to all rows, empty."""
+        from breakeven.points.table import cells, written
+
+        write_atomically(self.path, written([*self.rows(), cells(point)]))

@@ -84,11 +84,8 @@ def command(
         given = asyncio.run(_ask(endpoint, arm, dataset, max_seconds))
         write_atomically(output, given.packed())
         if as_json:
-            from breakeven.cli.results import AskedResult
-
-            echo_result(
-                AskedResult(arm=arm, file=str(output), answers=len(given.answers), refused=given.refused)
-            )
+            answers = len(given.answers)
+            echo_result({"arm": arm, "file": str(output), "answers": answers, "refused": given.refused})
             return
         click.echo(f"{output}: {len(given.answers)} answers of {arm}, {given.refused} requests refused")
         return
@@ -99,9 +96,7 @@ def command(
     if differences is not None:
         write_atomically(differences, json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
     if as_json:
-        from breakeven.cli.results import AnswersResult
-
-        echo_result(AnswersResult(arms=[_document(found) for found in judged]))
+        echo_result({"arms": [_document(found) for found in judged]})
         return
     for found in judged:
         click.echo(f"{found.arm:<14} {found.word:<17} {found}")

@@ -87,6 +87,7 @@ def command(
     """
     from breakeven.profile import Conditions
     from breakeven.serving.diagnosis import diagnose
+    from breakeven.serving.promql import Matcher
 
     if profile_path is not None and (method is None or k is None):
         raise InputError("--profile", "given without --method and --k", "the arm that runs")
@@ -94,36 +95,28 @@ def command(
     if profile_path is None and asked != Conditions():
         raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
     server = AskedPrometheus.of(access, timeout_seconds)
-    matchers = _matchers(model, namespace, match)
+    of_namespace = [Matcher("namespace", "=", namespace)] if namespace else []
+    matchers = (Matcher("model_name", "=", model), *of_namespace, *map(read_matcher, match))
     snapshot = _snapshot(server, matchers, read_prefix(metric_prefix), window_seconds)
     profile = read_profile(profile_path, 0.9) if profile_path else None
     arm = arm_in(profile, method, k) if profile is not None and method is not None else None
     diagnosis = diagnose(snapshot, profile, arm, asked)
     if as_json:
-        from breakeven.cli.results import DoctorResult
-
         echo_result(
-            DoctorResult.of(
-                diagnosis,
-                snapshot.window,
-                confidence=profile.confidence if profile else DEFAULT_CONFIDENCE,
-                rps=snapshot.window.rps if snapshot.pods else None,
-            )
+            {
+                "pays": diagnosis.pays,
+                "sentence": diagnosis.sentence,
+                "speedup": diagnosis.speedup,
+                "speedup_ci": diagnosis.speedup_ci,
+                "confidence": profile.confidence if profile else DEFAULT_CONFIDENCE,
+                "requests": snapshot.window.requests,
+                "rps": snapshot.window.rps if snapshot.pods else None,
+                "tokens_per_step": snapshot.window.tokens_per_step,
+                "findings": diagnosis.findings,
+            }
         )
     else:
         _print(diagnosis)
-
-
-def _matchers(model: str, namespace: str | None, match: tuple[str, ...]) -> tuple[Matcher, ...]:
-    """Label matchers of the model's pods.
-
-    Raises:
-        click.BadParameter: a text in `match` is no label matcher.
-    """
-    from breakeven.serving.promql import Matcher
-
-    of_namespace = [Matcher("namespace", "=", namespace)] if namespace else []
-    return (Matcher("model_name", "=", model), *of_namespace, *map(read_matcher, match))
 
 
 def _print(diagnosis: Diagnosis) -> None:

@@ -209,13 +209,11 @@ def command(
     for value, profile in profiles.items():
         write_atomically(paths[value], profile.to_json())
     if as_json:
-        from breakeven.cli.results import GroupedFitResult
-
         members = [
             {group_by: value, "profile": str(paths[value]), **_shown(profile).model_dump()}
             for value, profile in profiles.items()
         ]
-        echo_result(GroupedFitResult(confidence=confidence, groups=members))
+        echo_result({"confidence": confidence, "groups": members})
         return
     for value, profile in profiles.items():
         click.echo(f"{group_by} {value}: {paths[value]}")
@@ -223,11 +221,7 @@ def command(
 
 
 def _fitted(points: Sequence[Point], confidence: float, group: str = "") -> Profile:
-    """Fit; refuse to go on without a usable row, because a script would go on with a profile of none.
-
-    Raises:
-        NotIdentifiedError: naming the reasons and files.
-    """
+    """Fit; refuse to go on without a usable row, because a script would go on with a profile of none."""
     from breakeven.fitting import fit_points
     from breakeven.fitting.fit_warnings import rows_left_out
 

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,7 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from breakeven.past.clustering import ArmPast
     from breakeven.past.others_measured import OthersMeasured
-    from breakeven.past.past_reading import AskedPast, KnownPast
+    from breakeven.past.past_reading import KnownPast
     from breakeven.serving.promql import Matcher
 
 
@@ -41,11 +41,7 @@ _STEPS = 1000
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    """A span such as 14d, 36h or 90m, in seconds.
-
-    Raises:
-        click.BadParameter: it is none, or beyond 400 days.
-    """
+    """A span such as 14d, 36h or 90m in seconds; wrong usage if it is none, or beyond 400 days."""
     found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
     seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
     if not 0 < seconds <= _LONGEST_S:
@@ -53,7 +49,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     return seconds
 
 
-past_options = several(
+_past_options = several(
     prometheus_options,
     click.option(
         "--since",
@@ -78,69 +74,42 @@ past_options = several(
         help="Length of a window of the past; at least four scrapes.",
     ),
 )
-"""`PastQuestion.of` takes them out of a command's options."""
 
 
-class PastQuestion(NamedTuple):
-    """A question about a past, and the server that is asked."""
+def _read_past(options: dict[str, Any]) -> KnownPast:
+    """Take the options of the question out of a command's, and ask, with a progress bar where somebody looks.
 
-    server: AskedPrometheus
-    asked: AskedPast
+    Raises:
+        InputError: one of them is wrong.
+        BreakevenError: no usable answer, or nothing that counts.
+    """
+    from breakeven.past.courses import TimeGrid
+    from breakeven.past.past_reading import AskedPast, read_past
 
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> PastQuestion:
-        """Take the options out of a command's.
-
-        Raises:
-            InputError: one of them is wrong.
-        """
-        from breakeven.past.courses import TimeGrid
-        from breakeven.past.past_reading import AskedPast
-
-        server = AskedPrometheus.of(options, options.pop("timeout_seconds"))
-        since_s, window_s = options.pop("since_s"), options.pop("window_seconds")
-        if since_s < 2 * window_s or since_s / window_s > _MOST_WINDOWS:
-            raise InputError(
-                "--since",
-                f"{since_s} s with windows of {window_s} s",
-                f"2 to {_MOST_WINDOWS} windows: see --window-seconds",
-            )
-        matchers = (*_of_deployment(options.pop("deployment")), *map(read_matcher, options.pop("match")))
-        asked = AskedPast(
-            matchers,
-            read_prefix(options.pop("metric_prefix")),
-            TimeGrid.of_past(time.time(), since_s, window_s),
-            _checked(options.pop("method")),
-            single=not matchers,
+    server = AskedPrometheus.of(options, options.pop("timeout_seconds"))
+    since_s, window_s = options.pop("since_s"), options.pop("window_seconds")
+    if since_s < 2 * window_s or since_s / window_s > _MOST_WINDOWS:
+        raise InputError(
+            "--since",
+            f"{since_s} s with windows of {window_s} s",
+            f"2 to {_MOST_WINDOWS} windows: see --window-seconds",
         )
-        return cls(server, asked)
-
-    def read(self) -> KnownPast:
-        """Ask, with a progress bar where somebody looks.
-
-        Raises:
-            BreakevenError: no usable answer, or nothing that counts.
-        """
-        from breakeven.past.past_reading import read_past
-
-        # Where nobody looks, the bar would be a line before that of an error.
-        hidden = not sys.stderr.isatty()
-        with click.progressbar(
-            length=_STEPS, label="asking Prometheus", file=sys.stderr, hidden=hidden
-        ) as bar:
-
-            def show(share: float) -> None:
-                bar.update(round(_STEPS * share) - bar.pos)
-
-            return read_past(self.server, self.asked, show)
+    matchers = (*_of_deployment(options.pop("deployment")), *map(read_matcher, options.pop("match")))
+    asked = AskedPast(
+        matchers,
+        read_prefix(options.pop("metric_prefix")),
+        TimeGrid.of_past(time.time(), since_s, window_s),
+        _checked(options.pop("method")),
+        single=not matchers,
+    )
+    # Where nobody looks, the bar would be a line before that of an error.
+    hidden = not sys.stderr.isatty()
+    with click.progressbar(length=_STEPS, label="asking Prometheus", file=sys.stderr, hidden=hidden) as bar:
+        return read_past(server, asked, lambda share: bar.update(round(_STEPS * share) - bar.pos))
 
 
 def _of_deployment(name: str | None) -> tuple[Matcher, ...]:
-    """Matchers of the pods of a workload.
-
-    Raises:
-        InputError: it is no NS/NAME.
-    """
+    """Matchers of the pods of a workload; a refused input if it is no NS/NAME."""
     from breakeven.serving.promql import Matcher
 
     if name is None:
@@ -155,11 +124,7 @@ def _of_deployment(name: str | None) -> tuple[Matcher, ...]:
 
 
 def _checked(method: str | None) -> str | None:
-    """A method's name as a points file takes it.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A method's name as a points file takes it; a refused input if it is none."""
     if method is None:
         return None
     if method == "none" or not re.fullmatch(r"[!-.0-~]{1,64}", method):
@@ -192,7 +157,7 @@ _others_options = several(
 
 
 @click.command("history", short_help="A workload's past at Prometheus as a points file.")
-@past_options
+@_past_options
 @_others_options
 @click.option("-o", "--output", metavar="POINTS.csv", type=OutputFile(), help="Points file to write.")
 @json_option
@@ -216,7 +181,7 @@ def command(output: Path | None, *, as_json: bool, **options: Any) -> None:
     asked = tuple(map(_asked_arm, options.pop("asked")))
     given = {name: options.pop(name) for name in ("parameters_b", "experts", "gpu", "quantisation")}
     names = {name: _printable(f"--{name}", given[name]) for name in ("gpu", "quantisation")}
-    past = PastQuestion.of(options).read()
+    past = _read_past(options)
     others = others_measured(past, asked, facts_of_past(past, ServiceFacts(**given | names)))
     if output is not None:
         _write(past, output)
@@ -227,11 +192,7 @@ def command(output: Path | None, *, as_json: bool, **options: Any) -> None:
 
 
 def _write(past: KnownPast, output: Path) -> None:
-    """Write the rows of all arms.
-
-    Raises:
-        InputError: there are none, or the file cannot be written.
-    """
+    """Write the rows of all arms; a refused input if there are none."""
     from breakeven.points.table import cells, written
 
     points = [point for one in past.arms for point in one.points]
@@ -240,27 +201,26 @@ def _write(past: KnownPast, output: Path) -> None:
     write_atomically(output, written([cells(point) for point in points]))
 
 
-def _result(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> Any:
+def _result(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> dict[str, Any]:
     """The document of `--json`."""
-    from breakeven.cli.results import PastResult
     from breakeven.points.table import document
 
-    return PastResult(
-        file=None if output is None else str(output),
-        from_s=past.grid.first_s,
-        to_s=past.grid.last_s,
-        window_s=past.grid.step_s,
-        pods=past.pods,
-        arms=[_arm(one, past) for one in past.arms],
-        dropped={str(word): count for word, count in sorted(past.cut.dropped.items())},
-        earlier=[
-            {**one.fingerprint._asdict(), "differs": one.differs, "hours": one.hours} for one in past.earlier
+    return {
+        "file": None if output is None else str(output),
+        "from_s": past.grid.first_s,
+        "to_s": past.grid.last_s,
+        "window_s": past.grid.step_s,
+        "pods": past.pods,
+        "arms": [_arm(one, past) for one in past.arms],
+        "dropped": dict(sorted(past.cut.dropped.items())),
+        "earlier": [
+            {"differs": one.differs, **one.fingerprint._asdict(), "hours": one.hours} for one in past.earlier
         ],
-        unknown=[one._asdict() for one in past.doubts],
-        points=[document(point) for one in past.arms for point in one.points],
-        others=[_others_document(one) for one in others],
-        confidence=DEFAULT_CONFIDENCE,
-    )
+        "unknown": [one._asdict() for one in past.doubts],
+        "points": [document(point) for one in past.arms for point in one.points],
+        "others": [_others_document(one) for one in others],
+        "confidence": DEFAULT_CONFIDENCE,
+    }
 
 
 def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
@@ -274,8 +234,7 @@ def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
     return {
         "method": points[0].method if points else one.kind.method or "none",
         "k": one.kind.k,
-        "scheduled": one.kind.schedule is not None,
-        "schedule": one.kind.schedule,
+        **({"scheduled": True, "schedule": one.kind.schedule} if one.kind.schedule else {}),
         "hours": one.hours,
         "windows": len(one.windows),
         "requests": one.seen.requests,
@@ -328,7 +287,7 @@ def _print(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | N
 
 
 def _others_document(one: OthersMeasured) -> dict[str, Any]:
-    row, until = one.row, one.pays_until_rps
+    row = one.row
     return {
         "method": one.arm.method,
         "k": one.arm.k,
@@ -336,11 +295,11 @@ def _others_document(one: OthersMeasured) -> dict[str, Any]:
         "measured_k": row.k,
         "model": row.model or None,
         "gpu": row.facts.gpu,
+        "source": row.source,
         "c1_ratio": row.lone_ratio,
         "c2_ratio": row.slope_ratio,
         "tokens_per_step": row.tokens_per_step,
-        "pays_until_rps": until,
-        "source": row.source,
+        "pays_until_rps": one.pays_until_rps,
     }
 
 
@@ -372,22 +331,14 @@ def _print_others(others: tuple[OthersMeasured, ...]) -> None:
 
 
 def _printable(option: str, text: str | None) -> str | None:
-    """A name as it was given; None if it was not, or is empty.
-
-    Raises:
-        InputError: it does not print, or is too long.
-    """
+    """A name as it was given; None if it is empty, a refused input if it does not print or is too long."""
     if text and not (text.isprintable() and len(text) <= _LONGEST_NAME):
         raise InputError(option, repr(text[:24]), f"at most {_LONGEST_NAME} characters that print")
     return (text or "").strip() or None
 
 
 def _asked_arm(text: str) -> Arm:
-    """An arm such as eagle3/3.
-
-    Raises:
-        InputError: it is none.
-    """
+    """An arm such as eagle3/3; a refused input if it is none."""
     method, _, k = text.partition("/")
     if not (method.isprintable() and method not in {"", "none"} and k.isascii() and k.isdecimal()):
         raise InputError("--arm", repr(text[:64]), "METHOD/K, such as eagle3/3")

@@ -13,7 +13,6 @@ from breakeven.cli.parameters import InputFile
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
-    from breakeven.cli.results import LintedDeployment
     from breakeven.serving.engine_verdict import EngineVerdict
     from breakeven.serving.examination import Examination
     from breakeven.serving.template import PassedOver
@@ -92,31 +91,23 @@ def command(
     if not found:
         raise _nothing(manifest, passed)
     judged = _judged(found, engine, model_config)
-    findings = [_linted(one, verdict) for one, verdict in zip(found, judged, strict=True)]
     # Objects without pods get no line beside those that have some.
     reasons = [f"{one.title}: {one.why}" for one in passed if one.why]
     if as_json:
-        from breakeven.cli.results import LintResult
-
-        echo_result(
-            LintResult(deployments=findings, passed_over=tuple(reasons), confidence=DEFAULT_CONFIDENCE)
-        )
+        findings = [_document(one, verdict) for one, verdict in zip(found, judged, strict=True)]
+        echo_result({"deployments": findings, "passed_over": reasons, "confidence": DEFAULT_CONFIDENCE})
     else:
-        for finding, one, verdict in zip(findings, found, judged, strict=True):
-            _print(finding, verdict, str(one.engine.get("image", "")))
+        for one, verdict in zip(found, judged, strict=True):
+            _print(one, verdict)
         for reason in reasons:
             click.echo(f"- {reason}")
     _refuse(manifest, found, passed, judged)
-    if check and not all(finding.ok for finding in findings):
+    if check and not all(one.ok for one in found):
         raise BreakevenError(f"{manifest}: not ready for rolls (see above)")
 
 
 def _examined(manifest: Path, container: str | None) -> tuple[list[Examination], list[PassedOver]]:
-    """Containers of a file that run vLLM, and the objects that are passed over.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Containers of a file that run vLLM, and the objects that are passed over."""
     from breakeven.serving.examination import examinations
     from breakeven.serving.pod_templates import neighbours, pod_templates
     from breakeven.serving.template import PassedOver
@@ -241,32 +232,35 @@ def _refuse(
             raise BreakevenError(f"{manifest}: vLLM {does} {_named(named)} (see above)")
 
 
-def _linted(found: Examination, verdict: EngineVerdict | None) -> LintedDeployment:
-    from breakeven.cli.results import LintedDeployment
+def _document(found: Examination, verdict: EngineVerdict | None) -> dict[str, Any]:
+    opt_in, drain = found.opt_in, found.drain
+    document: dict[str, Any] = {
+        "deployment": found.template.name,
+        "container": found.container,
+        "ok": found.ok,
+        "opt_in": {"ok": opt_in.ok, "refusal": opt_in.refusal, "add": opt_in.add, "remove": opt_in.remove},
+        "drain": {
+            "ok": drain.ok,
+            "pre_stop_s": drain.pre_stop_s,
+            "shutdown_timeout_s": drain.shutdown_timeout_s,
+            "termination_grace_period_s": drain.grace_s,
+            "problems": drain.problems,
+        },
+        "warnings": found.warnings,
+        "notes": found.notes,
+        "kind": found.template.kind,
+    }
+    return document if verdict is None else document | {"engine": verdict}
 
-    return LintedDeployment(
-        deployment=found.template.name,
-        kind=found.template.kind,
-        container=found.container,
-        ok=found.ok,
-        opt_in=found.opt_in,
-        drain=found.drain,
-        warnings=found.warnings,
-        notes=found.notes,
-        engine=verdict,
-    )
 
-
-def _print(finding: LintedDeployment, verdict: EngineVerdict | None, image: str) -> None:
-    click.echo(f"{finding.kind}/{finding.deployment}, container {finding.container}")
-    from breakeven.serving.opt_in import edit_lines
-
-    opt_in, drain = finding.opt_in, finding.drain
+def _print(found: Examination, verdict: EngineVerdict | None) -> None:
+    opt_in, drain = found.opt_in, found.drain
+    click.echo(f"{found.template.title}, container {found.container}")
     if opt_in.ok:
         click.echo("  opt-in    complete")
     elif opt_in.refusal:
         click.echo(f"  opt-in    refused: {opt_in.refusal}")
-    for line in edit_lines(opt_in.remove, opt_in.add):
+    for line in opt_in.lines:
         click.echo(f"{'          ' if line.startswith(' ') else '  opt-in    '}{line}")
     click.echo("  draining  complete" if drain.ok else "  draining  a roll would lose requests:")
     for problem in drain.problems:
@@ -274,8 +268,8 @@ def _print(finding: LintedDeployment, verdict: EngineVerdict | None, image: str)
     if verdict is not None:
         from breakeven.serving.engine_verdict import verdict_line
 
-        click.echo(f"  engine    {verdict_line(verdict, image)}")
-    for note in finding.notes:
+        click.echo(f"  engine    {verdict_line(verdict, str(found.engine.get('image', '')))}")
+    for note in found.notes:
         click.echo(f"  note      {note}")
-    for warning in finding.warnings:
+    for warning in found.warnings:
         click.echo(f"! {warning}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +44,11 @@ confidence_option: _Decorator = click.option(
 )
 
 
-def echo_result(result: BaseModel) -> None:
+def echo_result(result: BaseModel | Mapping[str, Any]) -> None:
     """Print the document of `--json`; NaN and infinities become null, which means "no figure"."""
-    click.echo(result.model_dump_json(indent=2, ensure_ascii=True))
+    from pydantic_core import to_json
+
+    click.echo(to_json(result, indent=2, ensure_ascii=True, inf_nan_mode="null"))
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -44,11 +44,7 @@ def read_draft_length(
 def read_lengths_or_schedules(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Drafts, ...]:
-    """Read draft lengths from 0 to 1000, schedules such as 1-8:5,9-:0, and adaptive:7; wrong usage if one is none of these.
-
-    Raises:
-        InputError: a schedule that vLLM would refuse.
-    """
+    """Read draft lengths from 0 to 1000, schedules such as 1-8:5,9-:0, and adaptive:7; wrong usage if one is none of these."""
     return tuple(_length_or_schedule(value) for value in values)
 
 
@@ -117,11 +113,7 @@ class Share(Number):
 
 
 def checked_share(where: str, share: float) -> float:
-    """Return the share.
-
-    Raises:
-        InputError: it is not between 0 and 1; a percentage needs its sign.
-    """
+    """Return the share; a refused input if it is not between 0 and 1, because a percentage needs its sign."""
     if not 0 <= share <= 1:
         hint = f", or {share:g}% as a percentage" if 1 < share <= 100 else ""
         raise InputError(where, f"{share:g}", f"a share between 0 and 1{hint}")

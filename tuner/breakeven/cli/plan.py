@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.condition_options import conditions_of, dispersion_of
 from breakeven.cli.output import confidence_option, echo_result, json_option
 from breakeven.cli.parameters import Number, read_draft_lengths, read_survival
 from breakeven.cli.profile_options import (
     arm_of,
+    conditions_of,
+    dispersion_of,
     dispersion_options,
     length_options,
     load_given,
@@ -215,14 +216,7 @@ def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
 
 
 class Plan(NamedTuple):
-    """Answer of `plan`.
-
-    Attributes:
-        arms: evaluations of the arms at the load.
-        best: the arm to run.
-        stretches: the fastest arm over a range of rates; None if no range was given.
-        warnings: a sentence each.
-    """
+    """Answer of `plan`; there are stretches, each with its fastest arm, if a range of rates was given."""
 
     arms: Sequence[ArmEvaluation]
     best: BestArm

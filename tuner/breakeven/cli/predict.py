@@ -77,6 +77,7 @@ def command(
       breakeven predict chat.json --method eagle3 --k 3 --rps 4
       breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
     """
+    from breakeven.cli.tables import figure
     from breakeven.planning.trust import extrapolated
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
@@ -100,29 +101,20 @@ def command(
 
         echo_result(PredictResult.of(found, confidence=confidence, quantile=quantile, extrapolated=doubtful))
     elif found.saturated:
-        _print_saturated(arm, where, profile.curve(arm, conditions).saturation_rps)
+        saturation = figure(profile.curve(arm, conditions).saturation_rps)
+        click.echo(f"{arm} at {where}: saturated; its saturation is {saturation} rps")
     else:
         _print(found, where, quantile, doubtful=doubtful)
 
 
 def _tokens_per_step(arm: Arm, given: float | None, alpha: float | None) -> float | None:
-    """E of an arm: as given, or by the rate of independent acceptances; None: as measured.
-
-    Raises:
-        InputError: more than the draft length allows.
-    """
+    """E of an arm: as given, or by the rate of independent acceptances; a refused input if the draft length does not allow it."""
     from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 
     e = given if alpha is None else float(tokens_per_step_iid(alpha, arm.k))
     if e is not None and e > arm.k + 1:
         raise InputError("--tokens-per-step", f"{e:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
     return e
-
-
-def _print_saturated(arm: Arm, where: str, saturation_rps: float) -> None:
-    from breakeven.cli.tables import figure
-
-    click.echo(f"{arm} at {where}: saturated; its saturation is {figure(saturation_rps)} rps")
 
 
 def _print(found: Prediction, where: str, quantile: float | None, *, doubtful: bool) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from breakeven.prometheus_queries import Prometheus
     from breakeven.readers.prometheus import Samples
     from breakeven.serving.promql import Matcher
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 prometheus_options = several(
     click.option(
@@ -64,7 +62,7 @@ OPTION_NAMES: Final = (
 )  # fmt: skip
 
 
-def series_options(timeout_s: float) -> Callable[[Command], Command]:
+def series_options(timeout_s: float) -> Callable[[Any], Any]:
     """Options that choose series, and how long an answer is waited for (s) unless it is given."""
     return several(
         click.option(
@@ -172,11 +170,7 @@ class AskedPrometheus(NamedTuple):
 
 
 def read_matcher(text: str) -> Matcher:
-    """A label matcher as PromQL writes it, its value without quotes or in double ones.
-
-    Raises:
-        InputError: it is not a label matcher.
-    """
+    """A label matcher as PromQL writes it, its value without quotes or in double ones; else a refused input."""
     from breakeven.serving.promql import Matcher
 
     found = _MATCHER.fullmatch(text)
@@ -196,11 +190,7 @@ def read_matcher(text: str) -> Matcher:
 
 
 def read_prefix(text: str | None) -> str | None:
-    """The beginning of metric names; None: not given.
-
-    Raises:
-        InputError: no name begins like that.
-    """
+    """The beginning of metric names; a refused input if no name begins like that."""
     if text is not None and not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", text):
         raise InputError("--metric-prefix", repr(text), "letters, digits, _ and :")
     return text

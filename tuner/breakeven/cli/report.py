@@ -6,10 +6,15 @@ from pathlib import Path
 
 import click
 
-from breakeven.cli.condition_options import conditions_of
 from breakeven.cli.output import echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
-from breakeven.cli.profile_options import length_options, profile_argument, read_profile, steps_option
+from breakeven.cli.profile_options import (
+    conditions_of,
+    length_options,
+    profile_argument,
+    read_profile,
+    steps_option,
+)
 from breakeven.laws.arrays import Span
 
 
@@ -90,9 +95,7 @@ def command(
     for path, content in written.items():
         write_atomically(path, content)
     if as_json:
-        from breakeven.cli.results import ReportResult
-
-        echo_result(ReportResult(written=[str(path) for path in written], confidence=profile.confidence))
+        echo_result({"written": [str(path) for path in written], "confidence": profile.confidence})
     else:
         click.echo("\n".join(str(path) for path in written))
 

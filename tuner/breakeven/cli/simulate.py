@@ -86,7 +86,7 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
       breakeven simulate --profile chat.json --truth points.csv --trace week.csv
       breakeven simulate --costs examples/engine-costs/demo.json --gpu H100 --trace requests.csv --policy breakeven --policy none
     """
-    from breakeven_sim.replay.study import parse_policy
+    from breakeven_sim.replay.study import parse_policy, static_name
     from breakeven_sim.replay.trace_files import read_trace
     from breakeven_sim.replay.traces import RequestTrace
 
@@ -110,40 +110,27 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
         )
         study = study_of(trace, policies, confidence if explicit else None, given)
         study.progress = progress
-        names = policies or _default_policies(study)
+        static = map(static_name, study.candidates)
+        names = policies or ("breakeven", "none", *static, "oracle", "oracle-free")
         rows = [_row(study, name) for name in names]
     notes = [*trace.notes, *_notes(study, trace, decided="breakeven" in names)]
     if as_json:
-        from breakeven.cli.results import ReplayedTrace, SimulateResult
-
         echo_result(
-            SimulateResult(
-                policies=rows,
-                trace=ReplayedTrace(
-                    kind="requests" if isinstance(trace, RequestTrace) else "rates",
-                    rows=count,
-                    replicas=study.replicas,
-                    roll_seconds=study.policy.roll_seconds,
-                ),
-                confidence=study.profile.confidence,
-                decisions=study.reasons,
-                warnings=notes,
-            )
+            {
+                "policies": rows,
+                "trace": {
+                    "kind": "requests" if isinstance(trace, RequestTrace) else "rates",
+                    "rows": count,
+                    "replicas": study.replicas,
+                    "roll_seconds": study.policy.roll_seconds,
+                },
+                "confidence": study.profile.confidence,
+                "decisions": study.reasons,
+                "warnings": notes,
+            }
         )
         return
     _print(rows, study, notes)
-
-
-def _default_policies(study: Study) -> list[str]:
-    from breakeven_sim.replay.study import static_name
-
-    return [
-        "breakeven",
-        "none",
-        *map(static_name, study.candidates),
-        "oracle",
-        "oracle-free",
-    ]
 
 
 def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
@@ -261,11 +248,7 @@ def _print(rows: Sequence[ReplayedPolicy], study: Study, notes: Sequence[str]) -
 def study_of(trace: Trace, policies: Sequence[str], confidence: float | None, given: dict[str, Any]) -> Study:
     """The study of a trace that the options ask for; with costs the arms are calibrated on the simulated engine here.
 
-    Args:
-        trace: to replay.
-        policies: names to compare; empty: all but schedules.
-        confidence: an explicit one; None: the profile's own.
-        given: the other options of the command, by name.
+    Without an explicit confidence the profile's own holds; without policies all but schedules are compared.
 
     Raises:
         UsageError: options that do not belong together.

@@ -1,4 +1,4 @@
-"""The sweep that the options of `breakeven calibrate` ask for."""
+"""Options of `breakeven calibrate` about its requests (lengths, text, sampling, shared prefix), and the sweep that its options ask for."""
 
 from __future__ import annotations
 
@@ -8,24 +8,108 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.workload_options import workload_of
+from breakeven.cli.output import several
+from breakeven.cli.parameters import InputFile, Number
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
+    from breakeven.load_driver.dataset import Dataset
     from breakeven.load_driver.design import SweepSettings
+    from breakeven.load_driver.lengths import LengthDistribution
     from breakeven.load_driver.question import Question
     from breakeven.load_driver.sent_workload import SentWorkload
     from breakeven.load_driver.sweep import Sweep
 
 _MOST_LOADS = 12
 _GUESSED_STEP_S = 0.01  # 7 ms on an H100 with 8 billion parameters, four times as much with 70
+_TEXTS = ("dataset", "prompts", "random_tokens")
+workload_options = several(
+    click.option(
+        "--prompt-tokens",
+        type=click.IntRange(1),
+        default=256,
+        show_default=True,
+        help="Wanted mean prompt length.",
+    ),
+    click.option(
+        "--output-tokens",
+        type=click.IntRange(2),
+        default=128,
+        show_default=True,
+        help="Mean output length; every answer is exactly as long as drawn.",
+    ),
+    click.option(
+        "--prompt-tokens-stdev",
+        type=Number(0),
+        default=0.0,
+        help="Standard deviation of prompt lengths (lognormal).  [default: all equal]",
+    ),
+    click.option(
+        "--output-tokens-stdev",
+        type=Number(0),
+        default=0.0,
+        help="Standard deviation of output lengths (lognormal).  [default: all equal]",
+    ),
+    click.option(
+        "--lengths",
+        type=InputFile(),
+        help="Pairs to draw lengths from, in place of means and deviations: CSV with prompt_tokens, output_tokens and, if rows "
+        "count unequally, weight; a request trace is such a file.",
+    ),
+    click.option(
+        "--dataset",
+        type=InputFile(),
+        help='Your own requests, JSON lines such as {"prompt": "...", "output_tokens": 120} or with messages in place of prompt. '
+        "A line without output_tokens gets a drawn length.",
+    ),
+    click.option(
+        "--category",
+        metavar="NAME",
+        help="Only the lines of --dataset whose category it is, such as coding in a file of SPEED-Bench.",
+    ),
+    click.option(
+        "--prompts",
+        type=InputFile(),
+        help="Your own prompts, one per line of text, in place of made-up prose: acceptance depends on the text.",
+    ),
+    click.option(
+        "--random-tokens",
+        is_flag=True,
+        help="Prompts of random token ids: exact length, hardly any acceptance.",
+    ),
+    click.option(
+        "--prefix-share",
+        type=Number(0, 1),
+        default=0.0,
+        help="Share of a mean prompt that all prompts begin with, which the prefix cache then serves.  [default: none]",
+    ),
+    click.option(
+        "--text",
+        "label",
+        help="Name of the text in points, for example `synthetic acceptance`.  [default: the file's name, synthetic text or "
+        "random tokens]",
+    ),
+    click.option(
+        "--temperature", type=Number(0, 10), default=0.0, show_default=True, help="Sampling temperature."
+    ),
+    click.option("--top-p", type=Number(0, 1, min_open=True), help="Sampling field of the requests."),
+    click.option("--top-k", type=click.IntRange(-1, 1_000_000), help="Likewise."),
+    click.option(
+        "--min-p", type=Number(0, 1), help="Likewise; an engine that speculates refuses it (HTTP 400)."
+    ),
+    click.option("--presence-penalty", type=Number(-2, 2), help="Likewise."),
+    click.option("--frequency-penalty", type=Number(-2, 2), help="Likewise."),
+    click.option("--repetition-penalty", type=Number(0, 10, min_open=True), help="Likewise."),
+    click.option(
+        "--sampling-seed",
+        type=click.IntRange(0, 2**63 - 1),
+        help="The engine's own seed, sent with every request.",
+    ),
+)
 
 
 def sweep_of(options: Mapping[str, Any]) -> Sweep:
     """The arm, its workload, and how its loads are chosen.
-
-    Args:
-        options: of the command, by name.
 
     Raises:
         UsageError: options that do not belong together.
@@ -43,7 +127,7 @@ def sweep_of(options: Mapping[str, Any]) -> Sweep:
             raise click.UsageError(f"--k is needed with --method {method}")
         k = 0
     arm = arm_of(method, k, options["candidate"])
-    workload = workload_of(options)
+    workload = _workload_of(options)
     check_min_p(workload.sampling.min_p, arm)
     loads = _MOST_LOADS if options["loads"] == "auto" else options["loads"]
     settings = SweepSettings(
@@ -85,3 +169,79 @@ def _question(
 def guessed_lone_s(output_tokens: int) -> float:
     """Latency of a lone request (s) before there is a point."""
     return _GUESSED_STEP_S * output_tokens
+
+
+def _workload_of(options: Mapping[str, Any]) -> SentWorkload:
+    """The workload that the options ask for; wrong usage if two options exclude each other.
+
+    Raises:
+        InputError: a file has wrong content; names line and column, never a prompt.
+    """
+    from breakeven.load_driver.sampling import Sampling
+    from breakeven.load_driver.sent_workload import SentWorkload
+
+    named = [name for name in _TEXTS if options[name]]
+    if len(named) > 1:
+        raise click.UsageError(f"{_flag(named[0])} and {_flag(named[1])} exclude each other")
+    if options["category"] is not None and options["dataset"] is None:
+        raise click.UsageError("--category without --dataset")
+    own = [name for name in ("dataset", "prompts") if options[name] is not None]
+    if own and options["prefix_share"]:
+        raise click.UsageError(f"--prefix-share excludes {_flag(own[0])}: its prompts are what they are")
+    lengths = _lengths(options)
+    prompt_tokens, output_tokens = _means(lengths, options)
+    return SentWorkload(
+        prompt_tokens,
+        output_tokens,
+        options["seed"],
+        options["workload"],
+        lengths=lengths,
+        sampling=Sampling(
+            temperature=options["temperature"],
+            top_p=options["top_p"],
+            top_k=options["top_k"],
+            min_p=options["min_p"],
+            presence_penalty=options["presence_penalty"],
+            frequency_penalty=options["frequency_penalty"],
+            repetition_penalty=options["repetition_penalty"],
+            seed=options["sampling_seed"],
+        ),
+        prefix_share=options["prefix_share"],
+        dataset=_dataset(options),
+        random_tokens=options["random_tokens"],
+        label=options["label"],
+    )
+
+
+def _lengths(options: Mapping[str, Any]) -> LengthDistribution | None:
+    """Distribution of lengths; None if they do not scatter."""
+    from breakeven.load_driver.lengths import LogNormalLengths, read_lengths
+
+    scatter = options["prompt_tokens_stdev"], options["output_tokens_stdev"]
+    if options["lengths"] is not None:
+        if any(scatter):
+            raise click.UsageError("--lengths excludes --prompt-tokens-stdev and --output-tokens-stdev")
+        return read_lengths(options["lengths"], options["seed"])
+    if not any(scatter):
+        return None
+    return LogNormalLengths(options["prompt_tokens"], options["output_tokens"], *scatter, options["seed"])
+
+
+def _means(lengths: LengthDistribution | None, options: Mapping[str, Any]) -> tuple[int, int]:
+    from breakeven.load_driver.lengths import EmpiricalLengths
+
+    if not isinstance(lengths, EmpiricalLengths):
+        return options["prompt_tokens"], options["output_tokens"]
+    return max(1, round(lengths.mean_prompt_tokens)), max(2, round(lengths.mean_output_tokens))
+
+
+def _dataset(options: Mapping[str, Any]) -> Dataset | None:
+    from breakeven.load_driver.dataset import plain_dataset, read_dataset
+
+    if options["dataset"] is not None:
+        return read_dataset(options["dataset"], category=options["category"])
+    return plain_dataset(options["prompts"]) if options["prompts"] is not None else None
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -65,7 +65,7 @@ class Scatter:
 
     Attributes:
         hours: standard deviation between the hours of one day, or between windows if there are few hours.
-        days: that of the days beyond it; 0 if hours explain it.
+        days: the same between days beyond it; 0 if hours explain it.
         cell_s: length of what `hours` is about.
     """
 
@@ -80,13 +80,7 @@ class Scatter:
 
 
 class HourCell(NamedTuple):
-    """One hour of an arm.
-
-    Attributes:
-        begin_s: its begin, Unix time.
-        requests, latency_s, inflight: figures of its windows.
-        covariates: ln of the prompt tokens, output tokens and tokens per step; 0 for what is not known.
-    """
+    """One hour of an arm; covariates are ln of prompt tokens, output tokens and tokens per step, 0 if one is not known."""
 
     begin_s: int
     requests: float
@@ -105,12 +99,10 @@ class ArmPast:
     """The past of one arm.
 
     Attributes:
-        kind: of its pods.
         windows: those that count, by time.
         points: rows for a points file.
         scatter: of its hours and days; None with too few of them.
         near_saturation: windows that are left out because their load is too near to saturation.
-        hourly: its hours.
     """
 
     kind: PodKind
@@ -143,13 +135,7 @@ def seen_in(windows: Sequence[SteadyWindow]) -> Window:
 
 
 def arm_past(windows: Sequence[SteadyWindow], method: str, workload: str) -> ArmPast:
-    """Cluster the windows of one kind.
-
-    Args:
-        windows: of one kind, at least one; in any order.
-        method: name of its arm.
-        workload: name for the rows.
-    """
+    """Cluster the windows of one kind, at least one and in any order, under the names of its arm and of the workload."""
     everything = sorted(windows, key=lambda one: one.end_s)
     ordered = _away_from_saturation(everything)
     cells = _cells(ordered, HOUR_S)

@@ -75,7 +75,6 @@ class PodCourse:
     """Course of one pod, over all of its engines.
 
     Attributes:
-        name: the pod.
         stats: by statistic, shape (times,): counters and gauges with the suffix `_now` at each time, other gauges over the window
             that ends there. NaN: no sample; infinite: a sample that is no number.
         accepted: likewise the counters of accepted drafts, by position from 0.
@@ -131,12 +130,7 @@ def questions(engines: EngineSeries, window_s: int) -> dict[str, str]:
 
 
 def courses(grid: TimeGrid, answers: Iterable[tuple[str, Iterable[Samples]]]) -> tuple[PodCourse, ...]:
-    """The courses of all pods, in the order of their names.
-
-    Args:
-        grid: the times that were asked for; samples at other times are left out.
-        answers: (statistic, series) of `questions`, in any order.
-    """
+    """The courses of all pods, in the order of their names, of answers to `questions`; samples at other times are left out."""
     stats: dict[PodName, dict[str, FloatArray]] = {}
     accepted: dict[PodName, dict[int, FloatArray]] = {}
     for stat, found in answers:

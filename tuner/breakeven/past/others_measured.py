@@ -19,13 +19,10 @@ USUAL_ARMS = (Arm("eagle3", 3), Arm("mtp", 2), Arm("ngram", 3))
 
 
 class OthersMeasured(NamedTuple):
-    """An arm that never ran.
+    """An arm that never ran, beside the nearest measurement of others.
 
-    Attributes:
-        arm: the arm.
-        row: the nearest measurement of others.
-        pays_until_rps: rate per pod up to which it would pay with these ratios; 0: not even alone, infinite: up to saturation,
-            None: the past has no law of no speculation, or the row no slope.
+    It would pay up to a rate per pod with these ratios; 0: not even alone, infinite: up to saturation, None: the past has no law of
+    no speculation, or the row no slope.
     """
 
     arm: Arm
@@ -43,13 +40,7 @@ class OthersMeasured(NamedTuple):
 
 
 def others_measured(past: KnownPast, asked: Sequence[Arm], facts: ServiceFacts) -> tuple[OthersMeasured, ...]:
-    """Look the arms up that might be calibrated and did not run; without those whose method nobody measured.
-
-    Args:
-        past: what Prometheus knows.
-        asked: arms that might be calibrated; empty: the usual ones.
-        facts: as `facts_of_past` gives them.
-    """
+    """Look the arms up that might be calibrated (the usual ones if none is asked for) and did not run; methods without a row are left out."""
     fits = past.profile.arms if past.profile is not None else ()
     ran = {one.arm for one in fits if one.believable}
     none = next((one for one in fits if one.arm == NO_SPECULATION), None)

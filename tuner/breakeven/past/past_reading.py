@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,14 +14,7 @@ from breakeven.errors import BreakevenError, InputError
 from breakeven.fitting import fit_points
 from breakeven.past.clustering import ArmPast, arm_past
 from breakeven.past.courses import GAUGES, POD, PodCourse, TimeGrid, courses, questions
-from breakeven.past.pod_facts import (
-    Fingerprint,
-    PodFacts,
-    PodKind,
-    fact_questions,
-    kind_of,
-    read_facts,
-)
+from breakeven.past.pod_facts import Fingerprint, PodFacts, PodKind, fact_questions, kind_of, read_facts
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
 from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, ran_text
 from breakeven.points.point import Point
@@ -63,7 +57,7 @@ class AskedPast(NamedTuple):
         matchers: on every series.
         prefix: of their names; None: the first of the usual ones that has some.
         grid: ends of the windows.
-        method: of drafts of which no series says how they are made; None: say so.
+        method: of drafts of which no series says how they are made.
         single: whether the pods must be of one workload.
         arms: those that have a name of the user's; what ran by the same method with the same drafts is called so.
     """
@@ -78,14 +72,9 @@ class AskedPast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EarlierPast:
-    """Windows that are left out because they are of another fingerprint.
+    """Windows that are left out because they are of another fingerprint, by the facts that differ.
 
-    Attributes:
-        differs: names of the facts that differ from the present ones.
-        fingerprint: what it was.
-        hours: time that its windows cover, h.
-        arms: longest draft of each of its arms, 0 for none.
-        end_s: end of its last window, Unix time.
+    They cover so many hours and end at a Unix time; of each arm the longest draft is known, 0 for no speculation.
     """
 
     differs: tuple[str, ...]
@@ -101,12 +90,10 @@ class KnownPast:
 
     Attributes:
         grid: ends of the windows that were asked for.
-        pods: how many there were.
-        arms: those of the present fingerprint, no speculation first.
+        arms: of the present fingerprint, no speculation first.
         cut: its windows, and how many were dropped for which reason.
         earlier: what is left out, the latest first.
         profile: the fit of the arms' rows; None if there are too few.
-        doubts: what it cannot say.
     """
 
     grid: TimeGrid
@@ -127,11 +114,7 @@ class KnownPast:
         return Lengths(*(sum(each) / len(each) if each else None for each in (prompts, outputs)))
 
     def in_words(self, most: int | None = None) -> str:
-        """Hours of each arm, and words for what the past cannot say, as a clause.
-
-        Args:
-            most: words, at most; None: all of them.
-        """
+        """Hours of each arm, and at most so many words for what the past cannot say, as a clause."""
         ran = ", ".join(map(ran_text, self.arms))
         words = list(dict.fromkeys(str(one.word) for one in self.doubts))[:most]
         unknown = f"; the past cannot say everything: {', '.join(words)}" if words else ""
@@ -139,36 +122,23 @@ class KnownPast:
 
     def against_none(self, arm: Arm, confidence: float) -> Comparison | None:
         """An arm against no speculation at the arm's mean load; None if one of both is not known well enough."""
-        profile, one = (
-            self.profile,
-            next((each for each in self.arms if each.points and each.points[0].arm == arm), None),
-        )
+        profile = self.profile
+        one = next((each for each in self.arms if each.points and each.points[0].arm == arm), None)
         if profile is None or one is None or arm == NO_SPECULATION:
             return None
         if not all(profile.measured(each) and profile.arm(each).believable for each in (arm, NO_SPECULATION)):
             return None
         at = self.lengths()
-        try:
-            return profile.compare(
-                arm,
-                rps=one.seen.rps,
-                conditions=Conditions(prompt_tokens=at.prompt_tokens, output_tokens=at.output_tokens),
-                confidence=confidence,
-            )
-        except BreakevenError:
-            return None
+        conditions = Conditions(prompt_tokens=at.prompt_tokens, output_tokens=at.output_tokens)
+        with contextlib.suppress(BreakevenError):
+            return profile.compare(arm, rps=one.seen.rps, conditions=conditions, confidence=confidence)
+        return None
 
 
 def read_past(
     server: PastServer, asked: AskedPast, progress: Callable[[float], None], fit: FitOfRows = fit_points
 ) -> KnownPast:
-    """Read a past.
-
-    Args:
-        server: answers.
-        asked: what to read.
-        progress: called with the share that is done, 0 to 1.
-        fit: fits the rows; raises `BreakevenError` if they determine nothing.
+    """Read a past; the share that is done, 0 to 1, is shown, and the fit raises `BreakevenError` if rows determine nothing.
 
     Raises:
         InputError: no series, series of several workloads, or no window that counts.
@@ -187,11 +157,7 @@ def read_past(
 
 
 def _found(server: PastServer, asked: AskedPast) -> tuple[EngineSeries, TimeGrid]:
-    """The series, under the prefix that has some, and the grid from where they begin.
-
-    Raises:
-        InputError: there are none.
-    """
+    """The series, under the prefix that has some, and the grid from where they begin; a refused input if there are none."""
     grid = asked.grid
     step_s = max(grid.step_s, (grid.last_s - grid.first_s) // _SIGHTS // grid.step_s * grid.step_s)
     sights = TimeGrid(
@@ -255,11 +221,7 @@ class _Gathered:
     def add(
         self, grid: TimeGrid, pods: Sequence[PodCourse], facts: Mapping[tuple[str, str], PodFacts]
     ) -> None:
-        """Cut one chunk.
-
-        Raises:
-            InputError: its pods are of several workloads, and only one was meant.
-        """
+        """Cut one chunk; its pods are refused if they are of several workloads and only one was meant."""
         self._facts |= facts
         self.names |= dict.fromkeys((one.name.namespace, one.name.replica) for one in pods)
         if self._asked.single:
@@ -282,11 +244,7 @@ def _is_there(one: PodCourse) -> bool:
 
 
 def _check_single(pods: Sequence[PodCourse]) -> None:
-    """Refuse pods of several workloads.
-
-    Raises:
-        InputError: naming some of them.
-    """
+    """Refuse pods of several workloads, naming some of them."""
     owners = sorted({"/".join(filter(None, (one.name.namespace, _owner(one.name.replica)))) for one in pods})
     if len(owners) > 1:
         shown = ", ".join(owners[:4]) + (" and others" if len(owners) > 4 else "")
@@ -310,45 +268,29 @@ def known_past(
     newest: Sequence[PodKind],
     fit: FitOfRows = fit_points,
 ) -> KnownPast:
-    """Everything that windows say; pure.
-
-    Args:
-        asked: the question.
-        found: windows of all chunks.
-        pods: (namespace, name) of those that there were.
-        newest: kinds of the pods that are there at the end.
-        fit: see `read_past`.
+    """Everything that windows of all chunks say, with the pods (namespace, name) that there were and the kinds at the end; pure.
 
     Raises:
         InputError: no window counts.
     """
     names = sorted(set(pods))
     if not found.windows:
-        raise InputError(
-            "--since",
-            f"none of {sum(found.dropped.values())} windows is steady ({_counted(found.dropped)})",
-            _wanted(found),
-        )
+        counted = ", ".join(f"{word} {count}" for word, count in found.dropped.most_common())
+        problem = f"none of {found.dropped.total()} windows is steady ({counted})"
+        raise InputError("--since", problem, _wanted(found))
     present = _present(found.windows, newest)
     own = [one for one in found.windows if not one.kind.fingerprint.differs(present)]
     earlier = _earlier([one for one in found.windows if one.kind.fingerprint.differs(present)], present)
     arms = _arms(own, names, asked)
     points = [point for one in arms for point in one.points]
     profile = None
-    if points:
-        try:
-            profile = fit(points)
-        except BreakevenError:
-            profile = None
+    with contextlib.suppress(BreakevenError):
+        profile = fit(points) if points else None
     doubts = [*doubts_about(arms, profile), *_about_facts(present, earlier)]
     kept = tuple(window for one in arms for window in one.windows)
     near = Counter({WindowWord.NEAR_SATURATION: sum(one.near_saturation for one in arms)})
     counted = replace(found, windows=kept, dropped=found.dropped + near)
     return KnownPast(asked.grid, len(names), arms, counted, earlier, profile, tuple(doubts))
-
-
-def _counted(dropped: Mapping[WindowWord, int]) -> str:
-    return ", ".join(f"{word} {count}" for word, count in Counter(dropped).most_common())
 
 
 def _wanted(found: CutPast) -> str:

@@ -20,14 +20,8 @@ from breakeven.serving.engine_series import REPLICA, EngineSeries
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.serving.promql import Matcher, any_of, selector
 
-IMAGES, ANNOTATIONS, NODES, GPUS, DCGM, ARGUMENTS = (
-    "images",
-    "annotations",
-    "nodes",
-    "gpus",
-    "dcgm",
-    "arguments",
-)
+IMAGES, ANNOTATIONS, NODES = "images", "annotations", "nodes"
+GPUS, DCGM, ARGUMENTS = "gpus", "dcgm", "arguments"
 """Questions about pods."""
 
 _CONFIG = "annotation_" + re.sub(r"[^a-zA-Z0-9]", "_", ANNOTATION)
@@ -48,14 +42,7 @@ Labels = Mapping[str, str]
 
 
 class PodFacts(NamedTuple):
-    """Known facts of one pod; None: not known.
-
-    Attributes:
-        image: of the engine's container, by name.
-        gpu: product name.
-        arguments: those of the engine that are known, as text.
-        config: value of the annotation `breakeven.dev/speculative-config`.
-    """
+    """Known facts of one pod; the configuration is the value of the annotation `breakeven.dev/speculative-config`."""
 
     image: str | None = None
     gpu: str | None = None
@@ -79,13 +66,9 @@ class Fingerprint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodKind:
-    """Arm and fingerprint of a pod.
+    """Arm and fingerprint of a pod; k is its longest draft, or 0 if it counts no drafts.
 
-    Attributes:
-        k: longest draft, 0: it counts no drafts.
-        method: None: not known.
-        schedule: draft length per batch size, if the annotation has one, or the word for adaptive verification.
-        fingerprint: what else it was.
+    The schedule is that of the annotation: draft length per batch size, or the word for adaptive verification.
     """
 
     k: int
@@ -95,24 +78,19 @@ class PodKind:
 
 
 def fact_questions(pods: Iterable[tuple[str, str]], engines: EngineSeries, span_s: int) -> dict[str, str]:
-    """PromQL of each fact, over a span that ends at the time of the query.
-
-    Args:
-        pods: (namespace, name) of those that were there.
-        engines: their series.
-        span_s: how far back facts are looked for.
-    """
+    """PromQL of each fact about pods (namespace, name), over a span that ends at the time of the query."""
     named = sorted(set(pods))
-    # A server that scrapes kube-state-metrics without honorLabels renames the labels of the pods it describes.
-    spaces, names = any_of({space for space, _ in named}), any_of({_stem(name) for _, name in named})
+    # The pods of one ReplicaSet share all but the last word of their names. A server that scrapes kube-state-metrics without
+    # honorLabels renames the labels of the pods it describes.
+    spaces, names = (
+        any_of({space for space, _ in named}),
+        any_of({name.rpartition("-")[0] or name for _, name in named}),
+    )
     places = [
         selector(
-            (
-                Matcher(f"{before}namespace", "=~", spaces),
-                Matcher(f"{before}pod", "=~", f"({names})[a-z0-9.-]*"),
-            )
+            (Matcher(f"{own}namespace", "=~", spaces), Matcher(f"{own}pod", "=~", f"({names})[a-z0-9.-]*"))
         )
-        for before in ("", "exported_")
+        for own in ("", "exported_")
     ]
     found = {}
     for fact, (metric, labels) in _OF_POD.items():
@@ -124,17 +102,8 @@ def fact_questions(pods: Iterable[tuple[str, str]], engines: EngineSeries, span_
     return found
 
 
-def _stem(name: str) -> str:
-    """The beginning that the pods of one ReplicaSet share."""
-    return name.rpartition("-")[0] or name
-
-
 def read_facts(answers: Mapping[str, Iterable[Labels]]) -> dict[tuple[str, str], PodFacts]:
-    """Facts by (namespace, pod).
-
-    Args:
-        answers: labels of the elements that each of `fact_questions` found; a question may be missing.
-    """
+    """Facts by (namespace, pod), of the labels of the elements that each of `fact_questions` found; one may be missing."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for pod, image in _images(answers.get(IMAGES, ())).items():
         found.setdefault(pod, {})["image"] = image
@@ -186,12 +155,7 @@ def _pod(labels: Labels) -> tuple[str, str]:
 def kind_of(model: str, drafts: bool, longest: int, facts: PodFacts, method: str | None) -> PodKind:
     """The kind of a pod; an engine's counts decide what ran, and the annotation only names it.
 
-    Args:
-        model: that it serves.
-        drafts: whether it counts drafts.
-        longest: longest draft by its counters; 0: not known.
-        facts: about it.
-        method: of drafts whose method is not known; None: say so.
+    The longest draft is 0 if its counters do not tell it.
     """
     known = Fingerprint(model or None, facts.image, facts.gpu, facts.arguments)
     if not drafts:

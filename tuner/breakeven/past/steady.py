@@ -74,9 +74,6 @@ class SteadyWindow:
 
     Attributes:
         end_s: its end, Unix time.
-        span_s: its length.
-        kind: of the pods.
-        pods: how many.
         total: what their counters grew by, summed; gauges summed over pods.
         met_inflight, met_rps: number in flight at a request's pod and that pod's rate (1/s), each as a mean over requests. They
             differ from the mean over pods where pods are loaded differently, and a mean latency belongs to these.
@@ -96,7 +93,6 @@ class CutPast:
     """Windows of a part of the past.
 
     Attributes:
-        windows: those that count, by time.
         dropped: how many windows each word stands for; a window in which one arm's pods count and another's do not is in both.
         missing: statistics behind `SeriesMissing`.
         contradiction: the first one behind `SeriesImpossible`, as a sentence without a full stop.
@@ -118,13 +114,7 @@ class CutPast:
 
 
 def cut(grid: TimeGrid, pods: Sequence[PodCourse], kind: Callable[[PodCourse], PodKind]) -> CutPast:
-    """Cut a part of the past into windows.
-
-    Args:
-        grid: ends of the windows.
-        pods: their courses on that grid, of one workload; in any order.
-        kind: of a pod.
-    """
+    """Cut a part of the past of one workload, whose pods have courses on that grid, into windows."""
     looks = [_Look.of(one, kind(one)) for one in sorted(pods, key=lambda one: one.name)]
     found = CutPast()
     for i in range(1, grid.times):
@@ -250,13 +240,7 @@ def _of_kind(grid: TimeGrid, i: int, kind: PodKind, members: Sequence[_Look]) ->
 
 
 def _unsteady(total: Growths, seen: Window, looks: float) -> WindowWord | None:
-    """The word against a window of pods of one kind; None: none.
-
-    Args:
-        total: over its pods.
-        seen: their figures together.
-        looks: scrapes of a pod in the window.
-    """
+    """The word against a window of pods of one kind, each of which was scraped so often in it."""
     latency_s, inflight = seen.latency_s, seen.inflight or 0.0
     if latency_s is None or few_requests(seen.requests):
         return WindowWord.TOO_FEW_REQUESTS

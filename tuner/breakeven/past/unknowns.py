@@ -75,24 +75,14 @@ MEANINGS = {
 
 
 class PastDoubt(NamedTuple):
-    """One thing that the past cannot say.
-
-    Attributes:
-        word: its word.
-        sentence: the figures that show it, without a full stop.
-    """
+    """One thing that the past cannot say, and the figures that show it, without a full stop."""
 
     word: PastWord
     sentence: str
 
 
 def doubts_about(arms: Sequence[ArmPast], profile: Profile | None) -> Iterator[PastDoubt]:
-    """Everything that these arms cannot say, the gravest first.
-
-    Args:
-        arms: of one fingerprint, with their rows.
-        profile: the fit of these rows; None: there is none.
-    """
+    """Everything that these arms of one fingerprint cannot say, the gravest first."""
     plain = [one for one in arms if not one.kind.k]
     if not plain or len(plain) == len(arms):
         ran = "no speculation" if plain else "speculation"
@@ -249,15 +239,11 @@ def _between(arms: Sequence[ArmPast]) -> Iterator[PastDoubt]:
                 shown = f"{spoken(named(one))} {figure(own)}, no speculation {figure(other)} {name.replace('_', ' ')}"
                 yield _doubt(PastWord.ARMS_MET_OTHER_LENGTHS, shown)
                 break
-        ranges = [_rates(each) for each in (one, plain)]
+        rates = ([point.request_rate_rps or 0.0 for point in each.points] for each in (one, plain))
+        ranges = [(min(of), max(of)) for of in rates]
         if ranges[0][0] > ranges[1][1] or ranges[1][0] > ranges[0][1]:
             shown = ", ".join(
                 f"{spoken(named(each))} {figure(low)} to {figure(high)} rps"
                 for each, (low, high) in zip((one, plain), ranges, strict=True)
             )
             yield _doubt(PastWord.ARMS_MET_OTHER_LOADS, shown)
-
-
-def _rates(one: ArmPast) -> tuple[float, float]:
-    rates = [point.request_rate_rps or 0.0 for point in one.points]
-    return min(rates), max(rates)

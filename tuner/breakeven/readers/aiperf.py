@@ -171,15 +171,7 @@ def recognises(document: Document) -> bool:
 
 
 def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
-    """Read one summary.
-
-    Args:
-        document: the parsed file.
-        arm: which arm the engine ran.
-
-    Raises:
-        InputError: naming the JSON path.
-    """
+    """Read one summary; a refusal names the JSON path."""
     read = document.read(AiperfSummary)
     load = _load_of(document, read)
     if isinstance(load, ForeignFileError):
@@ -271,7 +263,11 @@ def _phase_load(document: Document, phases: list[Any]) -> _Load | ForeignFileErr
     parts = [
         Document(value, document.source, document.place(place, index)) for index, value in enumerate(phases)
     ]
-    counted = [(part, phase) for part in parts if not _warms_up(phase := part.read(AiperfPhase))]
+    counted = [
+        (part, phase)
+        for part in parts
+        if not ((phase := part.read(AiperfPhase)).left_out or (phase.role or phase.name) == "warmup")
+    ]
     if len(counted) != 1:
         return document.disown(f"figures of {len(counted)} phases together", "one phase of profiling", place)
     ((part, phase),) = counted
@@ -298,10 +294,6 @@ def _phase_load(document: Document, phases: list[Any]) -> _Load | ForeignFileErr
         {f"{place}[].{name}": value for name, value in unread.items()},
         "phases",
     )
-
-
-def _warms_up(phase: AiperfPhase) -> bool:
-    return bool(phase.left_out) or (phase.role or phase.name) == "warmup"
 
 
 def _arrivals(read: AiperfSummary) -> str | None:

@@ -73,10 +73,8 @@ def ratio_of_means_s(latency_s: float, first_s: float | None, tokens: float) -> 
 def at(*places: str, default: Any = None, means: str | None = None) -> Any:
     """Make a field that stands at the first of these dotted paths that the document has.
 
-    Args:
-        places: dotted paths.
-        default: Ellipsis if the document must have one.
-        means: for docs/result-files.md; a field that is named as a column of a point means that column.
+    `default` is Ellipsis if the document must have one; `means` is for docs/result-files.md. A field that is named as a column of
+    a point means that column.
     """
     return Field(default=default, validation_alias=AliasChoices(*places), description=means)
 
@@ -93,13 +91,7 @@ class ForeignResult(BaseModel):
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed document, or a part of it, with its place.
-
-    Attributes:
-        value: as `json` reads it.
-        source: the file's name.
-        path: from the root, as `a.b[0]`; empty for the root.
-    """
+    """A parsed document, or a part of it at a path such as `a.b[0]`, which is empty for the root."""
 
     value: Any
     source: str
@@ -159,10 +151,7 @@ class Document:
     def unread(self, model: type[BaseModel], harmless: re.Pattern[str], place: str = "") -> dict[str, str]:
         """Members of an object that no field reads and that are not known to be harmless, by their dotted names.
 
-        Args:
-            model: whose fields are read.
-            harmless: names that change nothing about what a run means, in full.
-            place: where the object stands; empty for this one, of which only texts and numbers count.
+        Without a place the object is this one, of which only texts and numbers count. Harmless names match in full.
         """
         found = _below(self.value, place) if place else self.value
         if not isinstance(found, dict):
@@ -184,12 +173,7 @@ class Document:
     ) -> str:
         """A remark on drafts that were shorter than the arm's; empty if the run's counters agree with the arm.
 
-        Args:
-            arm: which arm a person says that the engine ran.
-            drafts: number of drafts; None or 0 if the tool counted none.
-            drafted: drafted tokens.
-            accepted: accepted tokens.
-            steps: where the counters stand.
+        Without drafts the tool counted none; the steps say where the counters stand.
 
         Raises:
             InputError: an engine that runs this arm cannot have counted so.

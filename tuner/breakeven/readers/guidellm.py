@@ -194,15 +194,7 @@ def recognises(document: Document) -> bool:
 
 
 def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
-    """Read every benchmark of a report; an embeddings or audio benchmark is refused.
-
-    Args:
-        document: the parsed file.
-        arm: which arm the engine ran; the report does not say.
-
-    Raises:
-        InputError: naming the JSON path.
-    """
+    """Read every benchmark of a report; a refusal names the JSON path."""
     benchmarks = [*document.member("benchmarks").items()]
     if not benchmarks:
         raise document.refuse("an empty list", "at least one benchmark", "benchmarks")

@@ -25,11 +25,8 @@ def imposed(
 ) -> tuple[dict[str, tuple[Any, ...]], list[Reason]]:
     """The columns, each with the field that it rests on (`rate`, `clients` or `arrivals`), and flags.
 
-    Args:
-        rate_rps: offered requests per second; None if clients ask again as soon as they are answered.
-        clients: most requests in flight; None if there was no limit.
-        inflight: mean requests in flight; None if the tool does not say.
-        arrivals: poisson or constant; None if they were neither, or the tool does not say.
+    Without a rate clients ask again as soon as they are answered. Arrivals are None if they were neither Poisson nor constant, or
+    the tool does not say.
     """
     if rate_rps is None and clients is None:
         # With every request sent at once, the run shows the throughput ceiling and nothing else.

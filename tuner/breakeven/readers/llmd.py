@@ -100,15 +100,7 @@ def recognises(document: Document) -> bool:
 
 
 def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
-    """Read one report.
-
-    Args:
-        document: the parsed file.
-        arm: which arm the engine ran.
-
-    Raises:
-        InputError: naming the path; also a report of another version.
-    """
+    """Read one report; a refusal, also of a report of another version, names the path."""
     version = str(document.value["version"])
     if not version.startswith("0.2"):
         why = "which does not say how requests arrived" if version.startswith("0.1") else "which is not known"

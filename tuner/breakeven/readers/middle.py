@@ -64,13 +64,7 @@ class RequestTimes:
 
 @dataclass(frozen=True)
 class Middle:
-    """The middle of a run.
-
-    Attributes:
-        inflight: time average of the requests in flight.
-        columns: of a point, in place of the whole run's.
-        part: in words, which of the requests count.
-    """
+    """The middle of a run: its mean in flight over time, columns in place of the whole run's, and in words which requests count."""
 
     inflight: float
     columns: dict[str, float | None]
@@ -90,12 +84,7 @@ def times_of(
 ) -> RequestTimes | None:
     """The times of a run's answered requests and of those that were cut off; None if the lists do not fit together.
 
-    Args:
-        starts_s: when each answered request was sent.
-        latencies_s: how long each took.
-        first_s: time to first token of each; empty if not known.
-        tokens: output tokens of each; empty if not known.
-        cut_off: begin and end of each request that was cut off.
+    Each request that was cut off has a begin and an end; the other lists are empty if they are not known.
     """
     count = len(starts_s)
     if not count or len(latencies_s) != count or min(latencies_s) <= 0.0:
@@ -122,10 +111,7 @@ def times_of(
 def middle_of(run: RequestTimes, mode: str, rise_s: float = 0.0) -> Middle | None:
     """The steady middle; None if the run is too short to have one, or never was steady.
 
-    Args:
-        run: its requests.
-        mode: closed, poisson or constant.
-        rise_s: seconds for which the load rose on purpose.
+    The mode is closed, poisson or constant; the load rose on purpose for `rise_s`.
     """
     answered = run.answered
     latency_s = run.ends_s[answered] - run.starts_s[answered]

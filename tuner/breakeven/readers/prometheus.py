@@ -62,12 +62,7 @@ class InstantSample(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One time series of a response.
-
-    Attributes:
-        labels: its labels, `__name__` included if the response has it.
-        values: oldest first, and only of moments with a sample; a value may be NaN or infinite, as Prometheus sends it.
-    """
+    """One time series of a response, oldest value first; a value may be NaN or infinite, as Prometheus sends it."""
 
     labels: Mapping[str, str]
     values: tuple[TimedValue, ...]
@@ -149,10 +144,6 @@ def series(response: Document) -> tuple[Samples, ...]:
 
 def read(document: Document, arm: Arm) -> tuple[Point, ...]:
     """Make operating points of an object of responses by column.
-
-    Args:
-        document: the parsed file.
-        arm: which arm served while the samples were taken.
 
     Raises:
         InputError: naming the JSON path; also when a column's response has more than one series (sum by what?), no

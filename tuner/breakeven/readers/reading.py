@@ -143,15 +143,7 @@ def read_text(
     most_points: int = table.MOST_ROWS,
     passed_over: list[ForeignFileError] | None = None,
 ) -> tuple[Point, ...]:
-    """Read the content of one file; errors are those of `read_file`.
-
-    Args:
-        text: the content.
-        source: the file's name, for messages.
-        arm: see `read_file`.
-        most_points: a file of more is refused before any of them is read.
-        passed_over: see `read_file`.
-    """
+    """Read the content of one file as `read_file` does; a file of more points is refused before any of them is read."""
     found: list[Point] = []
     foreign: dict[tuple[str, str], list[ForeignFileError]] = {}
     for one in _all(text, source, arm, most_points):

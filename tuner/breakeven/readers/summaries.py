@@ -172,15 +172,7 @@ def recognises(document: Document) -> bool:
 
 
 def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
-    """Read one summary.
-
-    Args:
-        document: the parsed file.
-        arm: which arm the engine ran.
-
-    Raises:
-        InputError: naming the JSON path.
-    """
+    """Read one summary; a refusal names the JSON path."""
     tool = next(one for one in TOOLS if any(document.has(*members) for members in one.members))
     read = document.read(tool.model)
     rate, clients = read.load

@@ -141,26 +141,13 @@ _ENGINES = re.compile(
 """Words of `backend` that name an engine; the others are kinds of requests, which every engine answers."""
 
 
-def _engine(read: VllmBenchResult) -> str | None:
-    found = _ENGINES.fullmatch(read.backend or "")
-    return found[1] if found else None
-
-
 def recognises(document: Document) -> bool:
     """Tell whether this is a result of `vllm bench serve`."""
     return document.has("request_throughput", "completed")
 
 
 def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
-    """Read one result.
-
-    Args:
-        document: the parsed file.
-        arm: which arm the engine ran.
-
-    Raises:
-        InputError: naming the JSON path.
-    """
+    """Read one result; a refusal names the JSON path."""
     if document.value.get("completed") == 0:
         # SGLang writes NaN for every mean of nothing, and appends all runs of a sweep to one file.
         return (document.disown("a run in which no request was answered", "one with answers"),)
@@ -187,7 +174,8 @@ def _points(document: Document, read: VllmBenchResult, arm: Arm) -> tuple[Point 
     if _failures(document, read):
         flags.insert(0, Reason.REQUESTS_FAILED)
     columns |= {name: (getattr(read, name), name) for name in ("endpoint", "tokenizer", "target")}
-    columns["engine"] = (_engine(read), "backend")
+    engine = _ENGINES.fullmatch(read.backend or "")
+    columns["engine"] = (engine and engine[1], "backend")
     tool = "SGLang's bench_serving" if document.has("mean_e2e_latency_ms") else "vllm bench serve"
     unread = document.unread(VllmBenchResult, _HARMLESS)
 
@@ -381,14 +369,7 @@ def _steps(decoded: float, accepted: float, drafts: float, requests: float, shar
     vLLM counts a step's accepted drafts before it cuts the answer at its last token. Decoded tokens less accepted ones
     therefore miss steps: 20 % of them for answers of 32 tokens on a real vLLM 0.32 with n-gram, k = 3. With J tokens in a
     step, the last step of a request overshoots by (E[J^2]/E[J] - 1)/2 on average: the residual life of renewal theory, on
-    whole numbers. There are never fewer steps than drafts.
-
-    Args:
-        decoded: output tokens after each request's first.
-        accepted: accepted drafts as counted.
-        drafts: steps that drafted.
-        requests: requests answered.
-        shares: of the drafts, those whose first, second, ... token was accepted.
+    whole numbers. There are never fewer steps than drafts. `shares` are of drafts whose first, second, ... token was accepted.
     """
     steps = max(decoded - accepted, drafts)
     if steps <= 0 or accepted <= 0:

@@ -65,16 +65,14 @@ class ModelSnapshot:
 
     Attributes:
         pods: with series of this model.
-        window: their figures.
         speculating: whether they count drafts.
         waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use; None: not counted.
-        missing: names of series that are needed and not there.
+        missing: names of needed series that are not there.
         not_a_number: the first statistic that is none.
         impossible: how counters contradict each other, as a sentence without a full stop.
         gone: pods that had series in the window and have none now, with the age of their newest sample (s).
         ages_s: the same age, of the pods that have series.
         ended: series that ended in the window while the engine's others go on, each with its pod.
-        http: None if that is not counted.
         elsewhere: where other series are, as the end of a sentence; empty if there are pods, or no series at all.
     """
 

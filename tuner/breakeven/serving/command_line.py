@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from breakeven.errors import InputError
 from breakeven.intake import kind_of
@@ -32,11 +32,8 @@ _OPTIMIZATION = re.compile(r"-O=?(\w+)")
 SHELLS = {"sh", "bash", "ash", "dash", "zsh", "ksh", "mksh", "fish", "busybox"}
 # Shells that run the text of their `-c`.
 _SHELLS_BY_OPTION = {"su", "runuser"}
-# Switches of other versions of vLLM than the one whose table `vllm_flags` holds.
-_OTHER_SWITCHES = (
-    "--disable-frontend-multiprocessing",
-    "--disable-log-requests",
-)
+# Switches of other versions of vLLM than those whose tables `vllm_flags` holds.
+_OTHER_SWITCHES = ("--disable-frontend-multiprocessing", "--disable-log-requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,11 @@ class GivenFlag:
     """One flag of a command line, or a word that is none.
 
     Attributes:
-        items: the words of the command line that it is made of; nothing is lost.
-        name: vLLM's long name, whichever way it was spelled; as it stands, with dashes, where vLLM's table has no such
-            flag; empty for a word that is no flag.
+        items: words of the command line that it is made of; nothing is lost.
+        name: vLLM's long name; as it stands, with dashes, if vLLM's table has no such flag; empty for a word that is no flag.
         head: the name as it stands, with dashes and without keys.
-        path: the keys of a dotted form.
-        values: in order; empty for a switch, and where a value is missing.
+        path: keys of a dotted form.
+        values: empty for a switch, and if a value is missing.
     """
 
     items: tuple[str, ...]
@@ -73,9 +69,9 @@ class Speculation:
     """The speculation that a command line asks for.
 
     Attributes:
-        config: the configuration given in place; None: no speculation, or decided elsewhere (see `variable`).
-        variable: name of the environment variable if the value is `$(NAME)`: the container decides at start.
-        problem: one line if vLLM would refuse to start (bad JSON, not an object, a key given twice), else None.
+        config: as given in place; None if there is no speculation, or if `variable` decides.
+        variable: name of the environment variable in `$(NAME)`, whose value the container knows at start.
+        problem: one line if vLLM would refuse to start.
     """
 
     config: Mapping[str, Any] | None = None
@@ -170,7 +166,7 @@ def speculation(words: Sequence[str]) -> Speculation:
 
 
 def configuration(text: str) -> Mapping[str, Any] | None:
-    """The object in a value of `--speculative-config`; None: no speculation.
+    """The object in a value of `--speculative-config`; None if it means no speculation.
 
     Raises:
         InputError: neither JSON nor a word for nothing, or no object.
@@ -183,26 +179,14 @@ def configuration(text: str) -> Mapping[str, Any] | None:
 
 
 def checked(config: Any) -> Mapping[str, Any] | None:
-    """The configuration, if it is one.
-
-    Raises:
-        InputError: it is neither an object nor None.
-    """
+    """The configuration; a refused input if it is neither an object nor None."""
     if config is not None and not isinstance(config, dict):
         raise InputError(SPECULATIVE_CONFIG, kind_of(config), "a JSON object, null or nothing")
     return config
 
 
 def joined(config: Mapping[str, Any] | None, shorts: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The configuration with the keys of the short forms.
-
-    Args:
-        config: of `--speculative-config`.
-        shorts: value by flag name; None: not given.
-
-    Raises:
-        InputError: one key is given in both ways.
-    """
+    """The configuration with the keys of the short forms by flag name; a refused input if one key is given in both ways."""
     named = {SHORT_KEYS[name]: value for name, value in shorts.items() if value is not None}
     for name, key in SHORT_KEYS.items():
         if key in named and config and key in config:
@@ -259,38 +243,20 @@ def after_program(words: Sequence[str]) -> Sequence[str]:
     return words
 
 
-@dataclass(frozen=True, slots=True)
-class ShellCall:
-    """A shell that is handed a text.
-
-    Attributes:
-        program: the shell, as it is written. option: the one that hands it the text.
-        following: the words after its options: the text, and what the text finds as `$0`, `$1` and so on.
-    """
+class ShellCall(NamedTuple):
+    """A shell that an option hands a text, and what the text finds as `$0`, `$1` and so on."""
 
     program: str
     option: str
-    following: tuple[str, ...]
-
-    @property
-    def script(self) -> str:
-        """The text."""
-        return self.following[0] if self.following else ""
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """`$0`, `$1` and so on."""
-        return self.following[1:]
+    script: str
+    arguments: tuple[str, ...]
 
 
 def shell_call(words: Sequence[str]) -> ShellCall | None:
-    """The shell that would read the engine's command line again, with the text that it is handed; None if there is none.
+    """The shell that would read a container's command line again, with the text that it is handed; None if there is none.
 
     It is found wherever it stands before vLLM: as the program, at the begin of the arguments, and behind whatever starts
     it (`tini --`, `env -S`, `numactl`, `timeout 60`). A shell that runs a script is none: a script may pass "$@" on.
-
-    Args:
-        words: command and arguments of the container.
     """
     started = after_program(words)
     before = list(words[: len(words) - len(started)] if len(started) < len(words) else words)
@@ -300,14 +266,15 @@ def shell_call(words: Sequence[str]) -> ShellCall | None:
         program = word.rpartition("/")[2]
         if program in SHELLS | _SHELLS_BY_OPTION and (place := _text_option(before[at + 1 :])) is not None:
             option = at + 1 + place
-            return ShellCall(word, words[option], _without_options(words[option + 1 :]))
+            script, *arguments = _without_options(words[option + 1 :]) or ("",)
+            return ShellCall(word, words[option], script, tuple(arguments))
         if inner := _split_by_env(before[:at], word):
             return shell_call([*inner, *words[at + 1 :]])
     return None
 
 
 def _without_options(words: Sequence[str]) -> tuple[str, ...]:
-    """The words from the first on that is no option: a shell takes that one for its text (`bash -lc -- TEXT`)."""
+    """The words from the first on that is no option, which a shell takes for its text (`bash -lc -- TEXT`)."""
     position = 0
     while position < len(words) and words[position].startswith(("-", "+")):
         if words[position] in {"-", "--"}:

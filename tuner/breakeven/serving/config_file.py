@@ -34,13 +34,7 @@ def flags_of(settings: Mapping[Any, Any]) -> list[str]:
 def mounted_files(
     pod_spec: Mapping[str, Any], container: Mapping[str, Any], config_maps: Iterable[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Files of ConfigMaps in a container, by path; what Kubernetes would refuse is left out.
-
-    Args:
-        pod_spec: of the pod.
-        container: the container.
-        config_maps: those that are known, of any namespace.
-    """
+    """Files of ConfigMaps (of any namespace) in a container, by path; what Kubernetes would refuse is left out."""
     held = {str(_inner(one, "metadata").get("name")): _inner(one, "data") for one in config_maps}
     volumes = {
         volume.get("name"): _inner(volume, "configMap") for volume in _objects(pod_spec.get("volumes"))
@@ -61,7 +55,7 @@ def mounted_files(
 def with_config_file(words: Sequence[str], files: Mapping[str, str]) -> list[str]:
     """The command line with the flags of its `--config` file, behind the model as vLLM puts them, so that others win.
 
-    The command line as it was if the file is not among those that are known, or is none that vLLM reads.
+    As it was if the file is not known, or is none that vLLM reads.
     """
     start = len(words) - len(after_program(words))
     own = list(words[start:])

@@ -20,7 +20,7 @@ class Arrivals:
 
     Attributes:
         dispersion: variance over mean of their counts in spans, 1: Poisson; None: unknown.
-        span_s: length of the spans, s: that of a request, or of the time between two scrapes if that is longer.
+        span_s: length of the spans, s: a request's, or the time between two scrapes if that is longer.
         problem: why the dispersion is unknown, as the end of a sentence.
     """
 
@@ -40,10 +40,8 @@ class Window:
 
     Attributes:
         window_s: time that the pods were really watched, s.
-        replicas: pods counted.
         rps: offered load per replica, 1/s: see `Growths.offered`.
         total_rps: offered load of all replicas together, 1/s; pods that cannot be measured, and requests that were turned away, count.
-        requests: finished requests.
         inflight: mean number running or waiting per replica.
         met_inflight: mean number among which the finished requests were, per replica: `inflight`, or rate times latency while a
             queue grows, because finished requests met fewer.
@@ -62,9 +60,7 @@ class Window:
         age_s: age of the oldest pod's newest sample, by the reader's clock; 0 if that clock is behind.
         given_up: share of the requests that began whose clients went away before the end; 0 where it is within what sampling
             explains. given_up_requests: their number, sampling included.
-        preemptions: requests thrown out of the KV pool.
         prefix_hit_ratio: share of prompt tokens that cost no prefill.
-        queue_s: see `Growths.queue_s`.
         arrivals: how bursty they are, of a longer time than the window.
     """
 
@@ -106,13 +102,9 @@ class Window:
         replicas: int | None = None,
         age_s: float = 0.0,
     ) -> Window:
-        """The figures of what counters grew by.
+        """The figures of what the counters of each pod grew by; `plausibility` says what is wrong with them.
 
-        Args:
-            counters: of each pod, with the span that it grew in; what is wrong with them is for `plausibility` to say.
-            limits: of the engines; None: not known.
-            replicas: where one element is the sum over so many pods.
-            age_s: of the oldest pod's newest sample.
+        With `replicas` one element is the sum over so many pods.
         """
         total = Growths.summed(counters)
         count = len(counters) if replicas is None else replicas

@@ -20,15 +20,7 @@ from breakeven.laws.moved_acceptance import SeenAt, carried
 from breakeven.laws.step_law import Tier, step_s
 from breakeven.profile import ArmFit, Comparison, Conditions, Profile
 from breakeven.profile.fits import Bounds
-from breakeven.serving.causes import (
-    DEAD_POSITION,
-    FULL_POOL,
-    Cause,
-    Finding,
-    ModelSnapshot,
-    pool_is_full,
-    prompt_bound,
-)
+from breakeven.serving.causes import DEAD_POSITION, Cause, Finding, ModelSnapshot, pool_is_full, prompt_bound
 from breakeven.serving.vllm_versions import OLDEST
 
 # Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
@@ -54,16 +46,9 @@ class Diagnosis:
 def diagnose(
     snapshot: ModelSnapshot, profile: Profile | None, arm: Arm | None, asked: Conditions | None = None
 ) -> Diagnosis:
-    """Judge one snapshot.
-
-    Args:
-        snapshot: the live figures.
-        profile: of the same engine.
-        arm: what runs, needed with a profile.
-        asked: acceptance and lengths to judge with in place of the live ones.
-    """
-    if (lacking := _lacking(snapshot)) is not None:
-        return lacking
+    """Judge one snapshot; `arm` is what runs, `asked` acceptance and lengths in place of the live ones."""
+    if (lacking := next(_objections(snapshot), None)) is not None:
+        return Diagnosis(None, lacking.evidence, None, None, (lacking,))
     findings = tuple(_live_causes(snapshot, scheduled=arm is not None and arm.scheduled))
     if not snapshot.speculating:
         return Diagnosis(None, "the engine does not speculate", None, None, findings)
@@ -84,12 +69,6 @@ def diagnose(
         )
         return Diagnosis(False if collapsed else None, sentence, None, None, findings)
     return _against_profile(snapshot, profile, arm, asked or Conditions(), findings)
-
-
-def _lacking(snapshot: ModelSnapshot) -> Diagnosis | None:
-    """The answer where the figures allow no judgement; None if they do."""
-    finding = next(_objections(snapshot), None)
-    return None if finding is None else _unknown(finding)
 
 
 def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
@@ -186,10 +165,6 @@ def _failed(snapshot: ModelSnapshot) -> Iterator[Finding]:
     )
 
 
-def _unknown(finding: Finding) -> Diagnosis:
-    return Diagnosis(None, finding.evidence, None, None, (finding,))
-
-
 def _live_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[Finding]:
     """Causes that the live figures show by themselves; the acceptance of a schedule is a mixture over its tiers."""
     if not snapshot.speculating:
@@ -254,9 +229,7 @@ def _acceptance_causes(snapshot: ModelSnapshot, *, scheduled: bool) -> Iterator[
 
 
 def _full_pool(snapshot: ModelSnapshot) -> Iterator[Finding]:
-    """The KV pool, if it is full or requests were preempted."""
-    full = snapshot.kv_usage is not None and snapshot.kv_usage > FULL_POOL
-    if full or (snapshot.window.preemptions or 0) > 0:
+    if pool_is_full(snapshot):
         pool = (
             f"KV cache up to {snapshot.kv_usage:.0%} full"
             if snapshot.kv_usage is not None
@@ -278,20 +251,16 @@ def _against_profile(
     snapshot: ModelSnapshot, profile: Profile, arm: Arm, asked: Conditions, findings: tuple[Finding, ...]
 ) -> Diagnosis:
     pair = [fit.lengths for fit in profile.arms if fit.arm in {arm, NO_SPECULATION}]
+    seen = snapshot.window
     # Live lengths convert only from lengths that were measured; lengths that a user gives are refused without those.
-    live = Conditions(
-        None if arm.scheduled else snapshot.window.tokens_per_step,
-        snapshot.window.prompt_tokens if all(one.prompt_tokens for one in pair) else None,
-        snapshot.window.output_tokens,
-    )
     conditions = Conditions(
-        asked.tokens_per_step or live.tokens_per_step,
-        asked.prompt_tokens or live.prompt_tokens,
-        asked.output_tokens or live.output_tokens,
+        asked.tokens_per_step or (None if arm.scheduled else seen.tokens_per_step),
+        asked.prompt_tokens or (seen.prompt_tokens if all(one.prompt_tokens for one in pair) else None),
+        asked.output_tokens or seen.output_tokens,
     )
-    compared = profile.compare(arm, NO_SPECULATION, rps=snapshot.window.rps, conditions=conditions)
-    against = Against(snapshot, profile, arm, conditions, compared)
-    findings = (*first_causes(against, findings), *last_causes(against))
+    compared = profile.compare(arm, NO_SPECULATION, rps=seen.rps, conditions=conditions)
+    against = _Against(snapshot, profile, arm, conditions, compared)
+    findings = (*_first_causes(against, findings), *_last_causes(against))
     load = f"at {snapshot.window.rps:.2f} rps per pod"
     if compared.speedup is None:
         return Diagnosis(None, f"{arm} and no speculation are both saturated {load}", None, None, findings)
@@ -331,14 +300,8 @@ _MISREAD = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
-    """A window beside its profile.
-
-    Attributes:
-        snapshot: the live figures. profile: of the same engine. arm: that runs.
-        conditions: that it is judged under.
-        compared: the arm against no speculation there.
-    """
+class _Against:
+    """A window beside the profile of the same engine, the conditions that it is judged under, and the arm against no speculation there."""
 
     snapshot: ModelSnapshot
     profile: Profile
@@ -348,7 +311,7 @@ class Against:
 
     @property
     def fit(self) -> ArmFit | None:
-        """The fit of the arm; None if it was not measured."""
+        """None if the arm was not measured."""
         return next((fit for fit in self.profile.arms if fit.arm == self.arm), None)
 
     @property
@@ -367,13 +330,8 @@ class Against:
             return None
 
 
-def first_causes(against: Against, live: tuple[Finding, ...]) -> Iterator[Finding]:
-    """All causes but the last ones, the one that the others follow from first.
-
-    Args:
-        against: the window beside its profile.
-        live: causes that the figures show by themselves.
-    """
+def _first_causes(against: _Against, live: tuple[Finding, ...]) -> Iterator[Finding]:
+    """All causes but the last ones, the cause that others follow from first; `live` are those that figures show by themselves."""
     found = [*_mismatch(against), *_drafter_in_pool(against), *_prompts(against), *_prefix_hits(against)]
     yield from found
     prefill = [one for one in live if one.cause is Cause.PREFILL_DOMINATES]
@@ -390,7 +348,7 @@ def first_causes(against: Against, live: tuple[Finding, ...]) -> Iterator[Findin
             yield one
 
 
-def last_causes(against: Against) -> Iterator[Finding]:
+def _last_causes(against: _Against) -> Iterator[Finding]:
     """Figures that only look like a loss."""
     snapshot, e = against.snapshot, against.snapshot.window.tokens_per_step
     if snapshot.window.step_s is None or snapshot.window.tpot_s is None or e is None:
@@ -414,7 +372,7 @@ def last_causes(against: Against) -> Iterator[Finding]:
         )
 
 
-def _mismatch(against: Against) -> Iterator[Finding]:
+def _mismatch(against: _Against) -> Iterator[Finding]:
     fit, survival = against.fit, against.snapshot.window.survival
     calibrated = fit.survival_per_draft if fit is not None and not against.arm.scheduled else ()
     if survival and calibrated and survival[0] < _MISMATCH * calibrated[0]:
@@ -426,7 +384,7 @@ def _mismatch(against: Against) -> Iterator[Finding]:
         )
 
 
-def _drafter_in_pool(against: Against) -> Iterator[Finding]:
+def _drafter_in_pool(against: _Against) -> Iterator[Finding]:
     if not pool_is_full(against.snapshot):
         return
     fits = {fit.arm: fit.kv_requests for fit in against.profile.arms}
@@ -441,7 +399,7 @@ def _drafter_in_pool(against: Against) -> Iterator[Finding]:
     )
 
 
-def _prompts(against: Against) -> Iterator[Finding]:
+def _prompts(against: _Against) -> Iterator[Finding]:
     live, calibrated = against.conditions.prompt_tokens, against.profile.lengths.prompt_tokens
     if live is None or not calibrated or 1.0 / _SHIFTED < live / calibrated < _SHIFTED:
         return
@@ -459,7 +417,7 @@ def _prompts(against: Against) -> Iterator[Finding]:
         )
 
 
-def _prefix_hits(against: Against) -> Iterator[Finding]:
+def _prefix_hits(against: _Against) -> Iterator[Finding]:
     """Prefixes that the arm does not find although no speculation does, or not as often as in the calibration."""
     hits = {fit.arm: fit.prefix_hit_ratio for fit in against.profile.arms}
     own, without, live = (
@@ -493,7 +451,7 @@ class _StepParts(NamedTuple):
     verify_s: float
 
 
-def _step_parts(against: Against) -> _StepParts | None:
+def _step_parts(against: _Against) -> _StepParts | None:
     """The parts of a step; None if the profile does not have them.
 
     Verifying k drafts costs at most as much as k more requests add to a step without speculation. The tokens are computed
@@ -520,7 +478,7 @@ def _step_parts(against: Against) -> _StepParts | None:
     return _StepParts(without, drafting - without - verify_s, verify_s)
 
 
-def _why_it_loses(against: Against) -> Finding:
+def _why_it_loses(against: _Against) -> Finding:
     compared = against.compared
     at = (
         f"{against.arm} is saturated at {against.snapshot.window.rps:.2f} rps per pod, no speculation is not"
@@ -556,7 +514,7 @@ def _why_it_loses(against: Against) -> Finding:
     )
 
 
-def _gain_of_shorter(against: Against) -> str:
+def _gain_of_shorter(against: _Against) -> str:
     """`: 1.12x of the present speed` of the draft length before the first dead position; empty if it is not known."""
     fit, snapshot = against.fit, against.snapshot
     dead = next((place for place, share in enumerate(snapshot.window.survival) if share < DEAD_POSITION), 0)

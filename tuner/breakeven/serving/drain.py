@@ -32,11 +32,11 @@ class Drain:
     """Shutdown of one container.
 
     Attributes:
-        pre_stop_s: seconds that a preStop hook holds SIGTERM back; 0 when there is none; None if a hook exists
-            of unknown length (a script, an HTTP call).
+        pre_stop_s: seconds that a preStop hook holds SIGTERM back; 0 without one; None if its length is unknown (a script, an
+            HTTP call).
         shutdown_timeout_s: vLLM's `--shutdown-timeout`; 0 is its default and aborts what is in flight.
         grace_s: the pod's terminationGracePeriodSeconds.
-        problems: whole sentences, one per missing setting; empty when a roll loses nothing.
+        problems: a whole sentence for each missing setting.
     """
 
     pre_stop_s: float | None
@@ -53,13 +53,7 @@ class Drain:
 def drain(
     pod_spec: Mapping[str, Any], container: Mapping[str, Any], words: Sequence[str] | None = None
 ) -> Drain:
-    """Read the drain settings of one container of a pod spec (manifest JSON).
-
-    Args:
-        pod_spec: of the template.
-        container: the engine's.
-        words: vLLM's command line where a shell makes it of the container's; None: it is the container's.
-    """
+    """Read the drain settings of one container; `words` is vLLM's command line where a shell makes it of the container's."""
     grace_s = float(pod_spec.get("terminationGracePeriodSeconds", 30))
     given = command_line(container) if words is None else words
     timeout_s = float(flag_number(given, "--shutdown-timeout") or 0)

@@ -51,13 +51,7 @@ def schedule_in(config: Mapping[str, Any], where: str = SPECULATIVE_CONFIG) -> S
 
 
 def doubts(config: Mapping[str, Any], words: Sequence[str], image: str = "") -> Iterator[str]:
-    """Reasons why an engine would not start with a configuration's table, or would not run it; empty if there is no table.
-
-    Args:
-        config: the speculative configuration.
-        words: the engine's command line, which has the other flags.
-        image: the engine's image; its tag may name the version.
-    """
+    """Reasons why an engine of this image would not start with a configuration's table, or would not run it."""
     try:
         table = schedule_in(config)
     except InputError as error:

@@ -44,10 +44,7 @@ _WORD = re.compile(rf'"(?:\\.|[^"\\])*"| or (?:{"|".join(_OF_NATIVE.values())})\
 class Counted(NamedTuple):
     """A counter, or one of the two counters of a histogram, which Prometheus stores as series of their own or in a native one.
 
-    Attributes:
-        family: name without prefix and suffix.
-        suffix: of the series.
-        labels: those of its series that are neither the pod's nor the engine's.
+    The family is its name without prefix and suffix. Labels of its series are those that are neither the pod's nor the engine's.
     """
 
     family: str
@@ -56,7 +53,7 @@ class Counted(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the series without its prefix."""
+        """The series without its prefix."""
         return f"{self.family}{self.suffix}"
 
     @property
@@ -94,13 +91,9 @@ DRAFTED = Counted("spec_decode_num_draft_tokens")
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """The series of some pods' engines.
+    """The series of some pods' engines, with matchers on each, and the labels that name a pod.
 
-    Attributes:
-        matchers: on every series.
-        prefix: of every name.
-        pod: labels that name a pod.
-        labelled: gives series those labels where Prometheus has them under other names.
+    `labelled` gives series those labels where Prometheus has them under other names.
     """
 
     matchers: tuple[Matcher, ...] = ()
@@ -109,25 +102,15 @@ class EngineSeries:
     labelled: Callable[[str], str] = str
 
     def only(self, *matchers: Matcher) -> EngineSeries:
-        """Those of them that other matchers allow too."""
+        """The series that other matchers allow too."""
         return replace(self, matchers=(*matchers, *self.matchers))
 
     def named(self, name: str, *more: Matcher) -> str:
-        """A selector.
-
-        Raises:
-            ValueError: a matcher is invalid.
-        """
+        """A selector; raises ValueError if a matcher is invalid."""
         return f"{self.prefix}{name}{selector((*self.matchers, *more))}"
 
     def once(self, how: str, expression: str, *labels: str) -> str:
-        """One element per engine of what has one per copy.
-
-        Args:
-            how: PromQL's aggregation of the copies.
-            expression: has an element per copy.
-            labels: of the expression, beside the pod's and the engine's.
-        """
+        """One element per engine of an expression that has one per copy; `labels` are those beside the pod's and the engine's."""
         return f"{how} by({','.join((*self.pod, *ENGINE, *labels))})({self.labelled(expression)})"
 
     def by_pod(self, how: str, expression: str, *labels: str) -> str:
@@ -162,13 +145,9 @@ class EngineSeries:
         return f"{function}({self.named(name)}[{int(window_s)}s])"
 
     def counted_once(self, how: str, parts: Mapping[str, str]) -> str:
-        """Counters of several statistics, of each engine once.
+        """Counters of several statistics, of each engine once: the copy that is highest.
 
-        The highest copy is the one: it has the newest sample, and its growth is that of the copy that was scraped for longest.
-
-        Args:
-            how: PromQL's aggregation of the copies.
-            parts: expressions by statistic.
+        It has the newest sample, and its growth is that of the copy that was scraped for longest.
         """
         own = sorted({label for stat in parts if stat in COUNTED for label in COUNTED[stat].labels})
         return self.once(how, joined(parts), STATISTIC, *own)
@@ -193,14 +172,7 @@ def joined(parts: Mapping[str, str]) -> str:
 
 
 def classic_only(promql: str) -> str:
-    """A question without what is asked of native histograms, which a server refuses whole if it has no such functions.
-
-    Args:
-        promql: made by this module.
-
-    Returns:
-        The same text if nothing is asked of native histograms.
-    """
+    """A question of this module without what it asks of native histograms: a server without such functions refuses it whole."""
     kept, depth = [], 0
     for word in _WORD.findall(promql):
         if depth:

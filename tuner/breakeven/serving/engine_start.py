@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 from breakeven.serving.command_line import SHELLS, after_program, command_line, cut, shell_call
 from breakeven.serving.config_file import with_config_file
-from breakeven.serving.kserve_preset import PresetEnd, preset_end
-from breakeven.serving.opt_in import preset_arguments
+from breakeven.serving.opt_in import PRESET_VARIABLE, preset_arguments
 from breakeven.serving.shell_script import Script, ShellCommand, shell_script
 
 _DEEPEST = 4
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
-# Options that only vLLM has.
 _NO_STARTERS = {"echo", "printf", "grep", "pgrep", "pkill", "pip", "pip3", "uv", "which", "cat", "ps"}
 _HARMLESS = {"set", "ulimit", "umask", "echo", "date", "true", ":"}
 # Subcommands of `vllm`, and of its modules, that do not serve requests.
@@ -29,6 +27,7 @@ _OTHER_ENGINES = re.compile(
 _NO_ENGINES = re.compile(
     r"router|gateway|proxy|exporter|operator|controller|inference-sim|sidecar", re.IGNORECASE
 )
+# Flags that only vLLM has.
 _OWN_FLAGS = {
     "--gpu-memory-utilization",
     "--kv-transfer-config",
@@ -48,10 +47,10 @@ class EngineStart:
         shell: the shell that reads the words before vLLM does, and the option that hands it a text; empty if none does.
         through_shell: whether a shell reads the words, or a script makes them.
         problems: sentences: why the words may be others.
-        undrained: a sentence if the shell keeps the signal to end from vLLM; empty if it does not.
+        undrained: a sentence if the shell keeps the signal to end from vLLM.
         certain: whether the shell's text shows the one command that starts vLLM, which runs once and in any case.
         unquoted: variables of unknown value that the shell splits.
-        direct: the words with which vLLM can be started without the shell; empty if the script does more than that.
+        direct: words with which vLLM can be started without the shell; empty if the script does more than that.
         exports: variables that the script hands to vLLM.
         beside: other commands of the script that may change the engine.
         literal: whether every word is known but for variables.
@@ -77,12 +76,9 @@ class EngineStart:
 def engine_start(
     container: Mapping[str, Any], files: Mapping[str, str] | None = None, longest: int | None = None
 ) -> EngineStart:
-    """Find the command that starts vLLM.
+    """Find the command that starts vLLM; `files` are texts by path: the file of `--config`, and scripts.
 
-    Args:
-        container: the engine's.
-        files: texts of the container's files by path: the file of `--config`, and scripts.
-        longest: characters of a shell's text from which on it is not read; None: those that the grammar takes a second for.
+    A shell's text of more than `longest` characters is not read; None: as many as the grammar takes a second for.
     """
     call = shell_call(command_line(container)) if longest is not None else None
     read = _read_text(call.script).text if call is not None else ""
@@ -101,13 +97,7 @@ def preset_start(container: Mapping[str, Any]) -> EngineStart:
 
 
 def hands_on(container: Mapping[str, Any], files: Mapping[str, str], argument: str) -> bool:
-    """Whether the script that starts vLLM hands an argument of the container on to it.
-
-    Args:
-        container: the engine's.
-        files: texts of files in it by path.
-        argument: the argument, which the container does not have yet.
-    """
+    """Whether the script that starts vLLM hands a new argument of the container on to it."""
     given = {**container, "args": [*(container.get("args") or []), argument]}
     return argument in engine_start(given, files).words
 
@@ -174,13 +164,7 @@ def _read_text(text: str) -> PresetEnd:
 
 
 class TextOfStart(NamedTuple):
-    """The text of a shell that starts vLLM.
-
-    Attributes:
-        part: `command` or `args`. item: its place there.
-        text: as the manifest has it.
-        command: in it, that starts vLLM.
-    """
+    """The text in `command` or `args` of a shell, and the command in it that starts vLLM."""
 
     part: str
     item: int
@@ -335,7 +319,11 @@ def says_vllm(container: Mapping[str, Any]) -> bool:
     words = command_line(container)
     if serves_nobody(container) is not None:
         return False
-    if any(_is_program(word) for word in words) or (engine_start(container).words and shell_call(words)):
+    starts = any(
+        word.rpartition("/")[2] == "vllm" or word.startswith("vllm.") or "vllm/entrypoints" in word
+        for word in words
+    )
+    if starts or (engine_start(container).words and shell_call(words)):
         return True
     image = str(container.get("image", "")).partition("@")[0].rpartition("/")[2].partition(":")[0]
     if _OTHER_ENGINES.search(image) or _NO_ENGINES.search(image):
@@ -344,12 +332,43 @@ def says_vllm(container: Mapping[str, Any]) -> bool:
         return True
     # Another program in an image of vLLM's is no vLLM; a script may start it.
     command = [str(word) for word in container.get("command") or []]
-    return "vllm" in image.lower() and (not command or shell_call(words) is not None or _is_script(command))
+    is_script = any(word.endswith(".sh") for word in command)
+    return "vllm" in image.lower() and (not command or shell_call(words) is not None or is_script)
 
 
-def _is_script(command: Sequence[str]) -> bool:
-    return any(word.endswith(".sh") for word in command)
+# The text with which KServe's presets start vLLM, read from its end. It looks for network devices and for vLLM's version, sets
+# variables, and ends with one command in its first column: `eval "exec vllm serve ... ${VLLM_ADDITIONAL_ARGS} $@"`. It is too
+# long to be read as a whole for each target in each cycle.
 
 
-def _is_program(word: str) -> bool:
-    return word.rpartition("/")[2] == "vllm" or word.startswith("vllm.") or "vllm/entrypoints" in word
+_LAST_COMMAND = re.compile(r'^eval "exec vllm serve ', re.MULTILINE)
+# A target has a megabyte for its text; a preset has 7,000 characters.
+_MOST_CHARACTERS = 64 * 1024
+_USED = re.compile(r"\$\{(\w+)\}")
+_SET = re.compile(r"^[ \t]*(\w+)=(.*)$", re.MULTILINE)
+# Anything else is known only when the text runs.
+_PLAIN = re.compile(r'"([^"$`\\]*)"')
+
+
+class PresetEnd(NamedTuple):
+    """The last command of a preset's text, and variables that the text before it sets; None if only running it shows the value."""
+
+    text: str
+    variables: Mapping[str, str | None]
+
+
+def preset_end(text: str) -> PresetEnd | None:
+    """The last command of a text that has the form of KServe's presets; None of any other text.
+
+    Of a variable that the text sets more than once the last value counts: that of the newest vLLM that the preset knows.
+    """
+    starts = list(_LAST_COMMAND.finditer(text)) if len(text) <= _MOST_CHARACTERS else []
+    if len(starts) != 1:
+        return None
+    before, command = text[: starts[0].start()], text[starts[0].start() :]
+    used = set(_USED.findall(command))
+    if PRESET_VARIABLE not in used:
+        return None
+    last = {name: value for name, value in _SET.findall(before) if name in used - {PRESET_VARIABLE}}
+    plain = {name: _PLAIN.fullmatch(value.strip()) for name, value in last.items()}
+    return PresetEnd(command, {name: found[1] if found else None for name, found in plain.items()})

@@ -43,11 +43,11 @@ class EngineVerdict:
 
     Attributes:
         outcome: accepted, refused, or unjudged.
-        sentence: vLLM's own words if it refuses, or why nothing was judged; empty if it accepts.
-        vllm: the version that judged; empty if none did.
+        sentence: vLLM's own words if it refuses, or why nothing was judged.
+        vllm: the version that judged.
         judged_as: the device that the engine was judged for.
-        unjudged: the parts that vLLM could not judge here, each with the reason.
-        resolved: what vLLM makes of the words, by the names of its own settings.
+        unjudged: parts that vLLM could not judge here, each with the reason.
+        resolved: settings that the words come to, by vLLM's names.
     """
 
     outcome: str
@@ -60,14 +60,9 @@ class EngineVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AskedEngine:
-    """One engine as vLLM is asked about it.
+    """What vLLM is asked about one engine: the program (`serve`, or `api_server` for the module), its words and variables.
 
-    Attributes:
-        program: `serve`, or `api_server` for the module.
-        words: what follows the program.
-        environment: the container's variables of vLLM.
-        gpus: number of GPUs; 0 for an engine on CPU.
-        unjudged: what is left out of the question, each with the reason.
+    Without GPUs the engine is for CPU. `unjudged` holds parts that are left out of the question, each with the reason.
     """
 
     program: str
@@ -80,13 +75,7 @@ class AskedEngine:
 def question_of(
     template: PodTemplate, container: Mapping[str, Any], start: EngineStart
 ) -> AskedEngine | EngineVerdict:
-    """The question about a container, or why none can be asked.
-
-    Args:
-        template: the pod template.
-        container: the engine's.
-        start: how it starts vLLM.
-    """
+    """The question about a container, or why none can be asked."""
     following = after_program(start.words)
     before = start.words[: len(start.words) - len(following)]
     if not start.words or start.unseen:
@@ -128,12 +117,9 @@ def _gpus(container: Mapping[str, Any]) -> int:
 def verdicts(
     questions: Sequence[AskedEngine], python: str, configs: Path | None
 ) -> dict[AskedEngine, EngineVerdict]:
-    """Ask vLLM each question.
+    """Ask vLLM each question; those with the same environment in one process.
 
-    Args:
-        questions: those with the same environment are asked in one process.
-        python: a Python that has vLLM.
-        configs: folder with the target's config.json, or with folders of the models' names that hold one; None: none is given.
+    `configs` holds the target's config.json, or folders of the models' names that hold one.
 
     Raises:
         BreakevenError: that Python cannot be run, or has no vLLM; the folder is none.
@@ -185,11 +171,7 @@ def _answers(
 def _run(
     command: Sequence[str], text: str, environment: Mapping[str, str], folder: Path, limit_s: float
 ) -> str:
-    """Run the judge to its end; how it ended, as the reason for an answer that is missing.
-
-    Raises:
-        BreakevenError: it cannot be run, or has no vLLM.
-    """
+    """Run the judge to its end; how it ended, as the reason for an answer that is missing."""
     log = folder.parent / "log"
     try:
         with log.open("wb") as output:
@@ -233,12 +215,7 @@ def _verdict(question: AskedEngine, answer: Mapping[str, Any]) -> EngineVerdict:
 
 
 def verdict_line(verdict: EngineVerdict, image: str) -> str:
-    """A verdict as people read it.
-
-    Args:
-        verdict: the verdict.
-        image: the engine's image; its tag may name another version.
-    """
+    """A verdict as people read it, with a word if the image's tag names another version."""
     said, version = version_of(image), verdict.vllm
     other = said is not None and version and VllmVersion.of(version) != said
     by = f"vLLM {version}" + (f" (the image's tag says {said})" if other else "")
@@ -247,10 +224,10 @@ def verdict_line(verdict: EngineVerdict, image: str) -> str:
         return f"not judged: {verdict.sentence}{left}"
     if verdict.outcome == "refused":
         return f"refused by {by}: {verdict.sentence}"
-    facts = ", ".join(f"{name} {_plain(value)}" for name, value in verdict.resolved.items())
+    words = {True: "on", False: "off"}
+    facts = ", ".join(
+        f"{name} {words[value] if isinstance(value, bool) else value}"
+        for name, value in verdict.resolved.items()
+    )
     part = " in part" if left else ""
     return f"accepted{part} by {by} as on {verdict.judged_as}{f': {facts}' if facts else ''}{left}"
-
-
-def _plain(value: Any) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

@@ -32,13 +32,7 @@ def configured(template: PodTemplate, start: EngineStart) -> Mapping[str, Any] |
 
 
 def engine_warnings(template: PodTemplate, container: Mapping[str, Any], start: EngineStart) -> Iterator[str]:
-    """Whole sentences about one container.
-
-    Args:
-        template: the pod template.
-        container: the engine's.
-        start: how it starts vLLM.
-    """
+    """Whole sentences about one container."""
     image, named = str(container.get("image", "")), f"containers[{container.get('name')}]"
     version = version_of(image)
     if ANNOTATION in template.annotations:

@@ -12,43 +12,24 @@ from breakeven.serving import refused_requests
 from breakeven.serving.command_line import cut
 from breakeven.serving.config_file import mounted_files
 from breakeven.serving.drain import Drain, drain
-from breakeven.serving.engine_start import (
-    EngineStart,
-    engine_start,
-    preset_start,
-    says_vllm,
-    serves_nobody,
-)
+from breakeven.serving.engine_start import EngineStart, engine_start, preset_start, says_vllm, serves_nobody
 from breakeven.serving.engine_warnings import configured, engine_warnings, is_preset
 from breakeven.serving.hindrances import unknown_context
 from breakeven.serving.opt_in import OptIn, preset_opt_in
-from breakeven.serving.pod_templates import (
-    PATCH,
-    TEMPLATE,
-    Neighbours,
-    is_helm_template,
-)
+from breakeven.serving.pod_templates import PATCH, TEMPLATE, Neighbours, is_helm_template
 from breakeven.serving.rolling import ROLLED
 from breakeven.serving.script_opt_in import opt_in_of
 from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
 from breakeven.serving.template import PassedOver, PodTemplate
-from breakeven.serving.vllm_versions import (
-    SHUTDOWN_TIMEOUT,
-    known,
-    version_of,
-)
+from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, known, version_of
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
     """The findings about one engine.
 
-    Attributes:
-        template: the pod template. container: the name of the engine's container.
-        engine: that container. start: how it starts vLLM.
-        opt_in, drain: as they stand.
-        warnings: whole sentences: what fights with the operator or leaves it without use.
-        notes: whole sentences to read before the opt-in, whatever the manifest says.
+    Warnings are sentences: what fights with the operator or leaves it without use. Notes are to be read before the opt-in, whatever the
+    manifest says.
     """
 
     template: PodTemplate
@@ -69,12 +50,7 @@ class Examination:
 def examinations(
     template: PodTemplate, container_name: str | None, beside: Neighbours
 ) -> Iterator[Examination | PassedOver]:
-    """Each engine of a pod template, or why it has none.
-
-    Args:
-        template: the pod template.
-        container_name: the container that runs vLLM; None: those that say so.
-        beside: what else the file has.
+    """Each engine of a pod template, or why it has none; without a name, of the containers that say that they run vLLM.
 
     Raises:
         InputError: its strategy has an invalid number of pods.

@@ -38,13 +38,7 @@ _MOVED_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Growths:
-    """Growths of counters and means of gauges over one span, by the names of `engine_series.COUNTED`.
-
-    Attributes:
-        stats: of one pod, or summed over pods; the growths of the gauges are `running_growth` and `waiting_growth`.
-        accepted: drafts accepted, by position.
-        span_s: time that they grew in, s.
-    """
+    """Growths of counters and means of gauges over one span, by the names of `engine_series.COUNTED`; of accepted drafts by position."""
 
     stats: Mapping[str, float]
     accepted: Mapping[int, float] = field(default_factory=dict)

@@ -113,24 +113,17 @@ def limits() -> tuple[Limit, ...]:
     rows = json.loads(
         files("breakeven.serving").joinpath("engine_refusals.json").read_text(encoding="utf-8")
     )["rows"]
-    return tuple(Limit(**_given(row)) for row in rows)
-
-
-def _given(row: Mapping[str, Any]) -> dict[str, Any]:
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    return given | {"versions": Span.of(row.get("versions", (None, None)))}
+    tuples = [
+        {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        for row in rows
+    ]
+    return tuple(Limit(**row | {"versions": Span.of(row.get("versions", (None, None)))}) for row in tuples)
 
 
 def hindrances(
     words: Sequence[str], config: Mapping[str, Any] | None = None, version: VllmVersion | None = None
 ) -> list[str]:
-    """A line for each, with what to change.
-
-    Args:
-        words: command and arguments of the container.
-        config: the speculative configuration, if one is known.
-        version: of vLLM, if it is known.
-    """
+    """A line for each, with what to change."""
     found = [
         line
         for limit in limits()
@@ -150,12 +143,7 @@ def hindrances(
 
 
 def arm_hindrances(words: Sequence[str], config: Mapping[str, Any]) -> list[str]:
-    """Lines about settings with which vLLM does not start an arm, whatever its version.
-
-    Args:
-        words: command and arguments of the container.
-        config: the arm's speculative configuration.
-    """
+    """Lines about settings with which vLLM does not start an arm, whatever its version."""
     return [line for limit in limits() if limit.key and (line := limit.line(words, config)) is not None]
 
 
@@ -164,10 +152,7 @@ def unknown_words(
 ) -> list[str]:
     """Words about speculation that the image's version does not know, each as a line with the versions that do.
 
-    Args:
-        words: command and arguments of the container.
-        config: the speculative configuration, if one is known.
-        version: of vLLM; None if it is not known. Of a version that was not read nothing is said.
+    Of a version that was not read nothing is said.
     """
     table = known()
     found: list[str] = []
@@ -235,11 +220,12 @@ def _keeps_its_caches(flag: GivenFlag) -> bool:
         extra = said.get("kv_connector_extra_config")
         found = extra.get("connectors") if isinstance(extra, dict) else None
         several = found if isinstance(found, list) and found else several
-    return all(isinstance(one, dict) and _offloads(one) for one in several)
-
-
-def _offloads(said: Mapping[str, Any]) -> bool:
-    return said.get("kv_connector") in _OFFLOADING and said.get("kv_role", "kv_both") == "kv_both"
+    return all(
+        isinstance(one, dict)
+        and one.get("kv_connector") in _OFFLOADING
+        and one.get("kv_role", "kv_both") == "kv_both"
+        for one in several
+    )
 
 
 def unknown_context(words: Sequence[str], config: Mapping[str, Any] | None) -> str | None:

@@ -63,11 +63,7 @@ def as_written(item: Any) -> list[str]:
 
 
 def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the PersistentVolumeClaim without its nulls.
-
-    Raises:
-        InputError: see checked.
-    """
+    """Return the PersistentVolumeClaim without its nulls; errors are those of `checked`."""
     found = dict(checked(document, _CLAIM, where, ""))
     return {"metadata": {"name": "", **(found.get("metadata") or {})}, "spec": found.get("spec") or {}}
 
@@ -75,11 +71,7 @@ def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 def checked(value: Any, shape: Any, where: str, path: str) -> Any:
     """Return a part of a manifest without its nulls, which Kubernetes takes for absent.
 
-    Args:
-        value: the part.
-        shape: types by name: an object, a list of one shape, or a type of Python's.
-        where: the document.
-        path: of the part in the document; empty for the whole.
+    A shape gives types by name: an object, a list of one shape, or a type of Python's. `path` is empty for the whole document.
 
     Raises:
         InputError: naming the first field of another type than Kubernetes gives it.

@@ -40,14 +40,7 @@ _MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelWatch:
-    """The series of one model.
-
-    Attributes:
-        ask: asks Prometheus.
-        engines: the series, under the first prefix that has some.
-        pods: with series now.
-        window_s: how far back increases go.
-    """
+    """The series of one model, under the first prefix that has some; increases go back `window_s`."""
 
     ask: Ask
     engines: EngineSeries
@@ -57,14 +50,7 @@ class ModelWatch:
 
     @classmethod
     def of(cls, ask: Ask, matchers: tuple[Matcher, ...], prefix: str | None, window_s: int) -> ModelWatch:
-        """Find the prefix of a model's series.
-
-        Args:
-            ask: asks Prometheus.
-            matchers: on every series.
-            prefix: of the series; None: the first of the usual ones that has series, now or in the window.
-            window_s: how far back increases go.
-        """
+        """Find the prefix of a model's series: if none is given, the first usual one that has series now, or in the window."""
         prefixes = (prefix,) if prefix is not None else PREFIXES
         tried = [EngineSeries(matchers, one, _POD, by_replica) for one in prefixes]
         for engines in tried:

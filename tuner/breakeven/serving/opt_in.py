@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from breakeven.serving.command_line import (
     SPECULATIVE_CONFIG,
-    GivenFlag,
     after_program,
     command_line,
     cut,
@@ -51,9 +50,7 @@ class Change:
 class OptIn:
     """The edits that let one annotation choose a template's arm.
 
-    Attributes:
-        add: lines to add. remove: lines to remove.
-        refusal: a whole sentence if these lines do not help, or more is to do (a shell reads them, vLLM is too old), else None.
+    The refusal is a sentence if these lines do not help, or more is to do (a shell reads them, vLLM is too old).
     """
 
     add: tuple[Change, ...]
@@ -66,26 +63,12 @@ class OptIn:
         return not (self.add or self.remove or self.refusal)
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """The edits as people read them."""
-        return tuple(edit_lines(self.remove, self.add))
-
-
-class _Edit(Protocol):
-    """A `Change`, or its copy in a document."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def lines(self) -> Sequence[str]: ...
-
-
-def edit_lines(remove: Iterable[_Edit], add: Iterable[_Edit]) -> Iterator[str]:
-    """Edits of a manifest as people read them: where, and below it the exact lines, indented."""
-    for verb, changes in (("remove", remove), ("add", add)):
-        for change in changes:
-            yield f"{verb} under {change.path}:"
-            yield from (f"    {line}" for line in change.lines)
+    def lines(self) -> Iterator[str]:
+        """The edits as people read them: where, and below it the exact lines, indented."""
+        for verb, changes in (("remove", self.remove), ("add", self.add)):
+            for change in changes:
+                yield f"{verb} under {change.path}:"
+                yield from (f"    {line}" for line in change.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +81,7 @@ class Places:
 
     @classmethod
     def of(cls, container: Mapping[str, Any], inside: str = "") -> Places:
-        """Those of a container in a pod spec.
-
-        Args:
-            container: the container.
-            inside: path of the pod spec; empty for that of a Deployment.
-        """
+        """Paths of a container of the pod spec at a path, which is empty for that of a Deployment."""
         path = f"{inside}.containers[{container.get('name', '')}]".lstrip(".")
         return cls(f"{path}.command", f"{path}.args", f"{path}.env")
 
@@ -129,12 +107,7 @@ def _starts_vllm(container: Mapping[str, Any]) -> bool:
 
 
 def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
-    """Compare one container (manifest JSON) that starts vLLM without a shell with the opt-in.
-
-    Args:
-        container: the engine's.
-        places: where the file has its parts; None: in a Deployment.
-    """
+    """Compare one container that starts vLLM without a shell with the opt-in; without places they are those of a Deployment."""
     version = version_of(str(container.get("image", "")))
     if version is not None and version < OLDEST:
         refusal = (
@@ -168,22 +141,17 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
 
 
 def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
-    """Compare a container whose command KServe's preset makes with the opt-in that such a preset takes.
-
-    Args:
-        container: the engine's.
-        places: where the file has its parts.
-    """
+    """Compare a container whose command KServe's preset makes with the opt-in that such a preset takes."""
     found = opt_in(container, places)
     if found.refusal is not None:
         return found
     env = [change for change in found.add if change.path == places.env]
-    wanted = PRESET_ARGUMENT
     given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
     value = preset_arguments(container)
-    if wanted in value:
+    if PRESET_ARGUMENT in value:
         return OptIn(tuple(env), (), None)
-    lines = as_written({"name": PRESET_VARIABLE, "value": f"{unspeculative(value)} {wanted}".strip()})
+    wanted = f"{unspeculative(value)} {PRESET_ARGUMENT}".strip()
+    lines = as_written({"name": PRESET_VARIABLE, "value": wanted})
     remove = [line for entry in given for line in as_written(json.loads(json.dumps(entry)))]
     return OptIn(
         (*env, Change(places.env, tuple(lines))),
@@ -216,14 +184,7 @@ def direct_start(
     places: Places | None = None,
     exports: Mapping[str, str] | None = None,
 ) -> OptIn:
-    """The lines with which a container starts vLLM without the shell that it has, opted in.
-
-    Args:
-        container: the engine's.
-        words: the command line that the shell makes.
-        places: where the file has its parts; None: in a Deployment.
-        exports: variables that the shell hands to vLLM.
-    """
+    """The lines with which a container starts vLLM without its shell, which makes these words and exports; opted in."""
     places = places or Places.of(container)
     program = len(words) - len(after_program(words))
     direct = {"command": words[:program], "args": [*without_speculation(words[program:]), ARGUMENT]}
@@ -251,11 +212,8 @@ def _beside_the_variable(items: Sequence[Any]) -> list[Any]:
     position = 0
     for flag in cut([str(item) for item in items]):
         following = position + len(flag.items)
-        if flag.speculative and not _reads_the_variable(flag):
+        reads_it = flag.name == SPECULATIVE_CONFIG and not flag.path and flag.values == (f"$({VARIABLE})",)
+        if flag.speculative and not reads_it:
             beside += items[position:following]
         position = following
     return beside
-
-
-def _reads_the_variable(flag: GivenFlag) -> bool:
-    return flag.name == SPECULATIVE_CONFIG and not flag.path and flag.values == (f"$({VARIABLE})",)

@@ -50,13 +50,13 @@ _UNSEEN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Limits of one pod's engine; None: not known.
+    """Limits of one pod's engine; None if they are not known.
 
     Attributes:
         tokens_per_step: E of a step whose drafts are all accepted.
         running: requests in a batch, over all engines of the pod.
         tokens: prompt and answer of one request.
-        in_order: requests begin in the order in which they came.
+        in_order: whether requests begin in the order in which they came.
         engines: in the pod, by its command line. all_engines: whether the pod has all of them.
     """
 
@@ -73,10 +73,7 @@ def engine_limits(
 ) -> EngineLimits:
     """The limits that a target's command line and its arm set.
 
-    Args:
-        command_line: of the engine's container.
-        running: the arm that it runs; None when unknown.
-        candidates: arms of the spec. The draft length of any other one may be the drafter's own, not the arm's.
+    The draft length of an arm that is no candidate may be the drafter's own, not the arm's.
     """
     drafts = running.k if running is not None and (running.k == 0 or running in candidates) else None
     batch = flag_number(command_line, "--max-num-seqs")
@@ -109,7 +106,7 @@ def missing(counters: Growths, needed: Collection[str]) -> list[str]:
 def stale(
     pod: str, seen_s: float | None, evaluated_s: float | None, now_s: float, allowed_s: float
 ) -> str | None:
-    """Samples too old to decide on, an answer that is, or clocks too far apart to tell; None: none of these.
+    """Samples too old to decide on, an answer that is, or clocks too far apart to tell; None if it is none of these.
 
     Args:
         pod: whose samples.
@@ -137,12 +134,9 @@ def stale(
 
 
 def impossible(counters: Growths, limits: EngineLimits, window_s: float) -> str | None:
-    """Contradictions in the statistics of one pod, the first as a sentence without a full stop; None: none.
+    """The first contradiction in the finite statistics of one pod, as a sentence without a full stop.
 
-    Args:
-        counters: finite ones. What is absent is not checked.
-        limits: of its engine.
-        window_s: over which they were taken, of which a young pod saw a part only.
+    Statistics that are absent are not checked. A young pod saw only a part of the window.
     """
     return next((said for check in _CHECKS if (said := check(counters, limits, window_s))), None)
 

@@ -114,11 +114,7 @@ _GROUPS = {
 
 
 def pod_templates(document: Any, where: str) -> Iterator[PodTemplate | PassedOver]:
-    """The pod templates of one document, and its objects that are passed over.
-
-    Args:
-        document: from `written_documents`.
-        where: file and document, for messages.
+    """The pod templates of one document of `written_documents`, and its objects that are passed over.
 
     Raises:
         InputError: it is no object, or a part of it has a type that Kubernetes does not give it.
@@ -140,22 +136,14 @@ def pod_templates(document: Any, where: str) -> Iterator[PodTemplate | PassedOve
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Objects of a file that its pod templates may refer to.
-
-    Attributes:
-        config_maps: as they stand there. claims: PersistentVolumeClaims, checked.
-    """
+    """ConfigMaps as a file has them, and checked PersistentVolumeClaims: its pod templates may refer to these."""
 
     config_maps: tuple[Mapping[str, Any], ...] = ()
     claims: tuple[Mapping[str, Any], ...] = ()
 
 
 def neighbours(documents: Iterable[tuple[str, Any]]) -> Neighbours:
-    """Those of the documents of a file, each with what messages call it.
-
-    Raises:
-        InputError: a claim has a part of another type than Kubernetes gives it.
-    """
+    """ConfigMaps and PersistentVolumeClaims of the documents of a file, each with what messages call it."""
     found: dict[str, list[Mapping[str, Any]]] = {"ConfigMap": [], "PersistentVolumeClaim": []}
     for where, document in documents:
         for item in _unlisted(document) if isinstance(document, Mapping) else ():
@@ -182,7 +170,8 @@ def _unlisted(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | PassedOver]:
-    kind, name = str(item.get("kind")), _name(item, where)
+    metadata = checked(item.get("metadata") or {}, {"name": str}, where, "metadata")
+    kind, name = str(item.get("kind")), str(metadata.get("name", "?"))
     title = f"{kind}/{name}"
     if (unread := _not_read(item, kind, name)) is not None:
         yield unread
@@ -314,14 +303,7 @@ def _roles(item: Mapping[str, Any], where: str, name: str) -> Iterator[PodTempla
 def _values(
     values: Mapping[str, Any], where: str, title: str = "an object without a kind", prefix: str = ""
 ) -> Iterator[PodTemplate | PassedOver]:
-    """Values of the charts that are known, at the top or one level down, where a chart above has them.
-
-    Args:
-        values: the values.
-        where: file and document.
-        title: what messages call the object that holds them.
-        prefix: of their paths.
-    """
+    """Values of the charts that are known, at the top or one level down, where a chart above has them."""
     levels: list[tuple[str, Mapping[str, Any]]] = [(prefix, values)]
     levels += [(f"{prefix}{key}.", value) for key, value in values.items() if isinstance(value, Mapping)]
     found = False
@@ -352,18 +334,8 @@ def other_form(text: str) -> str | None:
 
 
 def is_helm_template(text: str, kind: str = "") -> bool:
-    """Whether a text holds what only Helm fills in.
-
-    Args:
-        text: of a file, or of a part of an object.
-        kind: of the object.
-    """
+    """Whether the text of a file, or of a part of an object of some kind, holds what only Helm fills in."""
     return (_HELMS_OWN if kind in _TEMPLATED_KINDS else _HELM).search(text) is not None
-
-
-def _name(item: Mapping[str, Any], where: str) -> str:
-    metadata = checked(item.get("metadata") or {}, {"name": str}, where, "metadata")
-    return str(metadata.get("name", "?"))
 
 
 def _checked_at(item: Mapping[str, Any], where: str, path: Path, shape: Any) -> Mapping[str, Any]:

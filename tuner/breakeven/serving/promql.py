@@ -38,11 +38,7 @@ class Matcher(NamedTuple):
     value: str
 
     def render(self) -> str:
-        """PromQL text.
-
-        Raises:
-            ValueError: the label is no label name, or the operator none of PromQL's.
-        """
+        """PromQL text; raises ValueError if the label is no label name, or the operator none of PromQL's."""
         if not _LABEL_NAME.fullmatch(self.label):
             raise ValueError(f"{self.label!r} is not a Prometheus label name")
         if self.operator not in _OPERATORS:
@@ -122,11 +118,11 @@ class RangeQuestion(NamedTuple):
 
     @classmethod
     def of_subquery(cls, promql: str, now_s: float) -> RangeQuestion | None:
-        """The same times and values as those of a subquery, by which servers mean different times; None: it is no subquery.
+        """The same times and values as those of a subquery, by which servers mean different times; None if it is no subquery.
 
         Args:
             promql: `(EXPRESSION)[SPANs:STEPs]`, or the same with `@ TIME` behind it.
-            now_s: where the span ends if no time is given; Unix time.
+            now_s: Unix time at which the span ends if no time is given.
         """
         found = _SUBQUERY.fullmatch(promql)
         if found is None:

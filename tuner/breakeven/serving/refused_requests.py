@@ -19,11 +19,7 @@ LAST_WITH_MIN_TOKENS = VllmVersion(0, 16)
 
 
 def note(version: VllmVersion | None) -> str:
-    """Say which requests a version refuses.
-
-    Args:
-        version: of vLLM; None if it is not known.
-    """
+    """Say which requests a version refuses; None if it is not known."""
     also = version is not None and version <= LAST_WITH_MIN_TOKENS
     fields = "min_p above 0, min_tokens above 1 or" if also else "min_p above 0 or with"
     return (
@@ -33,11 +29,7 @@ def note(version: VllmVersion | None) -> str:
 
 
 def check_min_p(min_p: float | None, arm: Arm) -> None:
-    """Refuse a sweep whose every request the engine would refuse.
-
-    Raises:
-        InputError: the arm speculates, and requests carry `min_p`.
-    """
+    """Refuse a sweep whose every request the engine would refuse: the arm speculates, and requests carry `min_p`."""
     if arm.k > 0 and min_p is not None and min_p > LEAST_MIN_P:
         raise InputError(
             f"min_p {min_p:g} with arm {arm}",

@@ -15,11 +15,7 @@ class Strategy(NamedTuple):
 
 
 def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
-    """The strategy of a Deployment's spec, percentages resolved as its controller does; Recreate takes every pod away at once.
-
-    Raises:
-        ValueError: a number of pods is invalid.
-    """
+    """The strategy of a Deployment's spec, percentages resolved as its controller does; Recreate takes every pod away at once."""
     found = spec.get("strategy") or {}
     if found.get("type") == "Recreate":
         return Strategy(0, desired)
@@ -32,22 +28,14 @@ def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
 
 
 def ordinal_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
-    """The strategy of a StatefulSet's spec: one pod at a time, or as many as maxUnavailable says; never one more than wanted.
-
-    Raises:
-        ValueError: a number of pods is invalid.
-    """
+    """The strategy of a StatefulSet's spec: one pod at a time, or as many as maxUnavailable says; never one more than wanted."""
     rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
     unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
     return Strategy(0, max(1, unavailable))
 
 
 def group_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
-    """The strategy of a LeaderWorkerSet's spec, in groups: one at a time unless it says otherwise, and no surge above its size.
-
-    Raises:
-        ValueError: a number of groups is invalid.
-    """
+    """The strategy of a LeaderWorkerSet's spec, in groups: one at a time unless it says otherwise, and no surge above its size."""
     rolling = _of_groups(spec)
     surge = min(desired, _pods_of(rolling.get("maxSurge", 0), desired, round_up=True))
     unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
@@ -96,11 +84,7 @@ def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
 
 
 def stepwise_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
-    """The strategy of an Argo Rollout's spec. Behind a switch of traffic all new pods stand beside the old ones.
-
-    Raises:
-        ValueError: a number of pods is invalid.
-    """
+    """The strategy of an Argo Rollout's spec. Behind a switch of traffic all new pods stand beside the old ones."""
     found = spec.get("strategy") or {}
     canary = found.get("canary") or {}
     if found.get("blueGreen") is not None or canary.get("trafficRouting"):
@@ -108,17 +92,13 @@ def stepwise_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     return strategy({"strategy": {"rollingUpdate": canary}}, desired)
 
 
-def made_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+def _made_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     """The strategy of what KServe's controller makes of an LLMInferenceService's spec, which has no fields for it."""
     return group_strategy({}, desired) if spec.get("worker") is not None else strategy({}, desired)
 
 
-def predictor_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
-    """The strategy of the Deployment that KServe's controller makes of an InferenceService's spec.
-
-    Raises:
-        ValueError: a number of pods is invalid.
-    """
+def _predictor_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
+    """The strategy of the Deployment that KServe's controller makes of an InferenceService's spec."""
     return strategy({"strategy": (spec.get("predictor") or {}).get("deploymentStrategy")}, desired)
 
 
@@ -140,8 +120,8 @@ class RolledKind(NamedTuple):
 
     Attributes:
         group: of the API.
-        strategy: of a spec, for so many replicas.
-        held: why its controller would leave pods on an older template, as a clause with the way out; None if it would not.
+        strategy: of a spec, for so many replicas; raises ValueError if a number of pods is invalid.
+        held: why its controller would leave pods on an older template, as a clause with the way out.
         rolls_at: where a spec has the numbers of pods of a roll; empty if it has none.
     """
 
@@ -161,10 +141,10 @@ ROLLED: Final[Mapping[str, RolledKind]] = {
         ("rolloutStrategy", "rollingUpdateConfiguration"),
     ),
     "Rollout": RolledKind("argoproj.io", stepwise_strategy, _never_held, ("strategy", "canary")),
-    "LLMInferenceService": RolledKind("serving.kserve.io", made_strategy, _half_held, ()),
+    "LLMInferenceService": RolledKind("serving.kserve.io", _made_strategy, _half_held, ()),
     "InferenceService": RolledKind(
         "serving.kserve.io",
-        predictor_strategy,
+        _predictor_strategy,
         _never_held,
         ("predictor", "deploymentStrategy", "rollingUpdate"),
     ),
@@ -173,11 +153,6 @@ ROLLED: Final[Mapping[str, RolledKind]] = {
 
 
 def rolled_kinds(word: str, plural: str = "") -> str:
-    """Their names in a sentence: `Deployment, StatefulSet or LeaderWorkerSet`.
-
-    Args:
-        word: before the last one.
-        plural: ending of each.
-    """
+    """Their names in a sentence, each with the ending of a plural: `Deployment, StatefulSet or LeaderWorkerSet`."""
     *first, last = (f"{name}{plural}" for name in ROLLED)
     return f"{', '.join(first)} {word} {last}"

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from breakeven.serving.command_line import command_line, cut, shell_call, without_speculation
-from breakeven.serving.engine_start import EngineStart, TextOfStart, hands_on, text_of_start
-from breakeven.serving.kserve_preset import preset_end
+from breakeven.serving.engine_start import EngineStart, TextOfStart, hands_on, preset_end, text_of_start
 from breakeven.serving.manifest import as_written
 from breakeven.serving.opt_in import (
     ARGUMENT,
@@ -40,14 +39,7 @@ def opt_in_of(
     places: Places | None = None,
     files: Mapping[str, str] | None = None,
 ) -> OptIn:
-    """Compare one container (manifest JSON) with the opt-in.
-
-    Args:
-        container: the engine's.
-        start: how it starts vLLM.
-        places: where the file has its parts; None: in a Deployment.
-        files: texts of files in it by path.
-    """
+    """Compare one container with the opt-in; without places they are those of a Deployment."""
     places = places or Places.of(container)
     call = shell_call(command_line(container))
     if call is not None and preset_end(call.script) is not None:
@@ -66,11 +58,7 @@ def opt_in_of(
 def with_argument(container: Mapping[str, Any], argument: str) -> Mapping[str, Any] | None:
     """The container with one argument more in the line that starts vLLM, and without those about speculation.
 
-    None if the text of its shell does not show where that is.
-
-    Args:
-        container: the engine's, which starts vLLM through a shell.
-        argument: as the shell reads it.
+    None if the text of its shell does not show where that is. The argument is as the shell reads it.
     """
     call = shell_call(command_line(container))
     if call is not None and preset_end(call.script) is not None:

@@ -19,12 +19,7 @@ def mounted_claims(pod_spec: Mapping[str, Any]) -> frozenset[str]:
 
 
 def unshareable(pod_spec: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> str | None:
-    """The part that a second pod cannot have, as a sentence with the way out; None if it can have everything.
-
-    Args:
-        pod_spec: of the target's template.
-        claims: PersistentVolumeClaims of its namespace, as far as they may be read.
-    """
+    """The part that a second pod cannot have, as a sentence with the way out; claims are known as far as they may be read."""
     for claim in pod_spec.get("resourceClaims") or []:
         if claim.get("resourceClaimName"):
             return (

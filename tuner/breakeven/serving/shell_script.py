@@ -34,10 +34,8 @@ class ShellCommand:
         assignments: variables that it sets. Without words they hold for the commands that follow.
         literal: whether every word is known but for variables.
         unquoted: variables of unknown value that stand outside quotes, so that the shell splits what they hold.
-        repeated: it stands in a loop.
-        conditional: it may not run, or not in the script's own process.
-        background: the script does not wait for it. piped: it stands in a pipe.
-        redirected: its output goes elsewhere, or its input comes from elsewhere.
+        conditional: it may not run, or not in the script's own process. repeated: it stands in a loop.
+        background: the script does not wait for it. piped: it stands in a pipe. redirected: so is its input or output.
     """
 
     words: tuple[str, ...]
@@ -93,12 +91,9 @@ class _Word:
 
 
 def shell_script(text: str, environment: Mapping[str, str | None], arguments: Sequence[str] = ()) -> Script:
-    """Read a script.
+    """Read a script; variables of an environment have the value None if it is known only in the cluster.
 
-    Args:
-        text: the script.
-        environment: variables that the container has; None: a value that is known only in the cluster.
-        arguments: what the script finds as `$0`, `$1` and so on.
+    The script finds the arguments as `$0`, `$1` and so on.
     """
     if len(text) > _MOST_CHARACTERS:
         return Script((), complete=False)
@@ -143,12 +138,7 @@ def _parser() -> Parser:
 
 
 class _List(NamedTuple):
-    """The words of an array.
-
-    Attributes:
-        literal: whether these are all of its words, and each is known but for variables.
-        unquoted: variables of unknown value that the shell splits.
-    """
+    """The words of an array; literal if these are all of its words, and each is known but for variables."""
 
     words: tuple[str, ...]
     literal: bool = True
@@ -249,12 +239,7 @@ class _Reader:
         return [self._text(child) for child in inner if child.type == "variable_name"]
 
     def lists_of(self, node: Node, *, certain: bool) -> dict[str, _List]:
-        """Arrays that a command without words sets, as they are after it.
-
-        Args:
-            node: the command.
-            certain: whether it runs, once.
-        """
+        """Arrays that a command without words sets, as they are after it; certain if it runs once."""
         found: dict[str, _List] = {}
         for child in [node] if node.type == "variable_assignment" else node.children:
             if child.type != "variable_assignment" or child.children[-1].type != "array":

@@ -20,16 +20,14 @@ class PodTemplate:
 
     Attributes:
         kind: of the object that has it, or the name of the chart whose values have it.
-        name: of that object.
         where: file and document.
         annotations: those that reach the pods. annotations_path: where the file has them.
-        pod_spec: the pod spec, as far as the file says it.
+        pod_spec: as far as the file says it.
         inside: path of the pod spec; empty for that of a Deployment and its like.
         managed: whether the operator rolls what runs it.
         places: of a container by its name, where they are not those of a pod spec.
         rolling: what the spec of a managed object says about rolls; empty for another.
-        namespace: of the object; empty if the file names none.
-        remark: what is to be known of the place, as a sentence; empty for none.
+        remark: what is to be known of the place, as a sentence.
     """
 
     kind: str
@@ -64,12 +62,7 @@ class PodTemplate:
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """Something that is not read.
-
-    Attributes:
-        title: kind and name.
-        why: the reason, and what would help; empty for an object that runs no pods.
-    """
+    """Something that is not read, by kind and name, and the reason with what would help; empty for an object that runs no pods."""
 
     title: str
     why: str = ""

@@ -32,7 +32,7 @@ class Flag:
         takes: nothing, yes or no (`--no-long-name` exists), one, perhaps one, or many.
         type: int, float, size, json, or empty for text.
         choices: the only values taken; empty for any.
-        opposite: the flag that switches it off, beside `--no-...`; empty: none does.
+        opposite: the flag that switches it off, beside `--no-...`.
     """
 
     names: tuple[str, ...]
@@ -44,21 +44,11 @@ class Flag:
 
 @cache
 def flags_of(version: str) -> dict[str, Flag]:
-    """Every flag of one version by its long name.
-
-    Args:
-        version: one of `VERSIONS`.
-    """
+    """Every flag of one of `VERSIONS` by its long name."""
     name = f"vllm_{version.replace('.', '_')}_flags.json"
     rows = json.loads(files("breakeven.serving").joinpath(name).read_text(encoding="utf-8"))["flags"]
     table = [
-        Flag(
-            tuple(row["names"]),
-            row["takes"],
-            row.get("type", ""),
-            tuple(row.get("choices", ())),
-            row.get("opposite", ""),
-        )
+        Flag(**{key: tuple(said) if isinstance(said, list) else said for key, said in row.items()})
         for row in rows
     ]
     return {flag.names[0]: flag for flag in table}
@@ -136,11 +126,7 @@ TYPES: dict[str, Callable[[str], Any]] = {
 
 
 def read(name: str, text: str) -> Any:
-    """The value of a flag as its type; text where vLLM's table has no such flag.
-
-    Raises:
-        InputError: not of that type.
-    """
+    """The value of a flag as its type, or a refused input; text where vLLM's table has no such flag."""
     kind = flags()[name].type if name in flags() else ""
     try:
         return TYPES[kind](text)

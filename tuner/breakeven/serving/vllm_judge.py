@@ -202,11 +202,7 @@ def _parsed(question: Mapping[str, Any], unjudged: list[str]) -> Any:
 
 
 def _known_models(given: Any, speculation: Mapping[str, Any], configs: str, unjudged: list[str]) -> bool:
-    """Name the models as vLLM finds them here; whether the target is among them.
-
-    Raises:
-        ValueError: without a model's config.json vLLM judges the keys of the speculation, and refuses one.
-    """
+    """Name the models as vLLM finds them here, or let it refuse the keys of the speculation; whether the target is among them."""
     target, drafter = _at_hand(given.model, configs, is_target=True), _drafter(speculation)
     head = None if drafter is None else _at_hand(drafter, configs, is_target=False)
     if head is not None:
@@ -273,11 +269,7 @@ def _at_hand(name: str, configs: str, *, is_target: bool) -> str | None:
 
 
 def _judge_keys(speculation: Mapping[str, Any], *, needs_model: bool) -> None:
-    """Let vLLM's class of speculation read the keys.
-
-    Raises:
-        ValueError: it refuses a key by itself, or keys that need no model.
-    """
+    """Let vLLM's class of speculation read the keys; raises if it refuses a key by itself, or keys that need no model."""
     if not speculation:
         return
     speculative = importlib.import_module("vllm.config.speculative").SpeculativeConfig

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _TABLE = "vllm_speculation.json"
 _TAG = re.compile(r"v?([01])\.(\d{1,3})(?![\d])(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?(?:[-_.+].*)?")
@@ -38,12 +38,7 @@ class VllmVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The versions that know a word.
-
-    Attributes:
-        first: that knows it; None if the oldest version of the table knew it already.
-        last: that knows it; None if the newest one does.
-    """
+    """The versions that know a word; an end is None if the oldest or the newest version of the table knows it too."""
 
     first: VllmVersion | None
     last: VllmVersion | None
@@ -80,13 +75,7 @@ def version_of(image: str) -> VllmVersion | None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The knowledge of the table's versions.
-
-    Attributes:
-        oldest, newest: versions that were read.
-        methods: words for a method. keys: keys of `--speculative-config`. flags: flags that are about speculation or draining.
-        verification: values of `rejection_sample_method`.
-    """
+    """The table: versions that were read, and the words of `--speculative-config` and flags that each knows."""
 
     oldest: VllmVersion
     newest: VllmVersion
@@ -104,9 +93,8 @@ def known() -> Known:
     return Known(
         min(read),
         max(read),
-        *(_spans(table[part]) for part in ("methods", "keys", "flags", "rejection_sample_method")),
+        *(
+            {word: Span.of(ends) for word, ends in table[part].items()}
+            for part in ("methods", "keys", "flags", "rejection_sample_method")
+        ),
     )
-
-
-def _spans(rows: dict[str, Any]) -> dict[str, Span]:
-    return {word: Span.of(ends) for word, ends in rows.items()}
