@@ -77,7 +77,10 @@ def test_a_result_that_names_no_arm_is_given_its_table(tmp_path: Path) -> None:
     assert breakeven(*asked, "three").returncode == 2
 
 
-def test_predict_says_where_no_schedule_was_measured() -> None:
-    done = breakeven("predict", "points.csv", "--method", "eagle3", "--k", "schedule", "--rps", "4")
+@pytest.mark.parametrize(
+    ("word", "missing"), [("schedule", "no schedule"), ("adaptive", "no adaptive verification")]
+)
+def test_predict_says_where_none_was_measured(word: str, missing: str) -> None:
+    done = breakeven("predict", "points.csv", "--method", "eagle3", "--k", word, "--rps", "4")
     assert done.returncode == 1
-    assert "no schedule of eagle3 was measured" in done.stderr
+    assert f"{missing} of eagle3 was measured" in done.stderr

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
-from breakeven.cli.parameters import InputFile, Number, read_draft_length
+from breakeven.cli.parameters import InputFile, MeasuredDrafts, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
 from breakeven.cli.prometheus_options import (
     AskedPrometheus,
@@ -66,7 +66,7 @@ def command(
     timeout_seconds: float,
     profile_path: Path | None,
     method: str | None,
-    k: int | Literal["schedule"] | None,
+    k: int | MeasuredDrafts | None,
     tokens_per_step: float | None,
     prompt_tokens: float | None,
     output_tokens: float | None,

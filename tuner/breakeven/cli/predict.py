@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from breakeven.cli.output import confidence_option, echo_result, json_option
-from breakeven.cli.parameters import Number, read_draft_length
+from breakeven.cli.parameters import MeasuredDrafts, Number, read_draft_length
 from breakeven.cli.profile_options import (
     arm_in,
     arm_of,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def command(
     profile_path: Path,
     method: str,
-    k: int | Literal["schedule"] | None,
+    k: int | MeasuredDrafts | None,
     candidate: str | None,
     rps: float | None,
     concurrency: float | None,
@@ -85,7 +85,7 @@ def command(
     load_given(rps, concurrency)
     if tokens_per_step is not None and alpha is not None:
         raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
-    of_result = None if k == "schedule" else arm_of(method, k, candidate)
+    of_result = None if isinstance(k, str) else arm_of(method, k, candidate)
     profile = read_profile(profile_path, confidence, of_result)
     arm = arm_in(profile, method, k, candidate)
     conditions = Conditions(_tokens_per_step(arm, tokens_per_step, alpha), prompt_tokens, output_tokens)

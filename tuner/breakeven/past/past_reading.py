@@ -275,8 +275,8 @@ def known_past(
     """
     names = sorted(set(pods))
     if not found.windows:
-        counted = ", ".join(f"{word} {count}" for word, count in found.dropped.most_common())
-        problem = f"none of {found.dropped.total()} windows is steady ({counted})"
+        reasons = ", ".join(f"{word} {count}" for word, count in found.dropped.most_common())
+        problem = f"none of {found.dropped.total()} windows is steady ({reasons})"
         raise InputError("--since", problem, _wanted(found))
     present = _present(found.windows, newest)
     own = [one for one in found.windows if not one.kind.fingerprint.differs(present)]

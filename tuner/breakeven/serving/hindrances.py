@@ -113,7 +113,7 @@ def limits() -> tuple[Limit, ...]:
     rows = json.loads(
         files("breakeven.serving").joinpath("engine_refusals.json").read_text(encoding="utf-8")
     )["rows"]
-    tuples = [
+    tuples: list[dict[str, Any]] = [
         {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
         for row in rows
     ]

@@ -47,11 +47,10 @@ def flags_of(version: str) -> dict[str, Flag]:
     """Every flag of one of `VERSIONS` by its long name."""
     name = f"vllm_{version.replace('.', '_')}_flags.json"
     rows = json.loads(files("breakeven.serving").joinpath(name).read_text(encoding="utf-8"))["flags"]
-    table = [
-        Flag(**{key: tuple(said) if isinstance(said, list) else said for key, said in row.items()})
-        for row in rows
+    table: list[dict[str, Any]] = [
+        {key: tuple(said) if isinstance(said, list) else said for key, said in row.items()} for row in rows
     ]
-    return {flag.names[0]: flag for flag in table}
+    return {row["names"][0]: Flag(**row) for row in table}
 
 
 @cache
