@@ -60,7 +60,7 @@ class EngineVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AskedEngine:
-    """What vLLM is asked about one engine: the program (`serve`, or `api_server` for the module), its words and variables.
+    """The question to vLLM about one engine: the program (`serve`, or `api_server` for the module), its words and variables.
 
     Without GPUs the engine is for CPU. `unjudged` holds parts that are left out of the question, each with the reason.
     """
