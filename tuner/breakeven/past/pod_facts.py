@@ -82,10 +82,8 @@ def fact_questions(pods: Iterable[tuple[str, str]], engines: EngineSeries, span_
     named = sorted(set(pods))
     # The pods of one ReplicaSet share all but the last word of their names. A server that scrapes kube-state-metrics without
     # honorLabels renames the labels of the pods it describes.
-    spaces, names = (
-        any_of({space for space, _ in named}),
-        any_of({name.rpartition("-")[0] or name for _, name in named}),
-    )
+    spaces = any_of({space for space, _ in named})
+    names = any_of({name.rpartition("-")[0] or name for _, name in named})
     places = [
         selector(
             (Matcher(f"{own}namespace", "=~", spaces), Matcher(f"{own}pod", "=~", f"({names})[a-z0-9.-]*"))
