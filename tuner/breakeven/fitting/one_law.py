@@ -145,12 +145,10 @@ class _Scatter(NamedTuple):
 def fit_step_law(
     arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel], near: StepLaw | None = None
 ) -> StepLaw | None:
-    """The law; None without rows. Lengths and acceptance that no row says are guesses; predictions at the measured ones do not depend on them.
+    """The law; None without rows. Lengths and acceptance that no row has are guesses; predictions at the measured ones do not depend on them.
 
-    Args:
-        arms: usable rows of each arm.
-        acceptance: by family, for rows that do not say how many tokens a step yielded.
-        near: a law of much the same rows of the same arms, from which the search starts.
+    `acceptance` is by family, for rows that do not count how many tokens a step yielded. `near` is a law of much the same rows
+    of the same arms, from which the search starts.
     """
     if not arms:
         return None
@@ -200,7 +198,7 @@ def _from_prior(layout: Layout, prior: _Prior, covariance: FloatArray) -> tuple[
 
 
 def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
-    """Error that each row states, in the order of the sweeps."""
+    """Errors that rows state, in the order of the sweeps."""
     return np.concatenate([one.errors for one in sweeps])
 
 
@@ -249,10 +247,9 @@ def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> Floa
 
 
 class _Solved(NamedTuple):
-    """The most probable law.
+    """The most probable law: its figures and their covariance.
 
     Attributes:
-        figures, covariance: of it.
         cost: sum of squares in standard deviations, priors included.
         freedom: degrees of freedom that the rows leave.
         gaps, slopes: ln(law/measured) of each row, and its slopes in the figures.
@@ -310,12 +307,7 @@ def _log_shares(tried: Sequence[float], middle: float, spread: float) -> FloatAr
 
 
 class _Prior(NamedTuple):
-    """Prior of the figures: their values before any row, and the cost of deviations.
-
-    Attributes:
-        center: shape (figures,).
-        root: R with R'R the inverse covariance.
-    """
+    """Prior of the figures: the values before any row, and R with R'R the inverse covariance."""
 
     center: FloatArray
     root: FloatArray

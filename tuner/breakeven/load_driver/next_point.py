@@ -30,22 +30,18 @@ from breakeven.points.quality import FEWEST_GENERATIONS
 
 _FEWEST_REQUESTS = 5
 _PLAN_STEPS = 500
+_IMAGINED = -1
 _LEAST_GAIN = 1e-9
 """Regret per second below which a point saves nothing but rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """One point to measure next.
+    """One point to measure next, with its expected means.
 
     Attributes:
-        arm: on this engine.
-        load: under this load.
-        latency_s: expected mean latency.
-        inflight: expected number in flight.
         company_s: expected C2 (s).
         warmup_s: load before the window.
-        window_s: planned window.
         startup_s: GPU time of starting the engine; 0 if it runs.
         regret: expected regret (share of latency) as things stand.
         saved: how much of it this point is expected to remove, per second; NaN for the first points of an arm that runs.
@@ -85,12 +81,12 @@ class _Offer:
 def next_point(
     question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
 ) -> Purchase | Finished:
-    """Choose the next point, or say why there is none.
+    """Choose the next point, or give the reason why there is none.
 
     Equal inputs give an equal choice, whatever the order of the points.
 
     Args:
-        question: what is to be decided.
+        question: the decision.
         measured: every point so far, of all arms, those with a flag included.
         left_s: GPU time that is left for measuring (s); the point fits into it with its warm-up and its tail.
         startups_left_s: GPU time that is left for starting engines (s), counted apart.
@@ -119,15 +115,6 @@ def next_point(
     return replace(offers[best].purchase, regret=regret, saved=gains[best])
 
 
-def expected_regret(question: Question, measured: Sequence[Point]) -> float:
-    """Expected loss of the recommendation, as a share of latency, that points of the arms in question can remove.
-
-    Losses that only points of an arm that cannot be measured any more could remove are not counted.
-    """
-    state = known_from(question, measured)
-    return tellable_regret(state, rival_pairs(state))
-
-
 def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
     """Per expected load (1/s) the arm that is believed fastest of those with enough points; None if there is none."""
     state = known_from(question, measured)
@@ -142,14 +129,7 @@ def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[fl
 def planned(
     question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
 ) -> tuple[Purchase, ...]:
-    """The points that would be bought if every point came out as expected now; an engine stays up until another starts.
-
-    Args:
-        question: the decision.
-        measured: every point so far.
-        left_s: GPU time for measuring (s).
-        startups_left_s: GPU time for starts (s).
-    """
+    """The points that would be bought if every point came out as expected now; an engine stays up until another starts."""
     points, plan = list(measured), list[Purchase]()
     while len(plan) < _PLAN_STEPS:
         step = next_point(question, points, left_s, startups_left_s)
@@ -334,14 +314,7 @@ def _needed(state: Knowledge, offer: _Offer) -> list[_Offer]:
 def believed_point(
     question: Question, measured: Sequence[Point], load: ImposedLoad, window_s: float
 ) -> Point:
-    """The point that a load is believed to give on the first arm in question.
-
-    Args:
-        question: what is to be decided.
-        measured: every point so far.
-        load: the load.
-        window_s: its window (s).
-    """
+    """The point that a load is believed to give on the first arm in question."""
     state = known_from(question, measured)
     return _imagined(_offer(state, state.belief.arms.index(question.arms[0]), load, window_s).purchase)
 
@@ -380,17 +353,12 @@ def _why_nothing(state: Knowledge, left_s: float) -> str:
 # to be as fast: the hardest case.
 
 
-_IMAGINED = -1
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RivalPairs:
-    """The recommended arm against every rival at every expected load, one after the other.
+    """The recommended arm against every rival at every expected load, one after the other; shape (pairs,), rivals and loads by index.
 
     Attributes:
-        ahead: ln L of the rival less that of the recommended arm, shape (pairs,).
-        rivals: the rival's index, shape (pairs,).
-        loads: the load's index, shape (pairs,).
+        ahead: ln L of the rival less that of the recommended arm.
         rows: derivative of that difference by the coefficients, shape (pairs, coefficients).
     """
 

@@ -124,8 +124,7 @@ class SentWorkload:
         output_tokens: mean output length; every answer is exactly as long as drawn (`ignore_eos`, `min_tokens`).
         seed: of prompts, lengths and arrivals; the same seed repeats the same sweep.
         name: the user's name for it, copied into each point's `workload` column.
-        lengths: how lengths scatter about the means; None: not at all.
-        sampling: how the engine draws tokens.
+        lengths: how lengths scatter about the means; None if not at all.
         prefix_share: share of a mean prompt that all prompts begin with, from 0 to 1.
         dataset: the user's own requests, in place of made-up prose.
         random_tokens: prompts of random token ids in place of prose.
@@ -172,7 +171,7 @@ class SentWorkload:
         return self.drawn if self.dataset is None else DatasetRequests(self.dataset, self.drawn, self.seed)
 
     def prompts(self) -> Prompts | None:
-        """Source of prompts; None: made-up prose, which has to be sized by the engine's tokenizer first."""
+        """Source of prompts; None for made-up prose, which has to be sized by the engine's tokenizer first."""
         if self.dataset is not None:
             return DatasetRequests(self.dataset, self.drawn, self.seed)
         if self.random_tokens:
@@ -202,11 +201,7 @@ class SentWorkload:
 class ProsePrompts:
     """Sentences of everyday words; the engine's tokenizer decides how many tokens that is.
 
-    Attributes:
-        words: words of a prompt of mean length.
-        seed: of the words.
-        lengths: how prompt lengths scatter; None: not at all.
-        prefix_share: share of `words` that all prompts begin with.
+    Lengths scatter about a mean number of words, of which all prompts begin with a share.
     """
 
     words: int
@@ -246,11 +241,7 @@ class ProsePrompts:
 class TokenPrompts:
     """Random token ids: exact lengths under any tokenizer, and text that no drafter can guess.
 
-    Attributes:
-        tokens: of a prompt of mean length.
-        seed: of the ids.
-        lengths: how prompt lengths scatter; None: not at all.
-        prefix_share: share of `tokens` that all prompts begin with.
+    Lengths scatter about a mean number of tokens, of which all prompts begin with a share.
     """
 
     tokens: int
@@ -281,12 +272,8 @@ class DatasetRequests:
     """A dataset's lines, drawn so that every stretch of requests has short and long answers in the file's shares.
 
     Points of one sweep that differ in their mean length cannot stand in one law. Lines whose answers are equally long come
-    in an order that the seed gives: a file sorted by subject would change in mid-sweep.
-
-    Attributes:
-        dataset: the lines; fewer of them than requests means that the prefix cache helps.
-        others: draws the output length of a line that says none.
-        seed: of the order.
+    in an order that the seed gives: a file sorted by subject would change in mid-sweep. With fewer lines than requests the prefix
+    cache helps. `others` draws the output length of a line that names none.
     """
 
     dataset: Dataset

@@ -29,10 +29,10 @@ from breakeven.planning.fluid_queue import Outflow, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
 from breakeven.planning.learned_laws import LawPrior, LearnedLaws, SeenLatency, learned, with_latency
-from breakeven.planning.objective_strain import ObjectiveStrain, tail_factor
+from breakeven.planning.objective import ObjectiveStrain, tail_factor
+from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import ACCOUNT_S, LASTS_S, Jump, worth_avoiding
-from breakeven.profile import Bounds
 
 _DAY_S = 86400.0
 _STAYS = 1.2
@@ -44,24 +44,25 @@ _SURPRISING_SD = 3.0
 _UNBOUNDED = 10.0
 """Multiple of the request time of the arm in place beyond which a bound counts as open."""
 _LEAST = 1e-12
+_WORST = (0.9, 0.95, 1.0, 1.1)
+"""Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
+_BEYOND = 1.2
+"""Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
+_MOVES = 0.5
+"""Share by which the largest hour of such a load exceeds its mean; one that never exceeded it by a tenth does not double."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """Limits on the risk of a decision, and the gain that it requires.
+    """Limits on the risk of a decision, and the gain that it requires; risk, day_risk and horizon_s as in `Policy`.
 
     Attributes:
         margin: least saving, as a share of the request time on the arm that is entered.
         doubt: standard deviations of the saving that must remain to enter an arm.
-        risk: share of ten days' request time without speculation that one surprise may cost, savings aside: the
-            worst loss of a user who speculates.
-        day_risk: share of a day's request time without speculation by which the worst hour that it may bring makes it
-            longer; None: a day is not bounded by itself.
         jump: factor on the largest load seen that a surprise is taken to reach.
         carried: share of the capacity of no speculation up to which a surprise counts: beyond it no arm helps.
         young_s: length of a known past (s) with which a surprise may exceed it twice as far as with a long one; thrice with
             half of it.
-        horizon_s: how far ahead savings count (s).
         start_up_s: time that a replica takes to start (s).
         away_share: share of the replicas that are away during a roll; 0 where new ones come first.
         noticed_s: time until a roll begins after a surprise (s): a window of metrics and an evaluation.
@@ -90,11 +91,10 @@ class FittedLaw:
     """One arm as the profile knows it under the conditions of a service.
 
     Attributes:
-        prior: its law.
         table: its number in flight.
         strain: ratio of its figures to their limits; None without objectives.
-        tokens_per_step: E that was measured live; None: as calibrated.
-        calibrated_tokens_per_step: E when the arm was measured; None where it was not.
+        tokens_per_step: E that was measured live; None as calibrated.
+        calibrated_tokens_per_step: E when the arm was measured; None if it was not.
     """
 
     prior: LawPrior
@@ -117,43 +117,16 @@ def fitted_law(one: ArmEvaluation) -> FittedLaw:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LiveLoad:
-    """Load and latency of a window, per replica.
+def waiting(load: Load, lawful: FloatArray) -> float:
+    """Requests of a queue that drains, or came and went: those in flight beyond what laws expect of the rate; else 0.
 
-    Attributes:
-        rps: rate (1/s).
-        inflight: mean number in flight; None where it was not observed.
-        latency_s: mean latency (s); None where it was not observed.
-        window_s: length of the window, or the time since the last one if that is shorter (s).
-        requests: finished in it, from which the arm's law may be learned.
-        strain: bounds of the largest ratio of a measured quantile to its limit; None where none is known.
-        met_inflight: mean number in flight among which finished requests were; None: `inflight`.
-        drains: a queue drained, or came and went: the latency is that of no mean number in flight.
+    They are beyond by three standard deviations, whatever the capacity. A number that is steady, or grows, is none of a
+    queue that goes: an arm that is slower than its law holds it too. `lawful` is in flight by the laws, in M draws.
     """
-
-    rps: float
-    inflight: float | None
-    latency_s: float | None
-    window_s: float
-    requests: float
-    strain: Bounds | None = None
-    met_inflight: float | None = None
-    drains: bool = False
-
-    def waiting(self, lawful: FloatArray) -> float:
-        """Requests of a queue that drains, or came and went: those in flight beyond what laws say of the rate; else 0.
-
-        They are beyond by three standard deviations, whatever the capacity. A number that is steady, or grows, is none of a
-        queue that goes: an arm that is slower than its law holds it too.
-
-        Args:
-            lawful: in flight by the laws, in M draws; shape (M,).
-        """
-        usual = float(lawful.mean())
-        beyond = (self.inflight or 0.0) - usual
-        sd = math.hypot(float(lawful.std()), math.sqrt(usual))
-        return beyond if self.drains and beyond > _SURPRISING_SD * sd else 0.0
+    usual = float(lawful.mean())
+    beyond = (load.inflight or 0.0) - usual
+    sd = math.hypot(float(lawful.std()), math.sqrt(usual))
+    return beyond if load.drains and beyond > _SURPRISING_SD * sd else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +134,6 @@ class ArmSaving:
     """Expected effect of changing to an arm, per replica.
 
     Attributes:
-        arm: which.
         share: saving as a share of the expected request time on the arm in place.
         taken_sd: standard deviation of ln(request time on this arm over that on the arm in place).
         gross: request-seconds saved over the horizon, and for the rest of a day if all loads seen confirm it.
@@ -201,13 +173,9 @@ class ArmSaving:
 
 @dataclass(frozen=True, slots=True)
 class SavingDecision:
-    """The arm to run from now on, and the effect of each other one.
+    """The arm to run from now on, and the effect of each other one than the arm in place.
 
-    Attributes:
-        arm: the arm.
-        options: every other arm than the one in place.
-        memory: for the next decision.
-        known: the laws that it rests on, in the order in which they were given.
+    `memory` is for the next decision, `known` are the laws that it rests on, in the order in which they were given.
     """
 
     arm: Arm
@@ -218,7 +186,7 @@ class SavingDecision:
 
 def decide_by_saving(
     laws: Sequence[FittedLaw],
-    live: LiveLoad,
+    live: Load,
     ahead: Forecast,
     memory: DecisionMemory,
     stakes: Stakes,
@@ -228,7 +196,8 @@ def decide_by_saving(
 
     Args:
         laws: of no speculation, the arm in place and every arm that may run.
-        live: last window of the arm in place.
+        live: last window of the arm in place. Its length is the time since the one before, if that is shorter; its requests
+            are those from which the arm's law may be learned.
         ahead: loads that are expected.
         memory: from the last decision; its candidate and times are left to the caller.
         stakes: risk allowed and gain required.
@@ -245,8 +214,8 @@ def decide_by_saving(
     backlog = memory.backlog.after(live.rps, (carries[0], carries[1]), live.window_s, now_s).seen(
         live.inflight
     )
-    waiting = live.waiting(view.now[i])
-    view.queued = backlog.here + waiting > 0.0
+    drains = waiting(live, view.now[i])
+    view.queued = backlog.here + drains > 0.0
     spared = (float(view.now[none].mean()) + backlog.without - held) * live.window_s
     if i == none:
         # The queue that speculation has left behind, and the waits of the roll back, are its cost.
@@ -259,7 +228,7 @@ def decide_by_saving(
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
-    teaches = not waiting and backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
+    teaches = not drains and backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
     if teaches and live.inflight is not None and live.latency_s is not None:
         among = live.inflight if live.met_inflight is None else live.met_inflight
         expected_s = laws[i].table.parts_s(among)
@@ -273,13 +242,7 @@ def decide_by_saving(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """Changing from one arm to another, in request-seconds and M draws.
-
-    Attributes:
-        saving: saved by requests.
-        roll: taken by the roll.
-        safer: worth of risking less of a surprise; below 0 if more is risked.
-    """
+    """Changing from one arm to another, in request-seconds and M draws; `safer` is the worth of risking less of a surprise."""
 
     saving: FloatArray
     roll: FloatArray
@@ -297,7 +260,7 @@ class _View:
 
     laws: Sequence[FittedLaw]
     factors: FloatArray
-    live: LiveLoad
+    live: Load
     ahead: Forecast
     stakes: Stakes
     largest_rps: float
@@ -356,7 +319,6 @@ class _View:
         )
 
     def options(self, none: int, saved: float) -> tuple[ArmSaving, ...]:
-        """Effects of changing from the arm in place to each other one."""
         i = self.running
         risks, uncovered = self.surprises(none, saved)
         stay, rolled = self._waited()
@@ -504,14 +466,6 @@ def _arrays(loads: Sequence[ExpectedLoad]) -> tuple[FloatArray, FloatArray]:
 # calculated as usual, with one hour at each load that may come.
 
 
-_WORST = (0.9, 0.95, 1.0, 1.1)
-"""Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
-_BEYOND = 1.2
-"""Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
-_MOVES = 0.5
-"""Share by which the largest hour of such a load exceeds its mean; one that never exceeded it by a tenth does not double."""
-
-
 def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> float:
     """Largest rate (1/s per replica) that a day may bring; any rate while less than a day is known."""
     if known_days < 1.0 or not mean_rps:
@@ -525,7 +479,6 @@ class Day:
     """A day of a service on each of A arms, in M draws.
 
     Attributes:
-        arms: outflow of each.
         usual: in flight on average; shape (A, M).
         mean_rps: rate on average (1/s per replica).
         none: the place of no speculation among the arms.
@@ -539,10 +492,8 @@ class Day:
     def worth_avoiding(self, credible_rps: FloatArray, share: float, slack: FloatArray) -> FloatArray:
         """Worth of not risking the worst hour on each arm (request-seconds a day); shape (A,).
 
-        Args:
-            credible_rps: largest rate that the day may bring (1/s); shape (A,).
-            share: of the day's request time without speculation, by which it may take longer.
-            slack: factors on what may be lost; shape (A,).
+        The day may bring at most `credible_rps` (1/s), shape (A,), and take longer by a share of its request time without
+        speculation, times `slack`, shape (A,).
         """
         safe = self.arms.carries_rps[self.none]
         rps = np.minimum(np.multiply.outer(_WORST, np.ones_like(self.usual)) * safe, credible_rps[:, None])

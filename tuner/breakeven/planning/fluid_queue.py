@@ -23,7 +23,6 @@ class Backlog:
     A rule that looked at the latency of a window would leave out the windows that contradict a law.
 
     Attributes:
-        here: on the arm in place.
         without: on no speculation, if it had run all the time.
         stood_s: when there was last a queue here (s); None: never.
     """
@@ -33,14 +32,7 @@ class Backlog:
     stood_s: float | None = None
 
     def after(self, rps: float, carries_rps: tuple[float, float], during_s: float, now_s: float) -> Backlog:
-        """The backlog at the end of an interval.
-
-        Args:
-            rps: arrivals (1/s).
-            carries_rps: capacity of the arm in place, and of no speculation (1/s).
-            during_s: length of the interval (s).
-            now_s: its end (s).
-        """
+        """The backlog after an interval (s) that ends now, by the capacity (1/s) of the arm in place, and of no speculation."""
         here, without = (
             max(before + (rps - carried) * during_s, 0.0)
             for before, carried in zip((self.here, self.without), carries_rps, strict=True)
@@ -59,12 +51,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FluidQueue:
-    """Requests that wait, per replica, in M draws.
-
-    Attributes:
-        length: requests that wait now; shape (M,).
-        waited: time waited so far by all requests together (request-seconds); shape (M,).
-    """
+    """Requests that wait now, per replica, and request-seconds that all requests together have waited so far; shape (M,) each."""
 
     length: FloatArray
     waited: FloatArray

@@ -27,15 +27,9 @@ def known_speedup(
     now_s: float,
     confidence: float,
 ) -> Estimate | None:
-    """The speedup at a rate by the laws that decisions rest on; None if there is none: saturated, idle, or no such law.
+    """The speedup at a rate (1/s per replica) by the laws that decisions rest on; None if there is none: saturated, idle, or no such law.
 
-    Args:
-        laws: of no speculation, the arm and all others that have evidence.
-        evidence: evidence of live latency about each.
-        arm: a speculative one.
-        rps: rate per replica (1/s).
-        now_s: on the clock of the evidence (s).
-        confidence: two-sided, of the bounds.
+    `laws` are of no speculation, the arm and all others that have evidence; `now_s` is on the clock of the evidence.
     """
     arms = [law.prior.arm for law in laws]
     if arm == NO_SPECULATION or arm not in arms or NO_SPECULATION not in arms or not rps > 0.0:

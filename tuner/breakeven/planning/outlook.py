@@ -11,12 +11,7 @@ _PARTS = 7
 
 
 class ExpectedLoad(NamedTuple):
-    """A load and the share of the time for which it is expected.
-
-    Attributes:
-        share: of the time (1); those of all expected loads sum to 1.
-        rps: request rate per replica (1/s).
-    """
+    """A request rate per replica (1/s), and the share of the time for which it is expected; all shares sum to 1."""
 
     share: float
     rps: float

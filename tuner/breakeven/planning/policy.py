@@ -24,7 +24,6 @@ class Policy:
         slo: the objectives; request time at a load that misses one counts several times.
         roll_seconds: capacity that one roll costs each replica, its start-up time (s).
         roll_away_share: share of the replicas that are away at a time during a roll; 0 where new ones come first.
-        horizon_s: how far ahead savings count (s).
         lookback_s: how far back loads are known at the most (s); 0: the present load is taken to last.
     """
 

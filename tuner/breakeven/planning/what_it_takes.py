@@ -27,13 +27,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class WhatItTakes:
-    """Figures at which an arm would pay, each alone.
+    """Figures at which an arm would pay, each alone; lengths are means, the rate is per replica.
 
     Attributes:
         most_tokens_per_step: what the draft length allows.
-        tokens_per_step: None: its acceptance was not measured, or is that of a schedule.
-        rps: load per replica.
-        prompt_tokens, output_tokens: mean lengths; None: not measured.
+        tokens_per_step: None if its acceptance was not measured, or is that of a schedule.
+        prompt_tokens, output_tokens: None if not measured.
     """
 
     most_tokens_per_step: float
@@ -45,12 +44,6 @@ class WhatItTakes:
 
 def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions) -> WhatItTakes | None:
     """Figures at which an arm would be as fast as no speculation; None if it is already, or is not known.
-
-    Args:
-        profile: with the laws of both.
-        arm: speculative.
-        rps: load per replica.
-        conditions: acceptance and lengths of now; None in it as in `Conditions`.
 
     Raises:
         BreakevenError: the profile does not know this arm, or the conditions cannot be.

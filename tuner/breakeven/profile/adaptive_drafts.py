@@ -19,10 +19,8 @@ def adaptive_tiers(
 ) -> tuple[Tier, ...]:
     """Tiers of scalars between which the drafts verified change.
 
-    Args:
-        k: positions drafted.
-        seen: mean number in flight and tokens per step of each row, at least one.
-        yields: tokens per step at a fixed draft length of 1 and more.
+    `seen` has the mean number in flight and the tokens per step of each row, at least one; `yields` gives the tokens per step at a
+    fixed draft length of 1 and more.
     """
     inflight, tokens = (np.array(column, dtype=float) for column in zip(*sorted(seen), strict=True))
     by_length = np.maximum.accumulate([1.0, *(yields(length) for length in range(1, k + 1))])

@@ -62,10 +62,9 @@ class LatencyBounds(NamedTuple):
 
 
 class DoubtsAtRate(NamedTuple):
-    """Latencies at many rates, and the doubt about them.
+    """Latencies (s) at many rates, NaN where saturated, and the doubt about them.
 
     Attributes:
-        latency_s: the latencies (s), NaN where saturated.
         shared: d ln(latency among as many others) for each source, on a last axis.
         own: relative standard deviation that no other curve shares.
         slowed: factor by which a latency moves more at a fixed rate than among so many others, because it moves these too.
@@ -77,7 +76,7 @@ class DoubtsAtRate(NamedTuple):
     slowed: FloatArray
 
     def at(self, places: NDArray[np.bool_]) -> DoubtsAtRate:
-        """Those at some of the rates."""
+        """Latencies and doubts at some of the rates."""
         return DoubtsAtRate(*(part[places] for part in self))
 
 
@@ -102,7 +101,6 @@ class Curve:
     Attributes:
         knots: (others, latency in s) in ascending order, shape (K, 2), from a lone request to near saturation.
         saturation_rps: rate beyond which there is no steady state, above that of each knot.
-        dof: degrees of freedom of all bounds.
         noise: relative standard deviation of one measured point.
         basis: `arm` if the arm was measured, else `others`.
         others_range: measured range of others in flight.
@@ -113,7 +111,7 @@ class Curve:
             the pods that run.
         ceiling_rps: measured saturation, if that is below the law's.
         strayed: whether the conditions lie outside what was measured, so that every load does.
-        ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
+        ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None if they were not measured.
         closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from that of an open loop with as
             many in flight on average: the number in flight does not vary there, and no request waits for a step to end.
     """
@@ -233,9 +231,7 @@ class Curve:
     def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
         """Latencies (s) at many rates (1/s) of a curve that is so many times as high as this one.
 
-        Args:
-            rps: the rates.
-            factors: at each of `open_ends` on a last axis, for all rates or for each.
+        Factors are at each of `open_ends` on a last axis, for all rates or for each.
         """
         n = self.open_ends[:, 0]
         latency_s = self.open_ends[:, 1] * factors
@@ -295,11 +291,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
 
     A request in a burst meets the rest of it as well: dispersion - 1 requests if bursts have a geometric size. Their spread
     over the request's time is not known: half of the latency that they add is in doubt. Arrivals more even than Poisson's
-    count as Poisson's.
-
-    Args:
-        curve: with Poisson arrivals.
-        dispersion: variance over mean of the counts of arrivals in spans as long as a request.
+    count as Poisson's. The dispersion is the variance over the mean of the counts of arrivals in spans as long as a request.
     """
     more = min(dispersion, _MOST_DISPERSED) - 1.0
     if not more > 0.0:

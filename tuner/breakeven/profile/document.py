@@ -46,7 +46,6 @@ class Profile:
         steps: the law of steps of all arms; None without a usable row.
         warnings: limits of the other figures, a sentence each.
         provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
-        schema: version of the document.
     """
 
     confidence: float
@@ -58,11 +57,7 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str, where: str = "profile") -> Profile:
-        """Read a document.
-
-        Args:
-            text: the JSON text.
-            where: name of the file, for messages.
+        """Read a document; `where` is the name of its file in messages.
 
         Raises:
             InputError: not JSON, another version, or a field that is missing or wrong; names the JSON path.
@@ -172,14 +167,9 @@ class Profile:
         quantile: float | None = None,
         confidence: float | None = None,
     ) -> Prediction:
-        """Predict at one load of a curve, for many loads of one arm: a derived arm's curve takes milliseconds to make.
+        """Predict at one load of `self.curve(arm, conditions)`, for many loads of one arm: a derived arm's curve takes milliseconds to make.
 
-        Args:
-            arm: measured or not.
-            curve: `self.curve(arm, conditions)`.
-            load: rate or concurrency.
-            quantile: in place of the means; what was not measured stays a mean and is named.
-            confidence: level of the bounds; None: the profile's.
+        With a quantile in place of the means, what was not measured stays a mean and is named.
         """
         fit = self.arm(arm) if self.measured(arm) else None
         found = predict_on(arm, curve, load, confidence or self.confidence)

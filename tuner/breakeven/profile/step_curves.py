@@ -48,7 +48,6 @@ class _AskedArm(NamedTuple):
     Attributes:
         demand: of its requests, scalars.
         measured: demand when the arm was measured; None if that is the same.
-        others_range: measured range of others in flight.
         strayed: whether arm or lengths lie outside what was measured.
         apart: lengths at which the arm was measured, if other arms were measured at others and no row of it shows what lengths change.
     """
@@ -63,18 +62,7 @@ class _AskedArm(NamedTuple):
 def step_curve(
     law: StepLaw, arm: Arm, arms: Sequence[ArmFit], drafters: Sequence[MeasuredDrafter], wanted: Conditions
 ) -> Curve:
-    """Curve of an arm under given conditions, measured or not.
-
-    Args:
-        law: of all arms.
-        arm: the arm.
-        arms: fits of the measured arms.
-        drafters: acceptance of each.
-        wanted: conditions that differ from those measured.
-
-    Raises:
-        NotIdentifiedError: the arm's drafter was not measured, or not under such conditions.
-    """
+    """Curve of an arm under given conditions, measured or not."""
     own = next((fit for fit in arms if fit.arm == arm), None)
     asked = _asked(arm, own, arms, drafters, wanted)
     converted = _by_law(law, arm, arms, asked, wanted.tokens_per_step_error)
@@ -146,15 +134,13 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
     """The curve halfway between two conversions of an arm to other lengths, with half of their distance as its own doubt.
 
     If each arm was measured at lengths of its own, no row shows which part of a request grows with its answer. The law then
-    explains a difference of arms by their lengths. Where each step takes as long as it did, decoding grows by the steps.
-
-    Args:
-        curve: as the law of steps converts it.
-        measured: the arm's curve at its own lengths.
-        steps: of a request after its first token, over those when it was measured.
+    explains a difference of arms by their lengths. Where each step takes as long as it did, decoding grows by the steps (after
+    the first token, over those when the arm was measured).
     """
     others = curve.knots[:, 0]
-    before_s, after_s = (0.0 if one.ttft is None else one.ttft.along(others) for one in (measured, curve))
+    before_s, after_s = (
+        0.0 if one.ttft is None else one.ttft.c1_s + others * one.ttft.c2_s for one in (measured, curve)
+    )
     decoding_s = np.maximum(measured.met_latencies(others) - before_s, _LEAST_S)
     gap = np.log((after_s + steps * decoding_s) / curve.knots[:, 1])
     half = np.exp(0.5 * gap)
@@ -208,12 +194,7 @@ def _with_parts(
 ) -> Curve:
     """The curve with the lines of TTFT and of time per output token, as far as they were measured.
 
-    Args:
-        curve: of the arm.
-        arm: the arm.
-        beside: its own fit, or its neighbours ascending in k.
-        ttft: (others, TTFT by the law) at the knots, shape (2, K).
-        later_tokens: output tokens after the first.
+    `beside` is the arm's own fit, or its neighbours ascending in k; `ttft` has (others, TTFT by the law) at the knots, shape (2, K).
     """
     ends = curve.line_ends
     latency_s = curve.met_latencies(ends)
@@ -296,11 +277,7 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
 def _tiers(
     arm: Arm, own: ArmFit | None, family: MeasuredDrafter | None, tokens_per_step: float | None
 ) -> tuple[Tier, ...]:
-    """Tiers of an arm's drafting.
-
-    Raises:
-        NotIdentifiedError: the acceptance of a draft length that was not measured is not known.
-    """
+    """Tiers of an arm's drafting; the acceptance of a draft length that was not measured must be known."""
     if not arm.k:
         return (Tier(1, np.zeros(()), np.ones(())),)
     model = family.acceptance if family else None

@@ -68,13 +68,9 @@ def nominal_yield(k: int) -> float:
 
 
 class ArmLoads(NamedTuple):
-    """Loads of one arm, each an array.
+    """Loads of one arm, each an array: whether it is a closed loop, answered requests (1/s), mean number in flight.
 
-    Attributes:
-        demand: of its requests; lengths are scalars or have one value per load.
-        closed: whether the load is a closed loop.
-        rps: answered requests (1/s).
-        inflight: mean number in flight.
+    Lengths of the demand are scalars or have one value per load.
     """
 
     demand: Demand
@@ -101,12 +97,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Index of each figure.
-
-    Attributes:
-        families: names of drafters.
-        arms: names of measured arms.
-    """
+    """Index of each figure, by the names of drafters and of measured arms."""
 
     families: tuple[str, ...]
     arms: tuple[str, ...]
@@ -142,13 +133,7 @@ class Layout:
         return self.levels + self.arms.index(arm) if arm in self.arms else None
 
     def costs(self, figures: FloatArray, family: str, arm: str) -> CostsOfSteps:
-        """The costs of an arm's steps.
-
-        Args:
-            figures: shape (size,).
-            family: its drafter; any name without speculation.
-            arm: its name; one that was not measured has no level of its own.
-        """
+        """The costs of an arm's steps; an arm that was not measured has no level of its own, and one without speculation any family."""
         engine = dict(zip(ENGINE, figures, strict=False))
         at, level = self.drafting(family), self.level(arm)
         raised = 1.0 if level is None else np.exp(figures[level])
@@ -171,15 +156,7 @@ class Layout:
         )
 
     def answers(self, figures: FloatArray, family: str, arm: str, loads: ArmLoads, most: int) -> Answers:
-        """Latencies at an arm's loads by the law.
-
-        Args:
-            figures: shape (size,).
-            family: its drafter.
-            arm: its name.
-            loads: the loads.
-            most: largest number that decodes together.
-        """
+        """Latencies at an arm's loads by the law, of which at most `most` requests decode together."""
         costs = self.costs(figures, family, arm)
         latency_s, ttft_s = np.empty(loads.rps.shape), np.empty(loads.rps.shape)
         of_latency = np.zeros((*loads.rps.shape, self.size))
@@ -202,12 +179,7 @@ class Layout:
     ) -> Answers:
         """Latencies of an arm and their derivatives, from the steps of its requests.
 
-        Args:
-            figures: shape (size,).
-            family: its drafter.
-            arm: its name.
-            demand: of the loads, shape (loads,), or (1,) where all ask for the same.
-            found: their mean times and the steps behind them.
+        The demand has shape (loads,), or (1,) where all loads ask for the same.
         """
         costs = self.costs(figures, family, arm)
         number = np.arange(float(found.of_first.shape[-1]))
@@ -271,12 +243,10 @@ def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tup
 
 
 class StepCostFound(NamedTuple):
-    """One cost of the law.
+    """One cost of the law, with bounds; in seconds if the name ends in `_s`.
 
     Attributes:
         name: as in `breakeven.laws.step_law.CostsOfSteps`; a drafter's after its family.
-        value: seconds where the name ends in `_s`.
-        ci: bounds.
         prior: whether rows say hardly more of it than was known before any of them.
     """
 
@@ -320,7 +290,7 @@ class ArmStarts:
     drift_error: float = 0.0
 
     def findings(self, arm: str) -> Iterator[StartFinding]:
-        """Their significant differences, for the arm of this name."""
+        """Significant differences of the starts, for the arm of this name."""
         if self.apart > _SIGNIFICANT * self.apart_error:
             apart = f"{self.number} starts of its engine differ by {math.expm1(self.apart):.1%}"
             yield StartFinding(Reason.STARTS_DIFFER, f"{arm}: {apart}")
@@ -349,8 +319,7 @@ class EngineStarts:
     def sd_of(self, place: int | None) -> float:
         """Standard deviation (ln) of an arm's latencies because few starts measured them, drift of the machine included.
 
-        Args:
-            place: of the arm among the law's; None: it was not measured.
+        `place` is the arm's among the law's; None if it was not measured.
         """
         if place is None or place >= len(self.arms):
             return self.sd
@@ -360,15 +329,11 @@ class EngineStarts:
 
 @dataclass(frozen=True, slots=True)
 class StepLaw:
-    """The one law of all arms as it was fitted.
+    """The one law of all arms as it was fitted, by names of drafters and measured arms.
 
     Attributes:
-        families: names of the drafters.
-        arms: names of the measured arms.
         figures: in the order of the module's text.
-        covariance: of the figures.
-        noise: standard deviation of one mean latency (ln).
-        dof: degrees of freedom of the noise.
+        noise: standard deviation of one mean latency (ln), with `dof` degrees of freedom.
         form: how far arms depart from the law.
         gaps: the rows of all arms beside the law.
         from_prior: names of costs of which the rows say hardly more than was known before any of them.
@@ -418,11 +383,7 @@ class StepLaw:
         return tuple(found for arm, starts in pairs for found in starts.findings(arm))
 
     def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
-        """Every cost with its bounds, the engine's first, then each drafter's.
-
-        Args:
-            confidence: two-sided level of the bounds.
-        """
+        """Every cost with its two-sided bounds, the engine's first, then each drafter's."""
         t = t_quantile(confidence, self.dof)
         names = self.layout.costs_named
         spread = np.sqrt(np.diag(np.array(self.covariance)))[: len(names)] * min(t, _NORMAL_T)
