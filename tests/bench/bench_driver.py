@@ -23,7 +23,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.dataset import Prompt
 from breakeven.load_driver.design import SweepStep
-from breakeven.load_driver.lengths import FixedLengths
+from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.sent_workload import ProsePrompts
@@ -60,7 +60,7 @@ async def drive(url: str, mode: LoadMode, rate_rps: float) -> str:
         )
         # Precise enough is never: the whole window is measured.
         trial = Trial(
-            NO_SPECULATION, ProsePrompts(64, 0), FixedLengths(1, TOKENS), Precision(0.0, 10**9, SECONDS)
+            NO_SPECULATION, ProsePrompts(64, 0), LogNormalLengths(1, TOKENS), Precision(0.0, 10**9, SECONDS)
         )
         before = time.process_time()
         point = await measure(client, trial, step, seed=0)

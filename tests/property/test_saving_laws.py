@@ -18,11 +18,11 @@ from breakeven.planning.expected_saving import (
     SavingDecision,
     Stakes,
     decide_by_saving,
+    known_speedup,
 )
 from breakeven.planning.fluid_queue import Backlog, waited_along
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.inflight import table
-from breakeven.planning.known_speedup import known_speedup
 from breakeven.planning.learned_laws import (
     INDEPENDENT_S,
     Evidence,

@@ -22,7 +22,6 @@ from breakeven.laws.latency import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
-from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -33,6 +32,7 @@ from breakeven.profile.step_fit import (
     ArmLoads,
     Layout,
     StepLaw,
+    adaptive_tiers,
     nominal_yield,
 )
 from breakeven.profile.step_form import FormError, Gaps, Whereabouts, together

@@ -50,10 +50,7 @@ def fit_points(
 ) -> Profile:
     """Fit all points of one workload, GPU and model.
 
-    Args:
-        points: rows, of any number of arms.
-        confidence: two-sided level of all bounds.
-        provenance: added to what the points name themselves (model, gpu, workload, engine version, files, time).
+    `provenance` is added to what the points name themselves (model, gpu, workload, engine version, files, time).
 
     Raises:
         InputError: no point, or points of more than one setting.

@@ -1,6 +1,6 @@
 """The user's own requests: a file of JSON lines, each with a prompt or messages, and how long its answer was.
 
-Refusals name the line and the field, never what stands there: prompts are their owner's business.
+Refusals, an InputError each, name the line and the field, never what stands there: prompts are their owner's business.
 """
 
 from __future__ import annotations
@@ -65,12 +65,9 @@ class Dataset:
 
 
 def read_dataset(path: Path, name: str | None = None, category: str | None = None) -> Dataset:
-    """Read a file of JSON lines; points call it by the name, or by the file's own.
+    """Read a file of JSON lines, of at most 32 MiB and 100,000 requests; points call it by the name, or by the file's own.
 
     With a category, as SPEED-Bench's files name it, only lines of it count.
-
-    Raises:
-        InputError: it is no such file, names no request, or is larger than 32 MiB or 100,000 requests.
     """
     if path.exists() and path.stat().st_size > _MOST_BYTES:
         raise InputError(str(path), "more than 32 MiB", f"a smaller sample of {_EXPECTED}")
@@ -78,11 +75,7 @@ def read_dataset(path: Path, name: str | None = None, category: str | None = Non
 
 
 def dataset_of(text: str, where: str, name: str, category: str | None = None) -> Dataset:
-    """Read the content of such a file; blank lines do not count. `where` is its name in refusals, `name` in points.
-
-    Raises:
-        InputError: as `read_dataset`, or no line is of the category.
-    """
+    """Read the content of such a file; blank lines do not count. `where` is its name in refusals, `name` in points."""
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise InputError(where, "no request", _EXPECTED)
@@ -105,11 +98,7 @@ def _digest(text: str) -> str:
 
 
 def plain_dataset(path: Path) -> Dataset:
-    """Read a file with one prompt per line, which leaves the length of answers open.
-
-    Raises:
-        InputError: it cannot be read, or has no line.
-    """
+    """Read a file with one prompt per line, which leaves the length of answers open."""
     text = file_text(path, "text with one prompt per line")
     prompts = tuple(RecordedRequest(line) for line in text.splitlines() if line.strip())
     if not prompts:

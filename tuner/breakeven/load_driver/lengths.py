@@ -42,13 +42,8 @@ class LengthPair(NamedTuple):
     output_tokens: int
 
 
-class LengthDistribution(Protocol):
-    """A joint distribution of prompt and output lengths; the same index always gives the same pair."""
-
-    @property
-    def mean_prompt_tokens(self) -> float:
-        """Mean of the prompts' lengths."""
-        ...
+class OutputLengths(Protocol):
+    """Lengths of requests; the same index always gives the same pair."""
 
     def pair(self, index: int) -> LengthPair:
         """Lengths of request number `index`."""
@@ -59,25 +54,13 @@ class LengthDistribution(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FixedLengths:
-    """One length for every request."""
-
-    prompt_tokens: int
-    output_tokens: int
+class LengthDistribution(OutputLengths, Protocol):
+    """A joint distribution of prompt and output lengths."""
 
     @property
     def mean_prompt_tokens(self) -> float:
-        """The prompt's length."""
-        return float(self.prompt_tokens)
-
-    def pair(self, index: int) -> LengthPair:  # noqa: ARG002  # one for all
-        """The one pair."""
-        return LengthPair(self.prompt_tokens, self.output_tokens)
-
-    def outputs(self) -> Sequence[int]:
-        """The one output length."""
-        return (self.output_tokens,)
+        """Mean of the prompts' lengths."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +72,8 @@ class LogNormalLengths:
 
     prompt_tokens: int
     output_tokens: int
-    prompt_tokens_stdev: float
-    output_tokens_stdev: float
+    prompt_tokens_stdev: float = 0.0
+    output_tokens_stdev: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -29,8 +29,9 @@ from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
 from breakeven.load_driver.design import SweepStep
+from breakeven.load_driver.lengths import OutputLengths
 from breakeven.load_driver.records import CUT_OFF, RequestRecord
-from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
+from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, Prompts
 from breakeven.load_driver.window import WindowStatistics, relative_error, summarise
 from breakeven.points.point import COLUMNS, ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import (

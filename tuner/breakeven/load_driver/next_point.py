@@ -81,15 +81,10 @@ class _Offer:
 def next_point(
     question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
 ) -> Purchase | Finished:
-    """Choose the next point, or give the reason why there is none.
+    """Choose the next point by every one so far, flagged ones included, or give the reason why there is none.
 
-    Equal inputs give an equal choice, whatever the order of the points.
-
-    Args:
-        question: the decision.
-        measured: every point so far, of all arms, those with a flag included.
-        left_s: GPU time that is left for measuring (s); the point fits into it with its warm-up and its tail.
-        startups_left_s: GPU time that is left for starting engines (s), counted apart.
+    Equal inputs give an equal choice, whatever the order of the points. GPU time that is left for measuring, into which the point
+    fits with its warm-up and its tail, and for starting engines is counted apart (s).
     """
     state = known_from(question, measured)
     pairs = rival_pairs(state)

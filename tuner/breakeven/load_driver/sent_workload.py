@@ -16,7 +16,14 @@ from typing import Protocol
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, Prompt, RecordedRequest
-from breakeven.load_driver.lengths import FixedLengths, LengthDistribution, LengthPair, digest, uniform
+from breakeven.load_driver.lengths import (
+    LengthDistribution,
+    LengthPair,
+    LogNormalLengths,
+    OutputLengths,
+    digest,
+    uniform,
+)
 from breakeven.load_driver.sampling import Sampling
 
 SYNTHETIC = "synthetic text"
@@ -103,18 +110,6 @@ class Prompts(Protocol):
         ...
 
 
-class OutputLengths(Protocol):
-    """Lengths of answers; the same index always gives the same length."""
-
-    def pair(self, index: int) -> LengthPair:
-        """Lengths of request number `index`."""
-        ...
-
-    def outputs(self) -> Sequence[int]:
-        """Output lengths that represent all requests, each as often as it occurs."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SentWorkload:
     """The requests of a sweep.
@@ -164,7 +159,7 @@ class SentWorkload:
     @property
     def drawn(self) -> LengthDistribution:
         """The distribution of lengths, a fixed one where nothing else was asked for."""
-        return self.lengths or FixedLengths(self.prompt_tokens, self.output_tokens)
+        return self.lengths or LogNormalLengths(self.prompt_tokens, self.output_tokens)
 
     def answers(self) -> OutputLengths:
         """Lengths of the answers, from the dataset if it has them."""

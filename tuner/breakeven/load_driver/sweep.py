@@ -14,7 +14,7 @@ from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
 from breakeven.load_driver.course import Course
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, again, of_the_sweep
-from breakeven.load_driver.lengths import FixedLengths
+from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
@@ -207,7 +207,7 @@ async def _measure_other_lengths(
             step = probe.step(sweep.settings, left_s)
             if step is None:
                 return
-            asked = Trial(sweep.arm, prompts, FixedLengths(1, probe.output_tokens), precision)
+            asked = Trial(sweep.arm, prompts, LogNormalLengths(1, probe.output_tokens), precision)
             seed = sweep.workload.seed * 1000 + probe.number
             window = await measure(client, asked, step, seed, partial(report, step))
             await on_point(replace(window.point(), text_source=SYNTHETIC))

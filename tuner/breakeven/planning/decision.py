@@ -70,9 +70,7 @@ class Decision:
 
     Attributes:
         arm: the arm that should run from now on; the running one unless `action` is Switch.
-        running: the arm that ran at the decision.
         considered: effect of changing to `arm`, else to the best other one; None if nothing was calculated.
-        options: effect of changing to each other arm.
         until_s: end of the cool-down or dwell that holds a switch back.
         memory: for the next decision. After a Switch it holds the new arm; a caller that only recommends keeps
             `running` and `last_switch_s` as they were, and sets `advised`.

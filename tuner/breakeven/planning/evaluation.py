@@ -171,11 +171,6 @@ class Evaluations:
         """No speculation; `None` without a law that may be used."""
         return self.of(NO_SPECULATION)
 
-    @property
-    def others(self) -> tuple[ArmEvaluation, ...]:
-        """Every arm but the running one, no speculation included."""
-        return tuple(one for one in self.arms if one.arm != self.running_arm)
-
 
 @dataclass(frozen=True, slots=True)
 class LoadQuestion:

@@ -14,7 +14,7 @@ a fit is wrong or an unexpected load comes:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
@@ -28,7 +28,14 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import Outflow, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
-from breakeven.planning.learned_laws import LawPrior, LearnedLaws, SeenLatency, learned, with_latency
+from breakeven.planning.learned_laws import (
+    Evidence,
+    LawPrior,
+    LearnedLaws,
+    SeenLatency,
+    learned,
+    with_latency,
+)
 from breakeven.planning.objective import ObjectiveStrain, tail_factor
 from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad
@@ -44,6 +51,8 @@ _SURPRISING_SD = 3.0
 _UNBOUNDED = 10.0
 """Multiple of the request time of the arm in place beyond which a bound counts as open."""
 _LEAST = 1e-12
+_LEAST_RPS = 1e-9
+"""Rate below which a request is alone: the numbers in flight of a smaller one are 0, and have no ratio."""
 _WORST = (0.9, 0.95, 1.0, 1.1)
 """Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
 _BEYOND = 1.2
@@ -115,6 +124,40 @@ def fitted_law(one: ArmEvaluation) -> FittedLaw:
         one.tokens_per_step,
         one.calibrated_tokens_per_step,
     )
+
+
+def known_speedup(
+    laws: Sequence[FittedLaw],
+    evidence: Mapping[Arm, Evidence],
+    arm: Arm,
+    rps: float,
+    now_s: float,
+    confidence: float,
+) -> Estimate | None:
+    """The speedup at a rate (1/s per replica) by the laws that decisions rest on; None if there is none: saturated, idle, or no such law.
+
+    `laws` are of no speculation, the arm and all others that have evidence; `now_s` is on the clock of the evidence.
+    """
+    arms = [law.prior.arm for law in laws]
+    if arm == NO_SPECULATION or arm not in arms or NO_SPECULATION not in arms or not rps > 0.0:
+        return None
+    known = learned([law.prior for law in laws], evidence, now_s)
+    likely = np.exp(known.mean).reshape(1, -1, 2)
+    places = [arms.index(one) for one in (NO_SPECULATION, arm)]
+    if any(rps > FULL * float(laws[i].table.saturations(likely[:, i])[0]) for i in places):
+        return None
+
+    def logarithm(factors: FloatArray) -> FloatArray:
+        # At equal rates the ratio of latencies is that of requests in flight.
+        none, other = (
+            np.log(laws[i].table.at(np.array([max(rps, _LEAST_RPS)]), factors[:, i], 0.0)[:, 0])
+            for i in places
+        )
+        return np.asarray(none - other)
+
+    value = float(logarithm(likely)[0])
+    half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * float(logarithm(known.draws()).std())
+    return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half))
 
 
 def waiting(load: Load, lawful: FloatArray) -> float:
@@ -192,16 +235,10 @@ def decide_by_saving(
     stakes: Stakes,
     now_s: float,
 ) -> SavingDecision:
-    """Decide which arm should run; pure, and equal arguments give equal decisions.
+    """Decide which arm should run, of no speculation, the arm in place and every arm that may run; pure.
 
-    Args:
-        laws: of no speculation, the arm in place and every arm that may run.
-        live: last window of the arm in place. Its length is the time since the one before, if that is shorter; its requests
-            are those from which the arm's law may be learned.
-        ahead: loads that are expected.
-        memory: from the last decision; its candidate and times are left to the caller.
-        stakes: risk allowed and gain required.
-        now_s: current time (s), on the clock of `memory` and `ahead`.
+    `live` is the last window of the arm in place: its length is the time since the one before, if that is shorter, and its requests
+    are those from which the arm's law may be learned. Candidate and times in the memory are left to the caller.
     """
     arms = [one.prior.arm for one in laws]
     known = learned([one.prior for one in laws], memory.evidence, now_s)
@@ -292,7 +329,10 @@ class _View:
         # Waits in queues are calculated along the paths of the load.
         held, past = in_flight(tables, asked, self.factors, 0.0), 2 + len(rates)
         self.now, self.fewer, self.taken = held[:, :, 0], held[:, :, 1], held[:, :, 2:past] @ shares
-        self.tails = self._tails()
+        strain, own = self.laws[self.running].strain, self.factors[:, self.running]
+        self.tails = np.ones((len(own), 1))
+        if strain is not None:
+            self.tails = tail_factor(strain.at(self.now[self.running][:, None], own), self.live.strain)
         counted = held * self._weights(held)
         self.expected = counted[:, :, 2:past] @ shares
         self.carries = np.stack([one.saturations(self.factors[:, i]) for i, one in enumerate(tables)])
@@ -300,12 +340,6 @@ class _View:
         queued = np.maximum(past_rates - FULL * self.carries[..., None], 0.0) * (LASTS_S / 2.0)
         self.usual = (counted[:, :, past:] + queued) @ past_shares
         self.seen = held[:, :, past:] @ past_shares
-
-    def _tails(self) -> FloatArray:
-        strain, factors = self.laws[self.running].strain, self.factors[:, self.running]
-        if strain is None:
-            return np.ones((len(factors), 1))
-        return tail_factor(strain.at(self.now[self.running][:, None], factors), self.live.strain)
 
     def _weights(self, held: FloatArray) -> FloatArray:
         """Weight of a request in flight; shape of `held`, (A, M, X)."""

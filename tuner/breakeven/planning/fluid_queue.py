@@ -77,14 +77,10 @@ class FluidQueue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outflow:
-    """Rate at which requests leave a replica with n in flight: carries_rps * n / (n + half).
+    """Rate at which requests leave a replica with n in flight: carries_rps * n / (n + half); shape (..., M).
 
     This is the law's own rate. A fluid that leaves at full rate has no queue at capacity: no speculation would take no time
     there, and every other arm infinitely longer.
-
-    Attributes:
-        carries_rps: rate that no number in flight exceeds (1/s); shape (..., M).
-        half: number in flight at which half of that leaves; shape (..., M).
     """
 
     carries_rps: FloatArray
@@ -118,11 +114,8 @@ def waited_along(
 ) -> FloatArray:
     """Request-seconds that wait along paths of the rate and until the last queue is gone, on average over the paths.
 
-    Args:
-        rates_rps: along each of P paths, T times each (1/s); shape (P, T).
-        carried_rps: capacity (1/s), per draw and time; shape (..., T), or (..., 1) if it never changes.
-        every_s: between two times (s).
-        before: requests that wait at the start; broadcasts with (...).
+    Rates (1/s) have shape (paths, times), and capacities (1/s), per draw and time, (..., times), or (..., 1) if they never change.
+    `before` are requests that wait at the start; broadcasts with (...).
     """
     waiting = np.asarray(before, dtype=float)[..., None, None]
     if float(rates_rps.max()) <= float(carried_rps.min()) and not waiting.any():

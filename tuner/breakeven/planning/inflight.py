@@ -54,13 +54,9 @@ class InflightTable:
 def in_flight(
     tables: Sequence[InflightTable], rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S
 ) -> FloatArray:
-    """Requests in flight per replica on each of A arms, in M draws; shape (A, M, X), finite at every rate.
+    """Requests in flight per replica on each of A arms, in M draws; shape (A, M, X), finite at every one of X rates (1/s).
 
-    Args:
-        tables: of the arms.
-        rps: rates per replica (1/s), shape (X,).
-        factors: on C1 and C2, shape (M, A, 2).
-        lasts_s: how long a load near or beyond saturation lasts (s): for so long a queue grows.
+    Factors on C1 and C2 have shape (M, A, 2). While a load near or beyond saturation lasts, a queue grows.
     """
     alone, each = np.moveaxis(factors, 2, 0).swapaxes(1, 2)[..., None]
     others, latency_s, share = (

@@ -48,15 +48,10 @@ def step_view(
     alpha: float | None = None,
     draft_lengths: Sequence[int] | None = None,
 ) -> StepView:
-    """Derive step durations of a method (or candidate) from a profile, at batch sizes from 1 on.
+    """Derive step durations of a method (or candidate) from a profile, at batch sizes from 1 to `batches`.
 
-    Args:
-        profile: the fitted model.
-        family: the method's (or candidate's) name.
-        batches: largest batch size, at least 1.
-        conditions: acceptance and lengths to assume; tokens per step are those of the longest measured draft length.
-        alpha: acceptance to assume in place of tokens per step.
-        draft_lengths: draft lengths to consider, beside 0; None takes all up to the longest measured.
+    Tokens per step of the conditions are those of the longest measured draft length; `alpha` takes their place. Draft lengths
+    to consider, beside 0, are all up to the longest measured unless they are given.
 
     Raises:
         NotIdentifiedError: the method was not measured, or its steps or acceptance are not determined.

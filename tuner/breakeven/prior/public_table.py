@@ -16,12 +16,6 @@ from breakeven.arm import Arm
 from breakeven.methods import MTP_ALIAS
 
 TABLE_FILE = Path(__file__).with_name("public_ratios.csv")
-COLUMNS = (
-    "stack", "model", "parameters_b", "experts", "gpu", "quantisation", "workload",
-    "method", "k", "lone_ratio", "slope_ratio", "tokens_per_step", "source",
-)  # fmt: skip
-"""Columns of the table."""
-
 _EXPERTS = {"": None, "yes": True, "no": False}
 _SIZE_IN_NAME = re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])", re.IGNORECASE)
 _ACTIVE_IN_NAME = re.compile(r"(?<![a-z0-9])a\d{1,3}(?:\.\d)?b(?![a-z0-9])", re.IGNORECASE)

@@ -176,14 +176,12 @@ class Profile:
         if quantile is None:
             return found
         met = load.others_met(load.on(curve).others, found.latency_ci_s)
-        measured_s = self.measured_latency_s(fit, load, met.value or 0.0)
+        # As the arm was measured, whatever is asked for.
+        measured_s = math.nan
+        if fit is not None:
+            closed = load.concurrency is not None
+            measured_s = self.measured_curve(fit).loop_latency_s(met.value or 0.0, closed=closed)
         return at_quantile(found, quantile, met, fit, measured_s, confidence or self.confidence)
-
-    def measured_latency_s(self, fit: ArmFit | None, load: LoadPoint, others: float) -> float:
-        """Mean latency (s) among others, of a closed or an open loop, as the arm was measured; NaN if it was not."""
-        if fit is None:
-            return math.nan
-        return self.measured_curve(fit).loop_latency_s(others, closed=load.concurrency is not None)
 
     def measured_curve(self, fit: ArmFit) -> Curve:
         """The curve of an arm at the lengths at which it was measured, as far as they are known and something decodes."""

@@ -144,17 +144,10 @@ def at_quantile(
     measured_s: float,
     confidence: float,
 ) -> Prediction:
-    """Put a quantile in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
+    """Put a quantile (0.5, 0.95, 0.99) in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
 
-    Other conditions move a quantile as they move the mean.
-
-    Args:
-        mean: the means at the load.
-        quantile: 0.5, 0.95 or 0.99.
-        met: the others in flight at the load.
-        fit: the arm's own fit; None for an arm that was not measured.
-        measured_s: mean latency among as many others under the conditions under which the arm was measured.
-        confidence: two-sided level of the bounds.
+    Other conditions move a quantile as they move the mean: `measured_s` is the mean latency among as many others (`met`) under
+    the conditions under which the arm was measured. `fit` is None for an arm that was not measured.
     """
     if mean.latency_s is None or met.value is None:
         return mean

@@ -17,11 +17,10 @@ from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
-from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
-from breakeven.profile.step_fit import StepLaw, nominal_yield
+from breakeven.profile.step_fit import StepLaw, adaptive_tiers, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.tiers import Schedule
 
@@ -108,7 +107,13 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         ceiling_rps,
         asked.strayed,
         closed_knots=np.stack(
-            [others, np.maximum.accumulate(_closed(costs, demand, others) * raised)], axis=-1
+            [
+                others,
+                np.maximum.accumulate(
+                    closed_loop(costs, _repeated(demand, others.size), others + 1.0).served.latency_s * raised
+                ),
+            ],
+            axis=-1,
         ),
         start_sd=law.starts_of(arm),
     )
@@ -166,11 +171,6 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
         ),
         ceiling_rps=None if curve.ceiling_rps is None else curve.ceiling_rps / float(half[-1]),
     )
-
-
-def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArray:
-    """Latency (s) in a closed loop whose clients meet so many others."""
-    return closed_loop(costs, _repeated(demand, others.size), others + 1.0).served.latency_s
 
 
 def _repeated(demand: Demand, loads: int) -> Demand:

@@ -9,7 +9,7 @@ and the logarithm of a prompt token over a position. The order is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from breakeven.laws.step_law import (
     Answering,
     CostsOfSteps,
     Demand,
+    Tier,
     Together,
     closed_loop,
     departure_shares,
@@ -65,6 +66,37 @@ UNKNOWN_LEVEL = 0.5
 def nominal_yield(k: int) -> float:
     """Tokens per step to assume if acceptance was not counted: at the measured acceptance the value has no effect."""
     return float((1.0 + k) ** 0.6)
+
+
+def adaptive_tiers(
+    k: int, seen: Sequence[tuple[float, float]], yields: Callable[[int], float]
+) -> tuple[Tier, ...]:
+    """Tiers of scalars between which the drafts change that an engine with adaptive verification verifies.
+
+    Such an engine drafts k tokens in every step and counts all of them as drafted, also those that it does not verify. So
+    accepted over drafted falls with the load while the drafter stays as good. The tokens per step are counted right, and show
+    how many drafts it verified at least: as many as would have yielded as much at a fixed length.
+
+    `seen` has the mean number in flight and the tokens per step of each row, at least one; `yields` gives the tokens per step at a
+    fixed draft length of 1 and more.
+    """
+    inflight, tokens = (np.array(column, dtype=float) for column in zip(*sorted(seen), strict=True))
+    by_length = np.maximum.accumulate([1.0, *(yields(length) for length in range(1, k + 1))])
+    tiers = []
+    for first in _batches(float(inflight[-1])):
+        e = float(np.interp(np.log(first), np.log(np.maximum(inflight, 1.0)), tokens))
+        verified = np.interp(e, by_length, np.arange(k + 1.0))
+        tiers.append(Tier(first, np.asarray(float(k)), np.asarray(e), np.asarray(verified)))
+    return tuple(tiers)
+
+
+def _batches(most: float) -> Iterator[int]:
+    """Batch sizes 1, 2, 3, 4, 6, 8, 12, ... up to the largest."""
+    first, half = 1, 1
+    while first <= max(most, 1.0):
+        yield first
+        half = first // 2 if first & (first - 1) == 0 else first // 3
+        first += max(half, 1)
 
 
 class ArmLoads(NamedTuple):
