@@ -247,12 +247,9 @@ def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> Floa
 
 
 class _Solved(NamedTuple):
-    """The most probable law: its figures and their covariance.
+    """The most probable law, and the degrees of freedom that the rows leave; its cost has priors included, in standard deviations.
 
-    Attributes:
-        cost: sum of squares in standard deviations, priors included.
-        freedom: degrees of freedom that the rows leave.
-        gaps, slopes: ln(law/measured) of each row, and its slopes in the figures.
+    Gaps are ln(law/measured) of each row, slopes are by the figures.
     """
 
     figures: FloatArray

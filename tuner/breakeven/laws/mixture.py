@@ -36,12 +36,9 @@ MODEL_DECAY_BAND = (0.0, 0.03)
 
 @dataclass(frozen=True, slots=True)
 class TwoPointMixture:
-    """Two kinds of stretches of text.
+    """Two kinds of stretches of text: acceptance rates of the first position, ascending, and shares of tokens, which add up to 1.
 
-    Attributes:
-        rates: first-position acceptance rate of each, ascending.
-        token_shares: share of tokens in each; they add up to 1.
-        decay: d, per position; 0 for lookup drafters.
+    The decay d is per position; 0 for lookup drafters.
     """
 
     rates: tuple[float, float]

@@ -60,9 +60,7 @@ class Seen:
 class Latency:
     """A latency among a mean number of others, with its dependence on the coefficients.
 
-    Attributes:
-        share: s, the part of it that the other requests in flight cause, 0 to 1.
-        slopes: derivative of its logarithm by ln C1, ln C2 and b.
+    `share` is s, the part that the other requests in flight cause, 0 to 1; slopes are of its logarithm by ln C1, ln C2 and b.
     """
 
     latency_s: float

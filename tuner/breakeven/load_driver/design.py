@@ -139,13 +139,7 @@ class SweepStep:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Nothing more to measure.
-
-    Attributes:
-        complete: every wanted load has a usable point.
-        reason: one sentence: what ended the sweep.
-        out_of_time: whether it was the time that the sweep may take.
-    """
+    """Nothing more to measure: every wanted load has a usable point (`complete`), or a sentence tells what ended the sweep."""
 
     complete: bool
     reason: str

@@ -362,10 +362,8 @@ def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
 class MeasuredWindow:
     """One window of one arm under one load, as the clients saw it and the engine counted it.
 
-    Attributes:
-        queued_ratio: mean share of the engine's requests that waited, of the gauges seen; None without metrics.
-        kv_usage_max: highest share of the KV pool in use that was seen.
-        overloaded: the load was cut short because requests piled up.
+    `queued_ratio` is the mean share of the engine's requests that waited, over the gauges seen; None without metrics. `overloaded`:
+    the load was cut short because requests piled up.
     """
 
     arm: Arm

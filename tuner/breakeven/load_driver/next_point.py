@@ -352,9 +352,7 @@ def _why_nothing(state: Knowledge, left_s: float) -> str:
 class RivalPairs:
     """The recommended arm against every rival at every expected load, one after the other; shape (pairs,), rivals and loads by index.
 
-    Attributes:
-        ahead: ln L of the rival less that of the recommended arm.
-        rows: derivative of that difference by the coefficients, shape (pairs, coefficients).
+    `ahead` is ln L of the rival less that of the recommended arm; its derivatives by the coefficients have a row each.
     """
 
     ahead: FloatArray

@@ -47,7 +47,7 @@ class Sweep:
     """Everything that describes one arm's sweep.
 
     Attributes:
-        prompts: the prompts to use in place of the workload's own.
+        prompts: in place of the workload's own.
         lengths: also measure the few points at other lengths, from which the cost of a step follows.
         question: the decision that the points serve; None if loads are spread evenly.
         others: points of other arms, by which the loads are chosen.

@@ -19,10 +19,7 @@ from breakeven.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class BestArm:
-    """The recommended arm with the word that gives the reason.
-
-    `kept` is the best arm that needs no extrapolation; None if the chosen one needs none.
-    """
+    """The recommended arm with the word why, and the best arm that needs no extrapolation; None if the chosen one needs none."""
 
     chosen: ArmEvaluation
     reason: Reason

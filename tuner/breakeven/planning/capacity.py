@@ -51,12 +51,9 @@ class CapacityLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Largest rate that one replica carries with one arm.
+    """Largest rate (1/s) that one replica carries with one arm, by the tightest limit; 0 where a lone request misses an objective.
 
-    Attributes:
-        rps: largest rate per replica (1/s) within objectives and engine; 0 where a lone request misses an objective.
-        lower_rps, upper_rps: its bounds at the profile's confidence; None where open.
-        limit: the tightest limit.
+    Its bounds are at the profile's confidence; None where open.
     """
 
     arm: Arm
@@ -336,11 +333,9 @@ def _most_others(strain: Callable[[float], float]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasNeeded:
-    """Replicas that an arm needs for the expected loads, each load with headroom; the mean over them.
+    """Replicas that an arm needs for the expected loads, each load with headroom; the mean over them, and over the loads (1/s).
 
-    Attributes:
-        fewest, most: by the ends of its capacity's bounds; `most` is None where the capacity has no lower bound above 0.
-        rps: mean load of the whole fleet (1/s).
+    `fewest` and `most` are by the ends of its capacity's bounds; `most` is None where the capacity has no lower bound above 0.
     """
 
     arm: Arm
@@ -366,9 +361,7 @@ class FleetLoad(NamedTuple):
 class FewestReplicas:
     """The arm that a fleet that scales should run: the running one, unless another one needs significantly fewer replicas.
 
-    Attributes:
-        needs: of every arm whose capacity is above 0, fewest first.
-        sentence: why, without a full stop.
+    Needs are of every arm whose capacity is above 0, fewest first; the sentence tells why, without a full stop.
     """
 
     arm: Arm

@@ -148,9 +148,7 @@ class ArmEvaluation:
 class Evaluations:
     """All arms at one load, in the order in which they were named.
 
-    Attributes:
-        unbelievable: arms that were named and have no law that may be used here, each with a sentence why.
-        running_arm: None if the question has no running arm.
+    Arms that have no law that may be used here are `unbelievable`, each with a sentence why. A question may have no running arm.
     """
 
     arms: tuple[ArmEvaluation, ...]

@@ -512,10 +512,7 @@ def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> floa
 class Day:
     """A day of a service on each of A arms, in M draws.
 
-    Attributes:
-        usual: in flight on average; shape (A, M).
-        mean_rps: rate on average (1/s per replica).
-        none: the place of no speculation among the arms.
+    In flight on average are `usual`, shape (A, M), at the mean rate (1/s per replica); `none` is the place of no speculation.
     """
 
     arms: Outflow

@@ -43,13 +43,9 @@ class LargestRate:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """An unexpected load (1/s per replica).
+    """An unexpected load: rates (1/s per replica) while it lasts, which broadcasts with the draws, and when it is over.
 
-    Attributes:
-        rps: rate while it lasts; broadcasts with the draws.
-        after_rps: rate when it is over.
-        away_share: share of the replicas that are away during a roll.
-        noticed_s: time until a roll begins (s).
+    During a roll, which begins when the load has been noticed (s), a share of the replicas is away.
     """
 
     rps: FloatArray | float

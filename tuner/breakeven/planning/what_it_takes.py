@@ -27,12 +27,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class WhatItTakes:
-    """Figures at which an arm would pay, each alone; lengths are means, the rate is per replica.
+    """Figures at which an arm would pay, each alone; lengths are means, None if not measured, and the rate is per replica.
 
-    Attributes:
-        most_tokens_per_step: what the draft length allows.
-        tokens_per_step: None if its acceptance was not measured, or is that of a schedule.
-        prompt_tokens, output_tokens: None if not measured.
+    Tokens per step are None if its acceptance was not measured, or is that of a schedule. The draft length allows the most.
     """
 
     most_tokens_per_step: float

@@ -62,12 +62,10 @@ class LatencyBounds(NamedTuple):
 
 
 class DoubtsAtRate(NamedTuple):
-    """Latencies (s) at many rates, NaN where saturated, and the doubt about them.
+    """Latencies (s) at many rates, NaN where saturated, and the doubt about them: shared with other curves, and the arm's own.
 
-    Attributes:
-        shared: d ln(latency among as many others) for each source, on a last axis.
-        own: relative standard deviation that no other curve shares.
-        slowed: factor by which a latency moves more at a fixed rate than among so many others, because it moves these too.
+    Shared is d ln(latency among as many others) for each source, on a last axis. `slowed` is the factor by which a latency moves
+    more at a fixed rate than among so many others, because it moves these too.
     """
 
     latency_s: FloatArray

@@ -63,11 +63,9 @@ class LineFit:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A row that was not used, by a word of `breakeven.reasons`.
+    """A row that was not used, by a word of `breakeven.reasons`; operating points of a file count from 1.
 
-    Attributes:
-        row: number of the operating point in its file, from 1.
-        line: line of a CSV file as an editor counts; None for JSON.
+    The line is that of a CSV file as an editor counts; None for JSON.
     """
 
     row: int
@@ -260,14 +258,12 @@ class ArmFit:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDrafter:
-    """The acceptance of one method's draft lengths together, from which others are derived; figures are by draft length.
+    """The acceptance of one method's draft lengths together, from which others are derived; figures are per request-step.
 
     Attributes:
         method: the family's name (candidate or method).
         vllm_method: vLLM's own name of the method.
         draft_lengths: the measured ones, 0 included if measured.
-        survival: per request-step.
-        drafted_per_step: drafted tokens per request-step.
     """
 
     method: str

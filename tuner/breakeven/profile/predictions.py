@@ -27,10 +27,7 @@ class MetLoad(NamedTuple):
 class LoadPoint:
     """The load to predict for: exactly one of the three is given.
 
-    Attributes:
-        rps: rate of an open loop with Poisson arrivals (1/s).
-        concurrency: imposed concurrency of a closed loop.
-        others: mean number of others in flight of an open loop, at whatever rate that is.
+    A rate (1/s) of an open loop with Poisson arrivals, clients of a closed loop, or others in flight of an open loop on average.
     """
 
     rps: float | None = None

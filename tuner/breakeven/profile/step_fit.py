@@ -112,13 +112,9 @@ class ArmLoads(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Latencies at one arm's loads by the law, and their derivatives by each figure of the law.
+    """Mean latencies and times to the first token (s) at one arm's loads by the law, shape (loads,).
 
-    Attributes:
-        latency_s: mean latency, shape (loads,).
-        ttft_s: mean time to the first token.
-        of_latency: d ln(latency) / d(figure), shape (loads, figures).
-        of_ttft: d ln(ttft) / d(figure).
+    Their derivatives d ln / d(figure) by each figure of the law have shape (loads, figures).
     """
 
     latency_s: FloatArray
@@ -275,11 +271,9 @@ def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tup
 
 
 class StepCostFound(NamedTuple):
-    """One cost of the law, with bounds; in seconds if the name ends in `_s`.
+    """One cost of the law, named as in `breakeven.laws.step_law.CostsOfSteps`, a drafter's after its family; in seconds if in `_s`.
 
-    Attributes:
-        name: as in `breakeven.laws.step_law.CostsOfSteps`; a drafter's after its family.
-        prior: whether rows say hardly more of it than was known before any of them.
+    `prior`: whether rows say hardly more of it than was known before any of them.
     """
 
     name: str
@@ -336,12 +330,9 @@ class ArmStarts:
 
 @dataclass(frozen=True, slots=True)
 class EngineStarts:
-    """Scatter of one configuration from one start of its engine to the next.
+    """Scatter of one configuration from one start of its engine to the next: standard deviation (ln) of one start around the mean.
 
-    Attributes:
-        sd: standard deviation (ln) of one start around the mean of all.
-        differences: number of differences between starts behind it, beside the prior.
-        arms: starts of each measured arm, in the order of the law's arms.
+    Behind it are so many differences between starts, beside the prior. Arms are in the order of the law's.
     """
 
     sd: float = 0.0

@@ -58,12 +58,7 @@ class Whereabouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FormError:
-    """Size of the departures.
-
-    Attributes:
-        sd: standard deviation (ln) of a departure where nothing was measured.
-        reach: difference in ln(1 + others) over which it stays nearly constant.
-    """
+    """Size of the departures: standard deviation (ln) where nothing was measured, and reach in ln(1 + others)."""
 
     sd: float
     reach: float
