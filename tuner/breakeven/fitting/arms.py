@@ -69,8 +69,8 @@ class ArmRows(NamedTuple):
         measured: usable rows at all lengths in the order in which they were measured, bad ones included: a drift of the
             machine may look like a bad row.
         own: rows of the commonest lengths, at which C1 and C2 are read.
-        rows: those that the law of steps uses, at all lengths.
-        left_out: rows that say nothing about a steady state, and bad ones.
+        rows: used by the law of steps, at all lengths.
+        left_out: rows that show no steady state, and bad ones.
     """
 
     arm: Arm
@@ -116,7 +116,7 @@ def _of_one_acceptance(rows: Sequence[Observation]) -> list[Observation]:
 
 
 def reason_of(own: Sequence[Observation]) -> Reason:
-    """Whether rows of one arm are enough to judge it by, whatever the law says."""
+    """Whether rows of one arm are enough to judge it by, whatever the law predicts."""
     loads = [float(np.mean([one.latency_s for one in group])) for group in by_load(own)]
     if len(loads) < FEWEST_LOADS:
         return Reason.TOO_FEW_POINTS
@@ -251,7 +251,7 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
 
 
 class _MeanAcceptance(NamedTuple):
-    """E over rows, its relative standard error, that of one request, and degrees of freedom; None with too few rows."""
+    """E over rows, its relative standard error, the same of one request, and degrees of freedom; None with too few rows."""
 
     tokens_per_step: float
     relative_error: float | None
@@ -260,7 +260,7 @@ class _MeanAcceptance(NamedTuple):
 
 
 def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
-    """E over rows weighted by their requests; None where no row says it."""
+    """E over rows weighted by their requests; None if no row has it."""
     told = [(one.tokens_per_step, one.requests) for one in rows if one.tokens_per_step is not None]
     if not told:
         return None
@@ -349,7 +349,7 @@ def _elsewhere(one: Observation) -> Measurement:
 
 
 def carried(row: Observation, factor: float) -> Observation:
-    """A row as if its drafts had been accepted as those of its arm are on average; all that changes is decoding.
+    """A row as if its drafts had been accepted as often as on average over its arm; all that changes is decoding.
 
     The law may reckon with more decoding than the row shows, whose first token may have waited. So decoding changes at most
     as if each step gave one token in place of k + 1, or the reverse. A request meets as many others as before, so that

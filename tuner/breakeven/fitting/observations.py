@@ -1,4 +1,4 @@
-"""From measured rows to what the law sees: the others in flight, and which rows say nothing about a steady state."""
+"""From measured rows to what the law sees: the others in flight, and which rows show no steady state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RAMP_SHARE = 0.5
 _REQUESTS_PER_CLIENT = 10.0
 
 _MORE_CLIENTS, _NO_MORE = 1.4, 1.10
-"""Clients of a row over those of another one, and answers per second over its, where more clients get no more answers."""
+"""Clients of a row over the clients of another one, and answers per second likewise, where more clients get no more answers."""
 _WAITED_SHARE = 0.5
 """Share of a request until its first token beyond which the request waits rather than decodes."""
 

@@ -42,7 +42,7 @@ _POSITIONS = 250.0
 """Positions whose computing takes as long as reading the weights once: 200 to 300 on the GPUs that serve language models."""
 
 _CONTEXT = 1e5
-"""Tokens of context whose reading takes as long as that of the weights: 1e5 for 8 billion parameters with grouped heads."""
+"""Tokens of context whose reading takes as long as reading the weights: 1e5 for 8 billion parameters with grouped heads."""
 
 _DEPARTURE_REACH = 1.0
 """Over how many doublings of the positions neighbouring departures are much the same."""
@@ -203,7 +203,7 @@ def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
 
 
 def _bends(layout: Layout) -> FloatArray:
-    """Whether each figure says how steps bend, shape (figures,)."""
+    """Whether each figure is about how steps bend, shape (figures,)."""
     at = np.arange(layout.size)
     return np.asarray((at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING]))
 
@@ -265,7 +265,7 @@ def _likeliest(
 ) -> _Scatter:
     """The scatter under which the rows are most probable, whatever the figures are.
 
-    The figures are integrated out around those that were found, so what they follow is not taken for a small noise.
+    The figures are integrated out around the found ones, so what they follow is not taken for a small noise.
     """
     gaps = solved.slopes @ (solved.figures - prior.center) - solved.gaps
     places = together([one.places for one in sweeps])
@@ -370,7 +370,7 @@ def _mean_steps_s(sweep: _Sweep) -> FloatArray:
 
 
 def _start(prior: _Prior, sweeps: Sequence[_Sweep]) -> FloatArray:
-    """The figures from which the fit starts: the priors, but for a position as dear as the steepest sweep says.
+    """The figures from which the fit starts: the priors, but for a position as dear as the steepest sweep shows.
 
     From a position that is much too cheap the fit can end where the context of requests takes its place.
     """

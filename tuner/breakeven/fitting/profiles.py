@@ -97,7 +97,7 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
 
 
 def points_of(profile: Profile) -> list[Point]:
-    """The rows that a profile holds, as points; what a row does not say is that of its arm.
+    """The rows that a profile holds, as points; a figure that a row lacks is that of its arm.
 
     They count as rows of a window: they were judged when they were measured, and their latency may have been moved since.
     """
@@ -163,7 +163,7 @@ def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Pr
         return profile
     _refuse_misses(steps, [row for one in rows for row in one.rows])
     missed = _left_out_errors(steps, rows)
-    # Of few rows each says what no other one does.
+    # Each of few rows shows what no other one does.
     enough = {fit.arm for fit in profile.arms if fit.believable}
     alike = [one for one in rows if one.arm not in enough or missed[one.arm] <= _UNLIKE]
     if alike and len(alike) < len(rows):
@@ -274,7 +274,7 @@ def _provenance(points: Sequence[Point]) -> dict[str, str]:
 
 # Scatter of one configuration from one start of its engine to the next, and drift of the machine within a start.
 #
-# Starts of the same configuration differ, whatever their windows say: by memory layout, autotuned kernels, clocks and the host.
+# Starts of the same configuration differ, however precise their windows are: by memory layout, autotuned kernels, clocks and the host.
 # A profile that measured each arm on one start takes that for a difference of arms. Every curve therefore carries a standard
 # deviation between starts. It begins at a stated prior, and is learned where an arm was measured on several starts.
 
@@ -388,7 +388,7 @@ def _drift(rows: Sequence[Observation], noise: float) -> LoadDrift:
             continue
         begun = first.setdefault((point.start, point.sweep, point.load, point.text_source), row)
         if begun is not row:
-            # A drift is in the noise of the rows: their own errors say whether it is one.
+            # A drift is in the noise of the rows: their own errors show whether it is one.
             error = math.hypot(*(one.point.relative_error or noise for one in (begun, row)))
             found.append(LoadDrift(math.log(row.latency_s / begun.latency_s), error))
     return max(found, key=lambda one: abs(one.change))

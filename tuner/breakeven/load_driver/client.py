@@ -38,7 +38,7 @@ class InFlight:
     """Number of open requests, and its integral over time.
 
     A count taken when a step's output arrives would miss the requests that ended with that step: one in seven where
-    an answer takes seven steps. The time average over the step counts them, and those that wait for the next one.
+    an answer takes seven steps. The time average over the step counts them, and all that wait for the next one.
     """
 
     def __init__(self) -> None:

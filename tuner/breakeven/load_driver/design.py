@@ -26,7 +26,7 @@ SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one 
 _LENGTHENED = 10.0
 
 POINTS_AT_OTHER_LENGTHS = 2
-"""Number of short points at other lengths that an arm has beside those of its sweep; a schedule has none."""
+"""Number of short points at other lengths that an arm has beside its sweep; a schedule has none."""
 
 LOADS_AGAIN = 2
 """Number of loads that a second start of an arm measures again."""

@@ -105,7 +105,7 @@ class LogNormalLengths:
 
 @dataclass(frozen=True)
 class EmpiricalLengths:
-    """Pairs that were seen together, drawn as often as their weights say: long prompts keep their short answers.
+    """Pairs that were seen together, drawn by their weights: long prompts keep their short answers.
 
     Pairs are kept in the order of their output lengths, so that a stretch of draws covers all of them. Weights are above 0.
     """

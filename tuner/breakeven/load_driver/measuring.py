@@ -313,7 +313,7 @@ def _queued_ratio(readings: list[EngineCounters]) -> float | None:
 def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]:
     """Seconds after the start at which an open loop sends; endless, increasing.
 
-    Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate says. Left to
+    Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate gives. Left to
     chance, 4 s at 12 rps hold 48 give or take 7. A planned utilisation of 80 % then becomes 65 or 95. The same seed
     and number give the same arrivals stretched in time (common random numbers). The difference of two arms is then
     less noisy than either of them.

@@ -1,6 +1,6 @@
 """The next point to buy: the arm, load and window that save the most regret per second of GPU.
 
-At every expected load one arm is recommended, the fastest of those that were measured; `regret` computes its expected
+At every expected load one arm is recommended, the fastest measured one; `regret` computes its expected
 loss. A point removes regret(|delta|, s) of it in expectation, where s is the standard deviation by which the point will
 move the believed delta. If a rival becomes one that may be recommended, its lead is gained as well. One number so covers
 both parts of a decision: arms close in rank, and the load at which two of them change places, near which delta is 0.
@@ -111,7 +111,7 @@ def next_point(
 
 
 def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
-    """Per expected load (1/s) the arm that is believed fastest of those with enough points; None if there is none."""
+    """Per expected load (1/s) the arm that is believed fastest of all with enough points; None without one."""
     state = known_from(question, measured)
     logs, _ = log_latencies(state)
     found = list[tuple[float, Arm | None]]()
@@ -285,7 +285,7 @@ def _affordable(
 
 
 def _gain_per_second(state: Knowledge, pairs: RivalPairs, offer: _Offer) -> float:
-    """Expected regret that a point removes per second; the first one of an arm counts with those that must follow."""
+    """Expected regret that a point removes per second; the first one of an arm counts with the points that must follow."""
     arm, bundle = state.belief.arms.index(offer.purchase.arm), _needed(state, offer)
     cost_s = bundle[0].purchase.startup_s + sum(one.purchase.measuring_s for one in bundle)
     belief, steps = state.belief, list[FloatArray]()
@@ -301,7 +301,7 @@ def _gain_per_second(state: Knowledge, pairs: RivalPairs, offer: _Offer) -> floa
 
 
 def _needed(state: Knowledge, offer: _Offer) -> list[_Offer]:
-    """The point and those that its arm needs besides before it may be recommended; which these are shows later."""
+    """The point with all that its arm needs besides before it may be recommended; later points show which these are."""
     arm = state.belief.arms.index(offer.purchase.arm)
     return [offer, *_spread(state, arm, state.wanted(arm) - state.usable[arm])[1:]]
 
@@ -352,7 +352,7 @@ def _why_nothing(state: Knowledge, left_s: float) -> str:
 class RivalPairs:
     """The recommended arm against every rival at every expected load, one after the other; shape (pairs,), rivals and loads by index.
 
-    `ahead` is ln L of the rival less that of the recommended arm; its derivatives by the coefficients have a row each.
+    `ahead` is ln L of the rival less ln L of the recommended arm; its derivatives by the coefficients have a row each.
     """
 
     ahead: FloatArray

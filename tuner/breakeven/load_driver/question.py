@@ -75,7 +75,7 @@ class Knowledge:
         belief: of all arms in question or measured; no speculation first.
         measured: points by arm.
         usable: number of usable points by arm.
-        lawful: by arm whether it has points enough for a law, and decisions may rest on it as the fit says.
+        lawful: by arm whether it has points enough for a law, and decisions may rest on it by the fit.
         met: by arm the mean number of others that requests of its usable points met, a number a point.
         ceilings: lowest rate (1/s) by arm at which it was seen saturated.
         latencies: by arm the believed latency at these loads.
@@ -98,7 +98,7 @@ class Knowledge:
         return [i for i, arm in enumerate(arms) if arm in self.question.arms or self.usable[i]]
 
     def wanted(self, arm: int) -> int:
-        """Usable points with which the arm is expected to have a law; one more where those that should do have none."""
+        """Usable points with which the arm is expected to have a law; one more if that many gave none."""
         if self.lawful[arm]:
             return self.usable[arm]
         return max(fewest_points(self.belief, arm), self.usable[arm] + 1)
@@ -137,7 +137,7 @@ def fewest_points(belief: Belief, arm: int) -> int:
 
 
 def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
-    """The knowledge from every point so far, of all arms, those with a flag included; independent of their order."""
+    """The knowledge from every point so far, of all arms, flagged ones included; independent of their order."""
     others = sorted({point.arm for point in measured} | set(question.arms), key=lambda arm: (arm.family, arm))
     arms = (NO_SPECULATION, *(arm for arm in others if arm != NO_SPECULATION))
     ordered = sorted(

@@ -1,7 +1,7 @@
 """One request's content: a prompt of about so many tokens, and exactly so many tokens of output.
 
 Prompts differ from their first word on, because a repeated prefix would be served from the engine's prefix cache and
-its prefill would cost nothing; `prefix_share` says how much of them is meant to repeat. Acceptance depends on the text:
+its prefill would cost nothing; `prefix_share` is the part of them that is meant to repeat. Acceptance depends on the text:
 made-up prose drafts better than random tokens and worse than code. A measured acceptance holds for the text that was
 sent, and every point names it.
 """
@@ -123,7 +123,7 @@ class SentWorkload:
         prefix_share: share of a mean prompt that all prompts begin with, from 0 to 1.
         dataset: the user's own requests, in place of made-up prose.
         random_tokens: prompts of random token ids in place of prose.
-        label: which text it is, in a few words, if neither the dataset's name nor the kind of text says it.
+        label: which text it is, in a few words, if neither the dataset's name nor the kind of text shows it.
     """
 
     prompt_tokens: int = 256
@@ -211,7 +211,7 @@ class ProsePrompts:
         return " ".join([*prefix, *self._prose(str(index), wanted - len(prefix))])
 
     def relative_length(self, index: int) -> float:
-        """Length of text number `index` over that of a text of mean length."""
+        """Length of text number `index` over the length of a mean text."""
         return self._words_of(index) / self.words
 
     def resized(self, wanted_tokens: float, counted_tokens: float) -> ProsePrompts:
@@ -285,7 +285,7 @@ class DatasetRequests:
         return drawn._replace(output_tokens=self._line(index).output_tokens or drawn.output_tokens)
 
     def outputs(self) -> Sequence[int]:
-        """Lengths of all lines that say one, else those that would be drawn."""
+        """Lengths of all lines that name one, else drawn lengths."""
         known = [one.output_tokens for one in self.dataset.requests if one.output_tokens is not None]
         return known or self.others.outputs()
 

@@ -1,4 +1,4 @@
-"""One arm's sweep: ask the design what to measure, measure it, hand the point over, until the design says stop."""
+"""One arm's sweep: ask the design what to measure, measure it, hand the point over, until the design has no more."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ async def sized_prose(client: EngineClient, workload: SentWorkload) -> ProseProm
 
 @dataclass(frozen=True, slots=True)
 class LengthProbe:
-    """One point at other lengths; its number, far from those of the other points, determines prompts and arrivals."""
+    """One point at other lengths; its number, far from the numbers of the other points, determines prompts and arrivals."""
 
     prompt_tokens: int
     output_tokens: int

@@ -6,7 +6,7 @@ The capacity is the largest rate at which all of this holds, each with bounds:
 - every objective is kept. Each figure rises with the number of others in flight, so its limit is one such number;
 - with objectives, the share of requests that find batch or pool full, and wait, is at most the share that may miss them.
 
-Without objectives only the first condition counts. A bound that is not known is `None`, never a guess.
+Without objectives only the first condition counts. A bound that is not known is None, never a guess.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Decision:
 
     @property
     def subject(self) -> Arm | None:
-        """The speculative arm in question: the running one, else the one that was considered; None without any."""
+        """The speculative arm in question: the running one, else the considered one; None without any."""
         if self.running != NO_SPECULATION:
             return self.running
         considered = self.considered.arm if self.considered is not None else NO_SPECULATION
@@ -289,7 +289,7 @@ class _Asked:
         return self._said(Action.STAY, wanted, self._why_stay(), kept)
 
     def _wanted(self) -> Arm:
-        """The arm that needs fewest replicas, if they follow the load; else the one that saves most."""
+        """The arm that needs fewest replicas, if they follow the load; else the arm that saves most."""
         running = self.now.memory.running
         if self.now.fewest is None:
             return self.found.arm

@@ -66,7 +66,7 @@ def goodput(batch: ArrayLike, tokens_per_step: ArrayLike, step_s: ArrayLike) -> 
 
 
 def _allowed(tpot_s: FloatArray, limit_s: float | None) -> BoolArray:
-    """Draft lengths (last axis) that keep the limit; if none does, those with the lowest time per token."""
+    """Draft lengths (last axis) that keep the limit; if none does, the lengths with the lowest time per token."""
     if limit_s is None:
         return np.ones(tpot_s.shape, dtype=bool)
     within = tpot_s <= limit_s

@@ -94,25 +94,25 @@ class ArmEvaluation:
 
     @property
     def meets_slo(self) -> bool | None:
-        """Whether the arm carries the load and keeps all limits; `None` if the figure of a limit was not measured at all."""
+        """Whether the arm carries the load and keeps all limits; None if the figure of a limit was not measured at all."""
         if self.missed:
             return False
         return None if self.answers.question.slo.lacks(self.promised) else not self.promised.saturated
 
     @cached_property
     def against_none(self) -> Comparison | None:
-        """Comparison with no speculation; `None` for no speculation itself, and where that has no law."""
+        """Comparison with no speculation; None for no speculation itself, and if that has no law."""
         return self.answers.compared(self, NO_SPECULATION)
 
     @cached_property
     def against_running(self) -> Comparison | None:
-        """Comparison with the running arm; `None` for the running arm itself, and where that has no law."""
+        """Comparison with the running arm; None for the running arm itself, and if that has no law."""
         running = self.answers.question.running
         return self.against_none if running == NO_SPECULATION else self.answers.compared(self, running)
 
     @cached_property
     def capacity(self) -> Capacity | None:
-        """Largest rate that keeps every objective, with bounds; saturation without any, `None` where unknown."""
+        """Largest rate that keeps every objective, with bounds; saturation without any, None if not known."""
         asked = self.answers
         return capacity_along(
             asked.profile, self.arm, self.curve, asked.question.slo, confidence=asked.confidence
@@ -125,7 +125,7 @@ class ArmEvaluation:
 
     @property
     def capacity_ci_rps(self) -> Bounds | None:
-        """The capacity's bounds (1/s); `None` where both are open."""
+        """The capacity's bounds (1/s); None if both are open."""
         return self.capacity.bounds_rps if self.capacity is not None else None
 
     @property
@@ -156,17 +156,17 @@ class Evaluations:
     running_arm: Arm | None = None
 
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
-        """An arm's evaluation; `None` where it has none."""
+        """An arm's evaluation; None without one."""
         return next((one for one in self.arms if one.arm == arm), None)
 
     @property
     def running(self) -> ArmEvaluation | None:
-        """The running arm; `None` without a law that may be used."""
+        """The running arm; None without a law that may be used."""
         return self.of(self.running_arm)
 
     @property
     def none(self) -> ArmEvaluation | None:
-        """No speculation; `None` without a law that may be used."""
+        """No speculation; None without a law that may be used."""
         return self.of(NO_SPECULATION)
 
 
@@ -191,7 +191,7 @@ class LoadQuestion:
 
 
 def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> Evaluations:
-    """Evaluate arms of a profile at one load; those without a law that may be used are named with the reason."""
+    """Evaluate arms of a profile at one load; an arm without a law that may be used is named with the reason."""
     named = tuple(dict.fromkeys(arms))
     fits = {fit.arm: fit for fit in profile.arms}
     judged = {arm for arm in named if arm in fits and (question.doubtful or fits[arm].believable)}

@@ -24,7 +24,7 @@ class Backlog:
 
     Attributes:
         without: on no speculation, if it had run all the time.
-        stood_s: when there was last a queue here (s); None: never.
+        stood_s: when there was last a queue here (s); None if never.
     """
 
     here: float = 0.0

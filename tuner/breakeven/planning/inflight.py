@@ -35,7 +35,7 @@ class InflightTable:
     saturation_rps: float
 
     def parts_s(self, others: float) -> tuple[float, float]:
-        """Latency (s) among others in flight: that of a lone request, and the part that the others add."""
+        """Latency (s) among others in flight: of a lone request, and the part that the others add."""
         alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
         latency_s = float(np.interp(others, self.others, self.latency_s))
         # A table that is constant beyond its end would make an engine with a long queue look slower than it is.

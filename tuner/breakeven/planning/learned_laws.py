@@ -40,7 +40,7 @@ _CONVERTED_SD = 0.5
 _NOTHING_KNOWN_SD = 3.0
 """Standard deviation (ln) of a coefficient of which nothing is known: a factor of twenty either way. Draws of a larger one overflow."""
 _ANOTHER_UNIT = math.log(1000.0)
-"""Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page that says anything."""
+"""Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page with any figure."""
 _MOST_PRECISION = 1e9
 """Precision that no week of windows reaches: the mean of each half hour is known to `_NOISE_SD`."""
 _SURPRISING_SD = 3.0
@@ -55,7 +55,7 @@ class Evidence:
         precision: of (u1, u1), (u1, u2) and (u2, u2).
         pull: precision times mean, of u1 and u2.
         at_s: when it was last added to (s); it fades from then on.
-        level_s: C1 and C2 (s) of the profile's law, as converted to the acceptance and lengths of that time; None: as now.
+        level_s: C1 and C2 (s) of the profile's law, as converted to the acceptance and lengths of that time; None if as now.
     """
 
     precision: tuple[float, float, float] = (0.0, 0.0, 0.0)

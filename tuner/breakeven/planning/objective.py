@@ -1,4 +1,4 @@
-"""Objectives of a service (SLO), those that an arm does not keep, and strain: the ratio of an arm's figures to their limits.
+"""Objectives of a service (SLO), the limits that an arm misses, and strain: the ratio of an arm's figures to their limits.
 
 Strain makes objectives part of an arm's cost: request time at a load that misses one counts several times. An arm that keeps an
 objective that another one misses is then worth entering although it is slower. If both miss it, the faster one is.
@@ -34,14 +34,14 @@ class _Limit:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Limits that requests are to keep; `None`: no limit.
+    """Limits that requests are to keep; None without a limit.
 
     Attributes:
         e2e_s: end-to-end latency (s).
         ttft_s: time to first token (s).
         tpot_s: time per output token (s). Not the inter-token latency, which speculation makes longer while it makes
             requests faster.
-        quantile: which quantile of requests is to keep them, in (0, 1); `None`: the mean.
+        quantile: which quantile of requests is to keep them, in (0, 1); None for the mean.
     """
 
     e2e_s: float | None = None
@@ -66,7 +66,7 @@ class Slo:
         """Name the limits that these latencies do not keep, as `TPOT p95 48 ms > 40 ms`; a saturated arm keeps none.
 
         Where a quantile was not measured its mean counts, which is then named, as `TPOT mean 48 ms > 40 ms`; a figure
-        that was never measured (`None` while the latency exists) cannot be held against the arm. `unmeasured` names both.
+        that was never measured (None while the latency exists) cannot be held against the arm. `unmeasured` names both.
         """
         if at.latency_s is None:
             return ("saturated",) if self.is_set else ()

@@ -146,7 +146,7 @@ def live_conditions(
 def _tokens_per_step(
     arm: Arm, calibrated: dict[Arm, ArmFit], live: Sequence[LiveAcceptance]
 ) -> TokensPerStep | None:
-    """Live E of the arm, or that of another draft length of its drafter carried over; `None`: as calibrated."""
+    """Live E of the arm, or the E of another draft length of its drafter carried over; None as calibrated."""
     # E of a schedule is a mixture over its draft lengths that changes with the load.
     if arm == NO_SPECULATION or arm.scheduled:
         return None

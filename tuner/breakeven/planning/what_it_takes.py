@@ -19,7 +19,7 @@ _HALVINGS = 6
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A figure of now, and the nearest one at which the arm would pay; None: none within what is believed."""
+    """A figure of now, and the nearest one at which the arm would pay; None without one within what is believed."""
 
     now: float
     wanted: float | None
@@ -101,7 +101,7 @@ def _of_length(pays: Callable[[float], bool], now: float | None, least: float) -
 def _nearest(
     pays: Callable[[float], bool], now: float, directions: Sequence[Sequence[float]]
 ) -> float | None:
-    """The figure nearest to `now` at which it pays, looked for along each direction; None: at none of them."""
+    """The figure nearest to `now` at which it pays, looked for along each direction; None if it pays at none of them."""
     for figures in directions:
         without = now
         for one in figures:

@@ -11,13 +11,12 @@ document      the profile: JSON in and out, `predict`, `compare`; `document_chec
 
 from breakeven.profile.comparisons import Comparison, speedups_at_rps
 from breakeven.profile.curves import Curve
-from breakeven.profile.document import SCHEMA, Profile
+from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit, Bounds, LineFit
 from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.predictions import LoadPoint, Prediction
 
 __all__ = [
-    "SCHEMA",
     "ArmFit",
     "Bounds",
     "Comparison",

@@ -207,7 +207,7 @@ def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
 def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
     """Bounds of the speedup at each rate; an open end is NaN below, infinite above.
 
-    All doubt is put into the latency that moves more, which is that of the arm nearer to saturation. Near saturation the
+    All doubt is put into the latency that moves more, of the arm nearer to saturation. Near saturation the
     ratio of two latencies is known far better than each of them.
     """
     mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)

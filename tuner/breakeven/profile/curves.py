@@ -17,7 +17,7 @@ from breakeven.laws.arrays import FloatArray, Span
 from breakeven.profile.fits import Bounds, LineFit
 
 Basis = Literal["arm", "others"]
-"""Rows beside the law of steps: the arm's own, or those of other arms only."""
+"""Rows beside the law of steps: the arm's own, or rows of other arms only."""
 
 _LEAST_IDLE = 0.05
 """Smallest 1 - RPS*slope near saturation, where bounds would open without end."""
@@ -206,7 +206,7 @@ class Curve:
         return np.asarray(np.hypot(np.interp(others, self.knots[:, 0], self.own_sds), self.start_sd))
 
     def loadings_among(self, others: FloatArray) -> FloatArray:
-        """`loadings` among `others`, on a last axis; beyond the knots those of the nearest."""
+        """`loadings` among `others`, on a last axis; beyond the knots as at the nearest."""
         n = self.knots[:, 0]
         place = np.interp(others, n, np.arange(n.size))
         low = np.minimum(place.astype(int), n.size - 2)

@@ -65,7 +65,7 @@ class LineFit:
 class Excluded:
     """A row that was not used, by a word of `breakeven.reasons`; operating points of a file count from 1.
 
-    The line is that of a CSV file as an editor counts; None for JSON.
+    The line of a CSV file is as an editor counts; None for JSON.
     """
 
     row: int
@@ -117,7 +117,7 @@ NOMINAL_OUTPUT_TOKENS = 256.0
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Mean tokens per request at which an arm was measured; None where the files do not say."""
+    """Mean tokens per request at which an arm was measured; None if not in the files."""
 
     prompt_tokens: float | None = None
     output_tokens: float | None = None
@@ -150,9 +150,9 @@ class Acceptance:
         tokens_per_step_ci: its bounds from the scatter between points; None with fewer than three.
         survival: per request-step and position; empty where unknown.
         drafted_per_step: drafted tokens per request-step.
-        text: on which text, in a few words; None where the points do not say.
+        text: on which text, in a few words; None if the points do not name it.
         request_scatter: relative standard deviation of E over requests, from the scatter between points; None with fewer
-            than three, or where they do not say how many requests they had.
+            than three, or if they do not count their requests.
     """
 
     tokens_per_step: float
@@ -178,7 +178,7 @@ class ArmFit:
         quantiles: lines of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99", as far as measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
         prefix_hit_ratio: share of prompt tokens that the prefix cache held, on average over the rows; None if not counted.
-        answers: the word about its answers beside those of no speculation, such as AnswersAgree; None if not compared.
+        answers: the word about its answers beside the answers of no speculation, such as AnswersAgree; None if not compared.
         over_law: of "ttft" and "tpot", as far as measured, the measured line over the law of steps: of a lone request, and at
             the highest load.
         measured_saturation_rps: highest rate that a saturated point carried; None if none was measured.

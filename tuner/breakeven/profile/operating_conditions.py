@@ -23,7 +23,7 @@ class Conditions:
 
     Attributes:
         tokens_per_step: E per request-step of the arm; None as measured.
-        prompt_tokens, output_tokens: mean per request; None takes those of `compared_lengths`, whichever the arm itself was measured at.
+        prompt_tokens, output_tokens: mean per request; None takes `compared_lengths`, whichever the arm itself was measured at.
         tokens_per_step_error: relative standard error of `tokens_per_step`; 0 if it is taken as exact.
         dispersion: variance over mean of the counts of arrivals in spans as long as a request; 1 is Poisson. It changes figures
             at a rate only, because clients of a closed loop send when they are answered.
@@ -99,7 +99,7 @@ def as_measured(_: Arm) -> Conditions:
 
 
 def compared_lengths(arms: Sequence[ArmFit]) -> Lengths:
-    """The lengths at which arms are compared if none are asked for: those of no speculation, else of the first measured arm.
+    """The lengths at which arms are compared if none are asked for: of no speculation, else of the first measured arm.
 
     Arms that are compared must serve the same requests. Each at its own lengths, an arm would win by shorter answers.
     """
@@ -133,7 +133,7 @@ def compared_text(arms: Sequence[ArmFit], wanted: Conditions) -> str:
 
 
 def _tokens_text(lengths: Lengths) -> str:
-    """Tokens of prompt and answer: `256/200`; `?` if the files do not say."""
+    """Tokens of prompt and answer: `256/200`; `?` if not in the files."""
     return "/".join(f"{one:.4g}" if one else "?" for one in (lengths.prompt_tokens, lengths.output_tokens))
 
 

@@ -72,7 +72,7 @@ class Prediction:
         saturated: no steady state at this load.
         outside_measured: outside the measured loads or lengths, or saturated. How close to saturation a prediction may
             be used is not decided here: the policy has a limit of `utilisation`.
-        basis: the rows beside the law of steps: the arm's own (`arm`) or those of other arms (`others`).
+        basis: the rows beside the law of steps: the arm's own (`arm`) or rows of other arms (`others`).
         means: names of figures above that are means although a quantile was asked for: it was not measured.
     """
 

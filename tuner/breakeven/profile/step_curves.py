@@ -250,7 +250,7 @@ def _asked(
     compared = compared_lengths(arms)
     measured = own.lengths.or_those_of([fit.lengths for fit in arms]) if own is not None else compared
     now = wanted.lengths(compared)
-    # The law uses rows at other lengths too: near those asked for, they say how far it was measured.
+    # The law uses rows at other lengths too: near the lengths asked for, they show how far it was measured.
     rows = [row for fit in ([own] if own else arms) for row in (*fit.measurements, *fit.other_lengths)]
     loads = [one.others for one in rows if not strays(Lengths(one.prompt_tokens, one.output_tokens), now)]
     demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)

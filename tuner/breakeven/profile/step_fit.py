@@ -50,7 +50,7 @@ DRAFTING = ("drafting_s", "draft_s", "each_draft_s")
 """Costs of a drafter."""
 
 _OF_ENGINE = len(SENSITIVE) - len(DRAFTING)
-"""How many of `SENSITIVE` are costs of the engine: those with which `ENGINE` begins; a drafter's follow."""
+"""How many of `SENSITIVE` are costs of the engine: `ENGINE` begins with them; a drafter's follow."""
 
 LEVEL = 0.015
 """Standard deviation of an arm's level (ln): each arm is an engine that was started in another way."""
@@ -73,7 +73,7 @@ def adaptive_tiers(
 ) -> tuple[Tier, ...]:
     """Tiers of scalars between which the drafts change that an engine with adaptive verification verifies.
 
-    Such an engine drafts k tokens in every step and counts all of them as drafted, also those that it does not verify. So
+    Such an engine drafts k tokens in every step and counts all of them as drafted, also drafts that it does not verify. So
     accepted over drafted falls with the load while the drafter stays as good. The tokens per step are counted right, and show
     how many drafts it verified at least: as many as would have yielded as much at a fixed length.
 
@@ -253,7 +253,7 @@ def _of(demand: Demand, here: FloatArray) -> Demand:
 def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sensitivities of the steps, shape (costs, loads, numbers), and of the departures, shape (numbers, knots).
 
-    The sensitivities to departures are those of the first load, because all loads of an arm have the same draft length.
+    The sensitivities to departures are of the first load, because all loads of an arm have the same draft length.
     """
     context = demand.context_tokens[..., None]
     step = np.empty(0)
@@ -273,7 +273,7 @@ def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tup
 class StepCostFound(NamedTuple):
     """One cost of the law, named as in `breakeven.laws.step_law.CostsOfSteps`, a drafter's after its family; in seconds if in `_s`.
 
-    `prior`: whether rows say hardly more of it than was known before any of them.
+    `prior`: whether rows show hardly more of it than was known before any of them.
     """
 
     name: str
@@ -359,7 +359,7 @@ class StepLaw:
         noise: standard deviation of one mean latency (ln), with `dof` degrees of freedom.
         form: how far arms depart from the law.
         gaps: the rows of all arms beside the law.
-        from_prior: names of costs of which the rows say hardly more than was known before any of them.
+        from_prior: names of costs of which the rows show hardly more than was known before any of them.
         starts: scatter between starts of an engine.
     """
 
@@ -391,7 +391,7 @@ class StepLaw:
         return found._replace(sd=np.hypot(found.sd, LEVEL))
 
     def starts_of(self, arm: Arm) -> float:
-        """Standard deviation (ln) of an arm's latencies over starts of its engine, beside those that were measured."""
+        """Standard deviation (ln) of an arm's latencies over starts of its engine, beside the measured ones."""
         return self.starts.sd_of(self.arms.index(arm.name) if arm.name in self.arms else None)
 
     @property
