@@ -176,7 +176,7 @@ class Profile:
         if quantile is None:
             return found
         met = load.others_met(load.on(curve).others, found.latency_ci_s)
-        # As the arm was measured, whatever is asked for.
+        # At the lengths at which the arm was measured, whatever is asked for.
         measured_s = math.nan
         if fit is not None:
             closed = load.concurrency is not None
