@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from breakeven.laws.acceptance_numbers import AcceptanceModel, resampled_tokens_per_step
+from breakeven.laws.acceptance_numbers import AcceptanceModel
+from breakeven.laws.arrays import FloatArray
 from validation import published
 from validation.outcomes import Goal, ValidationOutcome, error_outcome
 
@@ -82,3 +83,12 @@ def resampling(folder: Path, samples: int = 200, requests: int = 30) -> Validati
         {"coverage": Goal(0.85, below=False)},
         samples,
     )
+
+
+def resampled_tokens_per_step(
+    made: FloatArray, taken: FloatArray, rng: np.random.Generator, resamples: int
+) -> FloatArray:
+    """Draw E (a ratio of sums) from resampled requests, shape (resamples,), ascending: tokens made over steps taken, by request."""
+    # Counts of a multinomial are the same resampling as indices, without resamples x n of them.
+    weights = rng.multinomial(made.size, np.full(made.size, 1.0 / made.size), size=resamples)
+    return np.asarray(np.sort((weights @ made) / (weights @ taken)), dtype=float)

@@ -23,7 +23,12 @@ import click
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from breakeven.prior.public_table import COLUMNS, TABLE_FILE
+from breakeven.prior.public_table import TABLE_FILE
+
+COLUMNS = (
+    "stack", "model", "parameters_b", "experts", "gpu", "quantisation", "workload",
+    "method", "k", "lone_ratio", "slope_ratio", "tokens_per_step", "source",
+)  # fmt: skip
 
 CELLS_FILE = Path(__file__).with_name("published_cells.csv")
 _FACTS = ("source", "stack", "model", "parameters_b", "experts", "gpu", "quantisation", "workload")

@@ -23,6 +23,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.load_driver.client import Endpoint, EngineClient
 from breakeven.load_driver.dataset import Prompt
 from breakeven.load_driver.design import SweepStep
+from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.sent_workload import ProsePrompts
@@ -58,7 +59,9 @@ async def drive(url: str, mode: LoadMode, rate_rps: float) -> str:
             load, expected_s, rate_rps * expected_s, 0.0, 1.0, SECONDS, SECONDS, number=1, total=1
         )
         # Precise enough is never: the whole window is measured.
-        trial = Trial(NO_SPECULATION, ProsePrompts(64, 0), TOKENS, Precision(0.0, 10**9, SECONDS))
+        trial = Trial(
+            NO_SPECULATION, ProsePrompts(64, 0), LogNormalLengths(1, TOKENS), Precision(0.0, 10**9, SECONDS)
+        )
         before = time.process_time()
         point = await measure(client, trial, step, seed=0)
         cpu_s = time.process_time() - before

@@ -10,6 +10,7 @@ import pytest
 from breakeven.arm import Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.design import SweepSettings, SweepStep
+from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.sent_workload import ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import Sweep, check_arm, run_sweep, sized_prose
@@ -33,7 +34,9 @@ def step(
 
 
 def trial(window_s: float = 1.0, output_tokens: int = 50) -> Trial:
-    return Trial(NONE, ProsePrompts(20, 0), output_tokens, Precision(0.0001, 20, window_s))
+    return Trial(
+        NONE, ProsePrompts(20, 0), LogNormalLengths(1, output_tokens), Precision(0.0001, 20, window_s)
+    )
 
 
 @in_virtual_time

@@ -7,17 +7,14 @@ from hypothesis import strategies as st
 
 from breakeven.laws.acceptance_numbers import (
     AcceptanceModel,
-    acceptance_rate,
     alpha_from_tokens_per_step,
     interpolate_tokens_per_step,
-    resampled_tokens_per_step,
-    survival_iid,
     survival_per_step,
-    tokens_per_step_from_survival,
     tokens_per_step_iid,
 )
 from breakeven.laws.mixture import TwoPointMixture, default_decay, tokens_per_step_bounds
 from draws import draws
+from validation.accepted import resampled_tokens_per_step
 
 few = draws(30)
 rates = st.floats(0.0, 1.0)
@@ -65,19 +62,16 @@ def test_its_ends_are_exact():
 @few
 @given(rates, lengths)
 def test_a_geometric_profile_is_the_independent_case(alpha, k):
-    survival = survival_iid(alpha, k)
-    e = tokens_per_step_from_survival(survival)
-    assert e == pytest.approx(float(tokens_per_step_iid(alpha, k)))
-    assert acceptance_rate(survival) * k == pytest.approx(float(e) - 1.0)
+    survival = alpha ** np.arange(1, k + 1)
+    assert 1.0 + survival.sum() == pytest.approx(float(tokens_per_step_iid(alpha, k)))
 
 
 @few
 @given(survivals())
 def test_the_acceptance_rate_is_at_most_alpha(survival):
     # Equal only at k = 1: the mean of survival counts late positions, alpha does not.
-    e = tokens_per_step_from_survival(survival)
-    alpha = alpha_from_tokens_per_step(e, len(survival))
-    assert acceptance_rate(survival) <= alpha + 1e-9
+    alpha = alpha_from_tokens_per_step(1.0 + survival.sum(), len(survival))
+    assert survival.mean() <= alpha + 1e-9
 
 
 @few
@@ -215,7 +209,7 @@ def test_requests_are_resampled_whole():
     assert drawn.mean() == pytest.approx(3.0, abs=0.05)
     assert drawn.std() == pytest.approx(2.0 / np.sqrt(20), rel=0.1)
     assert np.all(np.diff(drawn) >= 0)
-    alike = resampled_tokens_per_step([300.0] * 5, [100.0] * 5, rng, 50)
+    alike = resampled_tokens_per_step(np.full(5, 300.0), np.full(5, 100.0), rng, 50)
     assert np.allclose(alike, 3.0)
 
 
@@ -225,14 +219,13 @@ def test_requests_are_resampled_whole():
         (lambda: tokens_per_step_iid(1.1, 3), "alpha"),
         (lambda: alpha_from_tokens_per_step(5.1, 4), "more than k"),
         (lambda: alpha_from_tokens_per_step(0.9, 4), "tokens_per_step"),
-        (lambda: tokens_per_step_from_survival([0.5, 0.6]), "rises with position"),
+        (lambda: survival_per_step([0.5, 0.6], 1.2), "rises with position"),
         (lambda: TwoPointMixture.fit([], 0.0), "survival"),
         (lambda: TwoPointMixture.fit([0.5, np.nan], 0.0), "survival"),
         (lambda: TwoPointMixture((0.1, 0.2), (0.5, 0.4), 0.0), "token_shares"),
         (lambda: interpolate_tokens_per_step([3, 3], [2.0, 2.1], 2), "twice"),
         (lambda: AcceptanceModel("eagle3", {}, {}), "tokens_per_step"),
         (lambda: AcceptanceModel("eagle3", {2: 3.5}, {}), "tokens_per_step"),
-        (lambda: resampled_tokens_per_step([1.0], [1.0], np.random.default_rng(0)), "shapes"),
     ],
 )
 def test_impossible_input_is_refused_by_name(call, message):

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from breakeven.laws.latency import BURSTY, FEWEST_SPANS, dispersion, dispersion_of_counts, dispersion_of_spans
+from breakeven.laws.latency import BURSTY, FEWEST_SPANS, dispersion, dispersion_of_spans
 from breakeven.profile.curves import in_bursts
 from fakes.straight_curve import Law, bent_curve, straight_curve
+
+
+def dispersion_of_counts(counts):
+    return dispersion_of_spans([(counts, np.ones(counts.shape))])
+
 
 KNOTS = np.array([[0.0, 1.0], [4.0, 1.3], [16.0, 2.8], [40.0, 7.0]])
 

@@ -15,7 +15,6 @@ from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
     Day,
     FittedLaw,
-    LiveLoad,
     Stakes,
     credible_rps,
     decide_by_saving,
@@ -24,6 +23,7 @@ from breakeven.planning.fluid_queue import Outflow
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import table
 from breakeven.planning.learned_laws import LawPrior
+from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import LASTS_S
 from draws import draws
@@ -64,7 +64,7 @@ def asked(
     seen = (ExpectedLoad(1.0, rps),)
     return decide_by_saving(
         [fitted(NO_SPECULATION, (c1, c2)), fitted(EAGLE, other)],
-        LiveLoad(rps, rps * latency_s, latency_s, 150.0, 1000.0),
+        Load(rps, 150.0, 1000.0, rps * latency_s, latency_s),
         Forecast(seen, seen, largest / c2, known_s),
         DecisionMemory(running),
         stakes,

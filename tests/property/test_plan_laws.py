@@ -8,9 +8,10 @@ from breakeven.fitting import fit_points
 from breakeven.planning.best_arm import best_arm
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import LoadQuestion, evaluate
-from breakeven.planning.expected_saving import LiveLoad, Stakes, decide_by_saving, fitted_law
+from breakeven.planning.expected_saving import Stakes, decide_by_saving, fitted_law
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.profile import LoadPoint
 from draws import draws
@@ -51,7 +52,7 @@ def assert_plan_and_rule_agree(profile, laws, share, running):
     constant = (ExpectedLoad(1.0, rps),)
     decision = decide_by_saving(
         [fitted_law(one) for one in evaluations.arms],
-        LiveLoad(rps, None, None, 60.0, rps * 60.0),
+        Load(rps, 60.0, rps * 60.0, None, None),
         Forecast(constant, constant, rps, 10 * DAY_S),
         DecisionMemory(running),
         FREELY,

@@ -15,15 +15,14 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
     FittedLaw,
-    LiveLoad,
     SavingDecision,
     Stakes,
     decide_by_saving,
+    known_speedup,
 )
 from breakeven.planning.fluid_queue import Backlog, waited_along
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.inflight import table
-from breakeven.planning.known_speedup import known_speedup
 from breakeven.planning.learned_laws import (
     INDEPENDENT_S,
     Evidence,
@@ -33,6 +32,7 @@ from breakeven.planning.learned_laws import (
     learned,
     with_latency,
 )
+from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad, PastRates
 from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, LargestRate, worth_avoiding
 from draws import draws
@@ -55,10 +55,10 @@ def fitted(arm: Arm, c1_s: float, c2_s: float, relative_sd: float = 0.02) -> Fit
     return FittedLaw(LawPrior(arm, c1_s, c2_s, np.diag([relative_sd**2] * 2)), table(curve))
 
 
-def resting(c1_s: float, c2_s: float, rps: float) -> LiveLoad:
+def resting(c1_s: float, c2_s: float, rps: float) -> Load:
     """The window of an arm that follows its law at a constant rate."""
     latency_s = c1_s / (1.0 - rps * c2_s)
-    return LiveLoad(rps, rps * latency_s, latency_s, STEP_S, rps * STEP_S)
+    return Load(rps, STEP_S, rps * STEP_S, rps * latency_s, latency_s)
 
 
 def constantly(rps: float, known_s: float = 5 * DAY_S) -> Forecast:
@@ -466,7 +466,7 @@ def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, othe
     laws = [fitted(NO_SPECULATION, 1.4, 0.05), fitted(EAGLE, 1.0, 0.05)]
     laws[1] = FittedLaw(laws[1].prior, table(curve))
     latency_s = curve.loop_latency_s(others, closed=True)
-    live = LiveLoad(others / latency_s, others, latency_s, 1800.0, 1800.0 * others / latency_s)
+    live = Load(others / latency_s, 1800.0, 1800.0 * others / latency_s, others, latency_s)
     decided = decide_by_saving(laws, live, constantly(live.rps), DecisionMemory(EAGLE), STAKES, 0.0)
     taught = learned([law.prior for law in laws], decided.memory.evidence, 0.0)
     assert taught.mean == pytest.approx(np.zeros(4), abs=0.01)
@@ -538,7 +538,7 @@ def test_windows_in_which_a_queue_grows_or_drains_teach_nothing(c1, c2, over, st
         waiting = max(waiting + (rps - carried) * STEP_S, 0.0)
         if not waiting:
             break
-        live = LiveLoad(rps, waiting, strange * waiting * c2, STEP_S, 1000.0)
+        live = Load(rps, STEP_S, 1000.0, waiting, strange * waiting * c2)
         now_s = 5 * DAY_S + step * STEP_S
         memory = decide_by_saving(laws, live, constantly(rps), memory, STAKES, now_s).memory
         memory = replace(memory, running=NO_SPECULATION)
@@ -548,7 +548,7 @@ def test_windows_in_which_a_queue_grows_or_drains_teach_nothing(c1, c2, over, st
 def test_a_window_teaches_when_the_queue_is_gone_or_was_never_there():
     laws = [fitted(NO_SPECULATION, 1.0, 0.05), fitted(EAGLE, 0.7, 0.052)]
     after = decide_by_saving(
-        laws, LiveLoad(24.0, 600.0, 25.0, STEP_S, 1e3), constantly(24.0), DecisionMemory(EAGLE), STAKES, 0.0
+        laws, Load(24.0, STEP_S, 1e3, 600.0, 25.0), constantly(24.0), DecisionMemory(EAGLE), STAKES, 0.0
     ).memory
     assert (after.evidence, after.backlog.here > 0.0) == ({}, True)
     taught = []
@@ -570,7 +570,7 @@ def test_a_window_teaches_when_the_queue_is_gone_or_was_never_there():
 def test_no_roll_takes_replicas_away_from_a_queue_that_it_does_not_shorten(carried, over, waiting):
     laws = [fitted(NO_SPECULATION, 1.2, 0.07, 0.005), fitted(EAGLE, 0.9, 0.07 / carried, 0.005)]
     rps = over / 0.07
-    live = LiveLoad(rps, waiting + 100.0, (waiting + 100.0) / rps, STEP_S, 1000.0)
+    live = Load(rps, STEP_S, 1000.0, waiting + 100.0, (waiting + 100.0) / rps)
     ahead = replace(forecast(PastRates([5 * DAY_S], [7.0]), 5 * DAY_S, rps, 14400.0), known_s=5 * DAY_S)
     memory = DecisionMemory(
         EAGLE, backlog=Backlog(waiting, 0.0, 5 * DAY_S), largest=LargestRate(rps, 5 * DAY_S)
@@ -621,7 +621,7 @@ def test_a_forecast_gives_equal_parts_to_now_to_the_last_hours_and_to_each_day_b
 # A queue that the capacity does not tell of ---------------------------------------------------------------
 
 
-def told(live: LiveLoad) -> dict[Arm, Evidence]:
+def told(live: Load) -> dict[Arm, Evidence]:
     memory = DecisionMemory(EAGLE)
     laws = [fitted(NO_SPECULATION, 0.43, 0.022), fitted(EAGLE, 0.20, 0.0395)]
     ahead = constantly(live.rps)
@@ -636,14 +636,14 @@ def told(live: LiveLoad) -> dict[Arm, Evidence]:
     [(19.0, 150.0, 6.80), (17.55, 129.7, 6.37), (14.80, 99.1, 5.81), (9.37, 55.5, 4.87), (9.5, 30.0, 3.0)],
 )
 def test_a_queue_that_drains_or_came_and_went_teaches_nothing_whatever_the_capacity(rps, inflight, latency_s):
-    live = LiveLoad(rps, inflight, latency_s, 12.0, 12.0 * rps)
+    live = Load(rps, 12.0, 12.0 * rps, inflight, latency_s)
     assert told(replace(live, drains=True)) == {}
     # The same that stays is an arm that is slower than its law, and must be learned.
     assert told(live) != {}
 
 
 def test_a_fall_of_the_load_that_left_no_queue_teaches():
-    live = LiveLoad(4.0, 1.2, 0.25, 12.0, 48.0, drains=True)
+    live = Load(4.0, 12.0, 48.0, 1.2, 0.25, drains=True)
     assert EAGLE in told(live)
 
 

@@ -42,15 +42,12 @@ def independent_acceptance() -> list[dict[str, Any]]:
 def published_profile() -> dict[str, Any]:
     """EAGLE, k = 5, published by a lab: alpha is the root of sum alpha^i = E."""
     survival = ("0.5732", "0.2821", "0.1313", "0.0620", "0.0296")
-    accepted = sum(Fraction(s) for s in survival)
-    e = 1 + accepted
+    e = 1 + sum(Fraction(s) for s in survival)
     target = mp.mpf(e.numerator) / e.denominator
     alpha = mp.findroot(
         lambda a: mp.fsum(a**i for i in range(6)) - target, (mp.mpf("0.1"), mp.mpf("0.99")), solver="anderson"
     )
     return {
-        "survival": survival,
-        "acceptance_rate": shown(accepted / 5),
         "tokens_per_step": shown(e),
         "alpha": shown(alpha),
     }
@@ -116,8 +113,6 @@ def in_flight() -> list[dict[str, Any]]:
                 "c2_s": c2,
                 "rps": rps,
                 "mean": shown(mean),
-                "variance": shown(mp.fsum(j * j * x for j, x in enumerate(p)) - mean**2),
-                "probability": {str(j): shown(p[j]) for j in (0, 1, 7, 40)},
                 "exceedance": {str(j): shown(mp.fsum(p[j + 1 :])) for j in (0, 7, 40)},
             }
         )

@@ -13,8 +13,7 @@ from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Action, Decision, Situation, decide, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate_live
-from breakeven.planning.expected_saving import fitted_law
-from breakeven.planning.known_speedup import known_speedup
+from breakeven.planning.expected_saving import fitted_law, known_speedup
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.planning.outlook import PastRates

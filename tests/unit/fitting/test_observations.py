@@ -64,7 +64,7 @@ def test_rows_with_inflight_teach_the_ramp_of_the_others() -> None:
         (closed("none", 0, 1, 0.1, clients=[8], mean_inflight=12.0), Reason.NOT_STEADY),
         (poisson("none", 0, 1, 0.1, [5], mean_inflight=15.0), Reason.NOT_STEADY),
         (poisson("none", 0, 1, 0.1, [5], achieved_rps=3.0), Reason.SATURATED_POINT),
-        (poisson("none", 0, 1, 0.1, [5], flag="Saturated"), Reason.SATURATED_POINT),
+        (poisson("none", 0, 1, 0.1, [5], flag="SaturatedPoint"), Reason.SATURATED_POINT),
         (poisson("none", 0, 1, 0.1, [5], flag="DriverLagging NotSteady"), Reason.DRIVER_LAGGING),
         (poisson("none", 0, 1, 0.1, [5], flag="WordOfTomorrow"), Reason.NOT_STEADY),
     ],

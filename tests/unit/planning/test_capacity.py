@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,7 +77,7 @@ def test_a_mean_s_capacity_is_where_its_latency_and_its_bounds_reach_the_limit(p
 
 
 def test_wider_confidence_gives_wider_bounds(profile) -> None:
-    narrow, wide = (of(profile, P95, confidence=level) for level in (0.5, 0.99))
+    narrow, wide = (of(replace(profile, confidence=level), P95) for level in (0.5, 0.99))
     assert wide.lower_rps < narrow.lower_rps < narrow.rps == wide.rps < narrow.upper_rps < wide.upper_rps
 
 

@@ -15,8 +15,7 @@ from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.fluid_queue import Backlog
-from breakeven.planning.objective import Slo
-from breakeven.planning.objective_strain import tail_factor
+from breakeven.planning.objective import Slo, tail_factor
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from breakeven.planning.objective import Slo
-from breakeven.planning.objective_strain import objective_strain
+from breakeven.planning.objective import Slo, objective_strain
 from breakeven.planning.policy import Policy
 from breakeven.profile import Conditions, LoadPoint
 from breakeven.reasons import Reason

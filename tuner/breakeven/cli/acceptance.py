@@ -175,8 +175,8 @@ def _from_counts(accepted: float, drafts: float | None, k: int) -> _Given:
 def _result(given: _Given, k: int, *, method: str, drafted_only: bool) -> AcceptanceResult:
     """Everything that follows from one measured profile or number, at draft length k."""
     from breakeven.cli.results import AcceptanceResult
-    from breakeven.laws.acceptance_numbers import AcceptanceModel, TwoPointMixture, alpha_from_tokens_per_step
-    from breakeven.laws.mixture import default_decay
+    from breakeven.laws.acceptance_numbers import AcceptanceModel, alpha_from_tokens_per_step
+    from breakeven.laws.mixture import TwoPointMixture, default_decay
 
     profiles = {given.k: given.survival} if given.survival is not None else {}
     at, survival = AcceptanceModel(method, {given.k: given.tokens_per_step}, profiles).at(k), given.survival

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from breakeven.fitting.observations import (
     Observation,
     ceiling_rps,
     observe,
-    of_commonest_length,
 )
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.laws.arrays import FloatArray
@@ -49,6 +47,15 @@ _LARGEST_FALL = 0.15
 _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
 
+_ROUNDS, _SETTLED = 50, 1e-12
+
+_FEWEST_LOADS_TO_INTERPOLATE = 5
+"""Loads from which one bad row differs from a bend: it and its neighbours, with a load beyond each."""
+
+_OUTLIER_LEAST, _OUTLIER_LEAST_AT_AN_END, _OUTLIER_LEVEL = 0.10, 0.20, 0.01
+"""Nothing lies beyond the first and the last load to tell a bend from a bad point: arms of published sweeps bend by up
+to 14 % between a lone request and 32."""
+
 _OF_LATENCY = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "p99_latency_s")
 _OF_DECODING = ("tpot_mean_s", "tpot_p50_s", "tpot_p95_s", "tpot_p99_s")
 
@@ -59,12 +66,11 @@ class ArmRows(NamedTuple):
     """One arm's rows.
 
     Attributes:
-        arm: the arm.
         measured: usable rows at all lengths in the order in which they were measured, bad ones included: a drift of the
             machine may look like a bad row.
         own: rows of the commonest lengths, at which C1 and C2 are read.
-        rows: those that the law of steps uses, at all lengths.
-        left_out: rows that say nothing about a steady state, and bad ones.
+        rows: used by the law of steps, at all lengths.
+        left_out: rows that show no steady state, and bad ones.
     """
 
     arm: Arm
@@ -80,13 +86,7 @@ class ArmRows(NamedTuple):
 
 
 def rows_of(arm: Arm, points: Sequence[Point], ramp_share: float) -> ArmRows:
-    """Choose the rows of one arm.
-
-    Args:
-        arm: the arm.
-        points: its rows, at least one.
-        ramp_share: rho of short closed-loop runs, from `observations.ramp_share_of`.
-    """
+    """The rows of one arm, of at least one point; `ramp_share` is rho of short closed-loop runs (`ramp_share_of`)."""
     measured, rejected = observe(points, ramp_share)
     own = of_one_length(measured)
     # Near the border of two tiers of a schedule, a good point is off the line of all others.
@@ -116,7 +116,7 @@ def _of_one_acceptance(rows: Sequence[Observation]) -> list[Observation]:
 
 
 def reason_of(own: Sequence[Observation]) -> Reason:
-    """Whether rows of one arm are enough to judge it by, whatever the law says."""
+    """Whether rows of one arm are enough to judge it by, whatever the law predicts."""
     loads = [float(np.mean([one.latency_s for one in group])) for group in by_load(own)]
     if len(loads) < FEWEST_LOADS:
         return Reason.TOO_FEW_POINTS
@@ -129,13 +129,7 @@ def reason_of(own: Sequence[Observation]) -> Reason:
 
 
 def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
-    """The fit of an arm as far as its rows alone give it; a reason word names what they leave open.
-
-    Args:
-        rows: of the arm.
-        ramp_share: rho of short closed-loop runs.
-        confidence: two-sided level of all bounds.
-    """
+    """The fit of an arm as far as its rows alone give it; a reason word names what they leave open."""
     arm, own = rows.arm, rows.own
     excluded = [*rows.left_out, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in rows.elsewhere)]
     reason = reason_of(own)
@@ -158,7 +152,7 @@ def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
         measured_saturation_rps=_ceiling_rps(own, excluded, ramp_share),
         kv_requests=_kv_requests(own),
         schedule=[*(one.point for one in rows.measured), *(one.point for one in rows.left_out)][0].schedule,
-        prefix_hit_ratio=_hit_ratio(own),
+        prefix_hit_ratio=_mean(own, "prefix_hit_ratio"),
     )
 
 
@@ -167,17 +161,13 @@ def with_lines(
 ) -> ArmFit:
     """The fit with its rows, and the lines of figures that no law gives: means of TTFT and TPOT, and quantiles.
 
-    Args:
-        fit: of the arm.
-        own: rows of one acceptance.
-        elsewhere: rows at other lengths, as measured.
-        sd: standard deviation (ln) of the arm's latencies over starts of its engine.
+    `own` are rows of one acceptance, `elsewhere` rows at other lengths as measured. `sd` is the standard deviation (ln) of the
+    arm's latencies over starts of its engine.
     """
-    ttft, tpot = (_side_law(own, attrgetter(name), sd) for name in ("ttft_mean_s", "tpot_mean_s"))
     return replace(
         fit,
-        ttft=ttft,
-        tpot=tpot,
+        ttft=_side_law(own, "ttft_mean_s", sd),
+        tpot=_side_law(own, "tpot_mean_s", sd),
         quantiles=_quantiles(own, "p{}_latency_s", sd),
         ttft_quantiles=_quantiles(own, "ttft_p{}_s", sd),
         tpot_quantiles=_quantiles(own, "tpot_p{}_s", sd),
@@ -188,8 +178,18 @@ def with_lines(
 
 def of_one_length(used: Sequence[Observation]) -> list[Observation]:
     """The rows of the commonest lengths: C1 and C2 hold for one mix of lengths."""
-    kept = of_commonest_length(used, lambda one: one.point.output_tokens, SAME_OUTPUT)
-    return of_commonest_length(kept, lambda one: one.point.prompt_tokens, SAME_PROMPT)
+    rows = list(used)
+    for column, within in (("output_tokens", SAME_OUTPUT), ("prompt_tokens", SAME_PROMPT)):
+        lengths = [getattr(one.point, column) or 0.0 for one in rows]
+        # A row that names no length has that of all others.
+        near = {
+            center: [not tokens or abs(tokens - center) <= within * center for tokens in lengths]
+            for center in lengths
+            if center
+        }
+        kept = max(near.values(), key=sum, default=[True] * len(rows))
+        rows = [one for one, belongs in zip(rows, kept, strict=True) if belongs]
+    return rows
 
 
 def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[LeftOut], ramp_share: float) -> float | None:
@@ -204,11 +204,9 @@ def _ceiling_rps(used: Sequence[Observation], excluded: Sequence[LeftOut], ramp_
     return max([*ceilings, *(one.carried_rps for one in used)])
 
 
-def _side_law(
-    used: Sequence[Observation], figure: Callable[[Point], float | None], sd: float
-) -> LineFit | None:
+def _side_law(used: Sequence[Observation], column: str, sd: float) -> LineFit | None:
     """The line of another figure of the same rows against the mean's n."""
-    rows = [(one.others, value) for one in used if (value := figure(one.point)) is not None]
+    rows = [(one.others, value) for one in used if (value := getattr(one.point, column)) is not None]
     if not rows:
         return None
     found = line_fit(*np.array(rows).T)
@@ -218,7 +216,7 @@ def _side_law(
 def _quantiles(used: Sequence[Observation], column: str, sd: float) -> dict[str, LineFit]:
     """The line of each quantile that was measured; `column` holds the place of the percentage."""
     laws = {
-        share: _side_law(used, attrgetter(column.format(percent)), sd)
+        share: _side_law(used, column.format(percent), sd)
         for share, percent in (("0.5", 50), ("0.95", 95), ("0.99", 99))
     }
     return {share: law for share, law in laws.items() if law is not None}
@@ -253,7 +251,7 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
 
 
 class _MeanAcceptance(NamedTuple):
-    """E over rows, its relative standard error, that of one request, and degrees of freedom; None with too few rows."""
+    """E over rows, its relative standard error, the same of one request, and degrees of freedom; None with too few rows."""
 
     tokens_per_step: float
     relative_error: float | None
@@ -262,7 +260,7 @@ class _MeanAcceptance(NamedTuple):
 
 
 def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
-    """E over rows weighted by their requests; None where no row says it."""
+    """E over rows weighted by their requests; None if no row has it."""
     told = [(one.tokens_per_step, one.requests) for one in rows if one.tokens_per_step is not None]
     if not told:
         return None
@@ -279,37 +277,29 @@ def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
 
 
 def _text(rows: Sequence[Point]) -> str | None:
-    """Text on which acceptance was measured; several are joined, up to 200 characters."""
+    """Text on which acceptance was measured."""
     texts = sorted({point.text_source for point in rows if point.text_source})
     return " and ".join(texts)[:200] or None
 
 
-def _weighted_survival(
-    arm: Arm, rows: Sequence[Point]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:
-    profiles = [
-        (point.accept, point.drafts or point.requests or 1.0) for point in rows if len(point.accept) == arm.k
-    ]
-    if not profiles:
+def _weighted_survival(arm: Arm, rows: Sequence[Point]) -> FloatArray | None:
+    whole = [point for point in rows if len(point.accept) == arm.k]
+    if not whole:
         return None
-    mean = np.average(
-        [profile for profile, _ in profiles], axis=0, weights=[weight for _, weight in profiles]
-    )
+    weights = [point.drafts or point.requests or 1.0 for point in whole]
+    mean = np.average([point.accept for point in whole], axis=0, weights=weights)
     return np.minimum.accumulate(np.asarray(mean, dtype=float))
 
 
 def lengths_of(used: Sequence[Observation]) -> Lengths:
-    """Return the mean tokens per request over the rows that say."""
+    """Mean tokens per request."""
+    return Lengths(*(_mean(used, name) for name in ("prompt_tokens", "output_tokens", "output_tokens_sq")))
 
-    def mean(figure: Callable[[Point], float | None]) -> float | None:
-        values = [value for one in used if (value := figure(one.point)) is not None]
-        return float(np.mean(values)) if values else None
 
-    return Lengths(
-        mean(lambda point: point.prompt_tokens),
-        mean(lambda point: point.output_tokens),
-        mean(lambda point: point.output_tokens_sq),
-    )
+def _mean(used: Sequence[Observation], column: str) -> float | None:
+    """Mean of a column over the rows that have it."""
+    values = [value for one in used if (value := getattr(one.point, column)) is not None]
+    return float(np.mean(values)) if values else None
 
 
 def _range(used: Sequence[Observation]) -> MeasuredRange | None:
@@ -317,12 +307,6 @@ def _range(used: Sequence[Observation]) -> MeasuredRange | None:
         return None
     rates, inflight = [one.rps for one in used], [one.inflight for one in used]
     return MeasuredRange((min(rates), max(rates)), (min(inflight), max(inflight)))
-
-
-def _hit_ratio(used: Sequence[Observation]) -> float | None:
-    """Share of prompt tokens that the prefix cache held, on average over the rows that count it."""
-    told = [one.point.prefix_hit_ratio for one in used if one.point.prefix_hit_ratio is not None]
-    return float(np.mean(told)) if told else None
 
 
 def _kv_requests(used: Sequence[Observation]) -> float | None:
@@ -365,15 +349,11 @@ def _elsewhere(one: Observation) -> Measurement:
 
 
 def carried(row: Observation, factor: float) -> Observation:
-    """A row as if its drafts had been accepted as those of its arm are on average; all that changes is decoding.
+    """A row as if its drafts had been accepted as often as on average over its arm; all that changes is decoding.
 
     The law may reckon with more decoding than the row shows, whose first token may have waited. So decoding changes at most
     as if each step gave one token in place of k + 1, or the reverse. A request meets as many others as before, so that
-    the rate changes with the latency: with its old rate the row would contradict itself.
-
-    Args:
-        row: the row.
-        factor: of the law, on the latency.
+    the rate changes with the latency: with its old rate the row would contradict itself. `factor` is the law's, on the latency.
     """
     point = row.point
     first_s, most = min(point.ttft_mean_s or 0.0, point.mean_latency_s), point.arm.k + 1.0
@@ -391,28 +371,9 @@ def carried(row: Observation, factor: float) -> Observation:
 # Errors are relative, because a benchmark's error is a share of the latency: absolute residuals let the highest load decide.
 
 
-_ROUNDS, _SETTLED = 50, 1e-12
-
-FEWEST_LOADS_TO_INTERPOLATE = 5
-"""Loads from which one bad row differs from a bend: it and its neighbours, with a load beyond each."""
-
-_OUTLIER_LEAST = 0.10
-_OUTLIER_LEAST_AT_AN_END = 0.20
-"""Nothing lies beyond the first and the last load to tell a bend from a bad point: arms of published sweeps bend by up
-to 14 % between a lone request and 32."""
-
-_OUTLIER_LEVEL = 0.01
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fitted:
-    """A line through rows.
-
-    Attributes:
-        ends: a and b (s).
-        covariance: of them at the noise of the residuals.
-        noise: relative standard deviation of a residual; 0 without degrees of freedom.
-    """
+    """A line a + b*n (s) through rows, its covariance at the noise of the residuals, and their relative standard deviation."""
 
     ends: FloatArray
     covariance: FloatArray
@@ -466,7 +427,7 @@ def by_load(observations: Sequence[Observation]) -> list[list[Observation]]:
     """Group replicates of one imposed load, ascending in the mean number of others."""
     groups: dict[ImposedLoad, list[Observation]] = {}
     for one in observations:
-        groups.setdefault(one.load, []).append(one)
+        groups.setdefault(one.point.load, []).append(one)
     return sorted(groups.values(), key=lambda group: float(np.mean([one.others for one in group])))
 
 
@@ -480,7 +441,7 @@ def outliers(observations: Sequence[Observation]) -> list[int]:
     """
     kept = list(range(len(observations)))
     found: list[int] = []
-    while len(found) < len(observations) // FEWEST_LOADS_TO_INTERPOLATE:
+    while len(found) < len(observations) // _FEWEST_LOADS_TO_INTERPOLATE:
         worst = _worst([observations[i] for i in kept])
         if worst is None:
             break
@@ -489,7 +450,7 @@ def outliers(observations: Sequence[Observation]) -> list[int]:
 
 
 def _worst(observations: Sequence[Observation]) -> int | None:
-    if len(by_load(observations)) < FEWEST_LOADS_TO_INTERPOLATE:
+    if len(by_load(observations)) < _FEWEST_LOADS_TO_INTERPOLATE:
         return None
     limit = t_quantile(1.0 - _OUTLIER_LEVEL / len(observations), len(observations) - 3)
     others = np.array([one.others for one in observations])

@@ -26,13 +26,7 @@ _MOST_NAMED = 8
 
 
 def warnings_of(fits: Sequence[ArmFit], points: Sequence[Point], share: float) -> Iterator[str]:
-    """Whole sentences.
-
-    Args:
-        fits: of all arms.
-        points: all rows.
-        share: part of a closed-loop row that ramp and drain take.
-    """
+    """Warnings in whole sentences; `share` is the part of a closed-loop row that ramp and drain take."""
     for fit in fits:
         yield from arm_warnings(fit, share)
         yield from _label_warnings(fit, [one for one in points if one.arm == fit.arm])
@@ -121,11 +115,7 @@ def rows_left_out(fits: Sequence[ArmFit]) -> str:
 
 
 def with_usable_rows(profile: Profile, where: str) -> Profile:
-    """The profile, if it has a law of steps.
-
-    Args:
-        profile: of a file.
-        where: name of the file.
+    """The profile, if it has a law of steps; `where` is the name of its file.
 
     Raises:
         InputError: no row of it was usable, so that nothing can be predicted.

@@ -1,14 +1,14 @@
-"""From measured rows to what the law sees: the others in flight, and which rows say nothing about a steady state."""
+"""From measured rows to what the law sees: the others in flight, and which rows show no steady state."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from breakeven.laws.latency import mean_inflight_closed, others_met_at_constant_rate
-from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.point import LoadMode, Point
 from breakeven.points.quality import (
     emptied_a_long_queue,
     few_generations,
@@ -27,11 +27,9 @@ RAMP_SHARE = 0.5
 _REQUESTS_PER_CLIENT = 10.0
 
 _MORE_CLIENTS, _NO_MORE = 1.4, 1.10
-"""Clients of a row over those of another one, and answers per second over its, where more clients get no more answers."""
+"""Clients of a row over the clients of another one, and answers per second likewise, where more clients get no more answers."""
 _WAITED_SHARE = 0.5
 """Share of a request until its first token beyond which the request waits rather than decodes."""
-
-Row = TypeVar("Row")
 
 
 class LeftOut(NamedTuple):
@@ -69,39 +67,9 @@ class Observation:
         """Rate that was carried: in-flight over latency, without the scatter of a count."""
         return self.inflight / self.latency_s
 
-    @property
-    def load(self) -> ImposedLoad:
-        """The imposed load: rows with the same load are replicates of each other."""
-        return self.point.load
-
-
-def of_commonest_length(
-    rows: Sequence[Row], length: Callable[[Row], float | None], within: float
-) -> list[Row]:
-    """The rows whose length is the commonest one, and those that say none.
-
-    Args:
-        rows: of any kind.
-        length: mean tokens of a row; None or 0: not known.
-        within: share by which the same lengths may differ.
-    """
-
-    def near(row: Row, center: float) -> bool:
-        tokens = length(row)
-        return not tokens or abs(tokens - center) <= within * center
-
-    known = [tokens for row in rows if (tokens := length(row))]
-    center = max(known, key=lambda tokens: sum(near(row, tokens) for row in rows), default=0.0)
-    return [row for row in rows if near(row, center)]
-
 
 def observe(points: Sequence[Point], ramp_share: float) -> tuple[list[Observation], list[LeftOut]]:
-    """Split the rows of one arm into usable observations and exclusions with their reason.
-
-    Args:
-        points: rows of one arm.
-        ramp_share: rho, from `ramp_share_of` all rows of the files.
-    """
+    """Split the rows of one arm into usable observations, and exclusions with their reason."""
     used: list[Observation] = []
     excluded: list[LeftOut] = []
     for point in points:
@@ -131,7 +99,7 @@ def _waits_beyond(row: Observation, fewer: Observation) -> bool:
 
 
 def _alike(point: Point, other: Point) -> bool:
-    """Whether two rows have the same lengths, or say none."""
+    """Whether two rows have the same lengths, or name none."""
     pairs = (
         (point.output_tokens, other.output_tokens, SAME_OUTPUT),
         (point.prompt_tokens, other.prompt_tokens, SAME_PROMPT),
@@ -140,15 +108,11 @@ def _alike(point: Point, other: Point) -> bool:
 
 
 def ceiling_rps(point: Point, ramp_share: float) -> float | None:
-    """The answered rate (1/s) of a row that asked for more than could be answered; None where it does not show that.
+    """The answered rate (1/s) of a saturated or preempting row that asked for more than could be answered; None where it does not show that.
 
     A closed loop that queues shows it, an open loop that leaves requests unanswered too. One that preempts now and then
     does not, nor does a row in which what was in flight was replaced less than `quality.FEWEST_GENERATIONS` times: unless
     the run emptied a long queue, whose requests are in flight until its end.
-
-    Args:
-        point: a row excluded as saturated or preempting.
-        ramp_share: rho, from `ramp_share_of`.
     """
     seen = _observation(point, ramp_share)
     if emptied_a_long_queue(point):

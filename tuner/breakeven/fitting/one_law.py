@@ -22,7 +22,6 @@ from breakeven.laws.latency import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
-from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -33,6 +32,7 @@ from breakeven.profile.step_fit import (
     ArmLoads,
     Layout,
     StepLaw,
+    adaptive_tiers,
     nominal_yield,
 )
 from breakeven.profile.step_form import FormError, Gaps, Whereabouts, together
@@ -42,7 +42,7 @@ _POSITIONS = 250.0
 """Positions whose computing takes as long as reading the weights once: 200 to 300 on the GPUs that serve language models."""
 
 _CONTEXT = 1e5
-"""Tokens of context whose reading takes as long as that of the weights: 1e5 for 8 billion parameters with grouped heads."""
+"""Tokens of context whose reading takes as long as reading the weights: 1e5 for 8 billion parameters with grouped heads."""
 
 _DEPARTURE_REACH = 1.0
 """Over how many doublings of the positions neighbouring departures are much the same."""
@@ -145,12 +145,10 @@ class _Scatter(NamedTuple):
 def fit_step_law(
     arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel], near: StepLaw | None = None
 ) -> StepLaw | None:
-    """The law; None without rows. Lengths and acceptance that no row says are guesses; predictions at the measured ones do not depend on them.
+    """The law; None without rows. Lengths and acceptance that no row has are guesses; predictions at the measured ones do not depend on them.
 
-    Args:
-        arms: usable rows of each arm.
-        acceptance: by family, for rows that do not say how many tokens a step yielded.
-        near: a law of much the same rows of the same arms, from which the search starts.
+    `acceptance` is by family, for rows that do not count how many tokens a step yielded. `near` is a law of much the same rows
+    of the same arms, from which the search starts.
     """
     if not arms:
         return None
@@ -200,12 +198,12 @@ def _from_prior(layout: Layout, prior: _Prior, covariance: FloatArray) -> tuple[
 
 
 def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
-    """Error that each row states, in the order of the sweeps."""
+    """Errors that rows state, in the order of the sweeps."""
     return np.concatenate([one.errors for one in sweeps])
 
 
 def _bends(layout: Layout) -> FloatArray:
-    """Whether each figure says how steps bend, shape (figures,)."""
+    """Whether each figure is about how steps bend, shape (figures,)."""
     at = np.arange(layout.size)
     return np.asarray((at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING]))
 
@@ -249,13 +247,9 @@ def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> Floa
 
 
 class _Solved(NamedTuple):
-    """The most probable law.
+    """The most probable law, and the degrees of freedom that the rows leave; its cost has priors included, in standard deviations.
 
-    Attributes:
-        figures, covariance: of it.
-        cost: sum of squares in standard deviations, priors included.
-        freedom: degrees of freedom that the rows leave.
-        gaps, slopes: ln(law/measured) of each row, and its slopes in the figures.
+    Gaps are ln(law/measured) of each row, slopes are by the figures.
     """
 
     figures: FloatArray
@@ -271,7 +265,7 @@ def _likeliest(
 ) -> _Scatter:
     """The scatter under which the rows are most probable, whatever the figures are.
 
-    The figures are integrated out around those that were found, so what they follow is not taken for a small noise.
+    The figures are integrated out around the found ones, so what they follow is not taken for a small noise.
     """
     gaps = solved.slopes @ (solved.figures - prior.center) - solved.gaps
     places = together([one.places for one in sweeps])
@@ -310,12 +304,7 @@ def _log_shares(tried: Sequence[float], middle: float, spread: float) -> FloatAr
 
 
 class _Prior(NamedTuple):
-    """Prior of the figures: their values before any row, and the cost of deviations.
-
-    Attributes:
-        center: shape (figures,).
-        root: R with R'R the inverse covariance.
-    """
+    """Prior of the figures: the values before any row, and R with R'R the inverse covariance."""
 
     center: FloatArray
     root: FloatArray
@@ -381,7 +370,7 @@ def _mean_steps_s(sweep: _Sweep) -> FloatArray:
 
 
 def _start(prior: _Prior, sweeps: Sequence[_Sweep]) -> FloatArray:
-    """The figures from which the fit starts: the priors, but for a position as dear as the steepest sweep says.
+    """The figures from which the fit starts: the priors, but for a position as dear as the steepest sweep shows.
 
     From a position that is much too cheap the fit can end where the context of requests takes its place.
     """

@@ -37,6 +37,11 @@ _DECIDES_NOTHING = 4.0
 _UNLIKE = 0.8
 """Mean error at rows that are left out from which an arm obeys no law: its rows would be taken for the noise of all arms."""
 
+PRIOR_SD, PRIOR_DOF = 0.015, 2
+"""Standard deviation (ln) between starts before any were compared, and the number of differences that it is worth.
+
+One L4 showed 1 % with vLLM 0.30 and 3.7 to 13.9 % with 0.29 (spec-fp8-study, 2026, which repeated each start)."""
+
 
 def fit_points(
     points: Sequence[Point],
@@ -45,10 +50,7 @@ def fit_points(
 ) -> Profile:
     """Fit all points of one workload, GPU and model.
 
-    Args:
-        points: rows, of any number of arms.
-        confidence: two-sided level of all bounds.
-        provenance: added to what the points say themselves (model, gpu, workload, engine version, files, time).
+    `provenance` is added to what the points name themselves (model, gpu, workload, engine version, files, time).
 
     Raises:
         InputError: no point, or points of more than one setting.
@@ -71,11 +73,7 @@ def fit_points(
 
 
 def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
-    """The profile with one schedule more, which was measured after the arms in it.
-
-    Args:
-        profile: of all arms but the schedule. A schedule of the same family in it is replaced.
-        points: of one schedule.
+    """The profile with one schedule more, which was measured after the arms in it; it replaces a schedule of the same family.
 
     Raises:
         InputError: no point, points of another arm, or of more than one setting.
@@ -99,7 +97,7 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
 
 
 def points_of(profile: Profile) -> list[Point]:
-    """The rows that a profile holds, as points; what a row does not say is that of its arm.
+    """The rows that a profile holds, as points; a figure that a row lacks is that of its arm.
 
     They count as rows of a window: they were judged when they were measured, and their latency may have been moved since.
     """
@@ -155,13 +153,7 @@ def _place(arm: Arm) -> tuple[bool, str, bool, bool, int]:
 
 
 def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Profile:
-    """The profile with the law of steps of all rows, and what each arm is by it.
-
-    Args:
-        profile: of arms without a law.
-        rows: of each arm.
-        new: arms whose rows the profile does not hold yet.
-    """
+    """The profile with the law of steps of all rows; the profile does not hold the rows of `new` arms yet."""
     model = {one.method: one.acceptance for one in drafters_of(profile.arms)}
     wild = {fit.arm for fit in profile.arms if fit.reason == Reason.TOO_NOISY}
     usable = [one for one in rows if one.rows]
@@ -171,7 +163,7 @@ def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Pr
         return profile
     _refuse_misses(steps, [row for one in rows for row in one.rows])
     missed = _left_out_errors(steps, rows)
-    # Of few rows each says what no other one does.
+    # Each of few rows shows what no other one does.
     enough = {fit.arm for fit in profile.arms if fit.believable}
     alike = [one for one in rows if one.arm not in enough or missed[one.arm] <= _UNLIKE]
     if alike and len(alike) < len(rows):
@@ -199,11 +191,7 @@ def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Pr
 
 
 def _refuse_misses(law: StepLaw, rows: Sequence[Observation]) -> None:
-    """Refuse rows of which one is so far off the law of all that no engine gave both.
-
-    Raises:
-        InputError: the row that is farthest off.
-    """
+    """Refuse rows of which one is so far off the law of all that no engine gave both."""
     miss, row = max(zip(law.gaps.gaps, rows, strict=True), key=lambda pair: abs(pair[0]))
     if abs(miss) > LARGEST_MISS:
         raise InputError(
@@ -286,15 +274,9 @@ def _provenance(points: Sequence[Point]) -> dict[str, str]:
 
 # Scatter of one configuration from one start of its engine to the next, and drift of the machine within a start.
 #
-# Starts of the same configuration differ, whatever their windows say: by memory layout, autotuned kernels, clocks and the host.
+# Starts of the same configuration differ, however precise their windows are: by memory layout, autotuned kernels, clocks and the host.
 # A profile that measured each arm on one start takes that for a difference of arms. Every curve therefore carries a standard
 # deviation between starts. It begins at a stated prior, and is learned where an arm was measured on several starts.
-
-
-PRIOR_SD, PRIOR_DOF = 0.015, 2
-"""Standard deviation (ln) between starts before any were compared, and the number of differences that it is worth.
-
-One L4 showed 1 % with vLLM 0.30 and 3.7 to 13.9 % with 0.29 (spec-fp8-study, 2026, which repeated each start)."""
 
 
 class _Compared(NamedTuple):
@@ -303,7 +285,6 @@ class _Compared(NamedTuple):
     Attributes:
         offsets: ln(latency over the mean of the arm's starts), by start.
         errors: standard error of each difference to the start with most rows.
-        drift: of the machine within a start.
     """
 
     offsets: Mapping[str | None, float]
@@ -327,27 +308,14 @@ class _Compared(NamedTuple):
 
 
 class LoadDrift(NamedTuple):
-    """A load that was measured at the beginning and at the end of one start.
-
-    Attributes:
-        change: ln(last over first latency); 0 if no load was repeated.
-        error: its standard error.
-    """
+    """A load that was measured twice in one start: ln(last over first latency), 0 if none was, and its standard error."""
 
     change: float
     error: float
 
 
 def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
-    """The law of all arms with the scatter between starts; each arm's level is the mean over its starts.
-
-    Args:
-        arms: rows of each arm, at least one that the law uses.
-        acceptance: by family, as `fit_step_law` takes it.
-
-    Returns:
-        None without rows.
-    """
+    """The law of all arms with the scatter between starts; each arm's level is the mean over its starts. None without rows."""
     law = fit_step_law(arms, acceptance)
     if law is None:
         return None
@@ -361,7 +329,11 @@ def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, Acceptan
     starts = EngineStarts(
         math.sqrt(square / (PRIOR_DOF + differences)),
         differences,
-        tuple(_of_live_traffic(arm) or one.kept for arm, one in zip(arms, compared, strict=True)),
+        tuple(
+            # Pods of a fleet served the rows, as they will again: their mean is what is predicted.
+            ArmStarts(0) if all(row.point.text_source == LIVE_TRAFFIC for row in arm.rows) else one.kept
+            for arm, one in zip(arms, compared, strict=True)
+        ),
     )
     if differences:
         evened = [
@@ -370,13 +342,6 @@ def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, Acceptan
         ]
         law = fit_step_law(evened, acceptance, law) or law
     return replace(law, starts=starts)
-
-
-def _of_live_traffic(arm: ArmRows) -> ArmStarts | None:
-    """Pods of a fleet served the rows, as they will again: their mean is what is predicted. None if a load driver sent them."""
-    if all(row.point.text_source == LIVE_TRAFFIC for row in arm.rows):
-        return ArmStarts(0)
-    return None
 
 
 def _at_mean_start(row: Observation, offsets: Mapping[str | None, float]) -> Observation:
@@ -388,14 +353,7 @@ def _at_mean_start(row: Observation, offsets: Mapping[str | None, float]) -> Obs
 def _compared(
     rows: Sequence[Observation], gaps: FloatArray, noises: FloatArray, drift: LoadDrift
 ) -> _Compared:
-    """Compare the starts of an arm by how far their rows lie off the law.
-
-    Args:
-        rows: of one arm.
-        gaps: ln(measured over law) of each row, shape (rows,).
-        noises: standard deviation (ln) of each row, shape (rows,).
-        drift: of the machine within a start.
-    """
+    """Compare the starts of an arm by how far (ln) its rows lie off the law, beside their noises (ln)."""
     # At other lengths the law may err by more than starts differ.
     alike = {id(row.point) for row in of_one_length(rows)}
     places: dict[str | None, list[int]] = {}
@@ -430,7 +388,7 @@ def _drift(rows: Sequence[Observation], noise: float) -> LoadDrift:
             continue
         begun = first.setdefault((point.start, point.sweep, point.load, point.text_source), row)
         if begun is not row:
-            # A drift is in the noise of the rows: their own errors say whether it is one.
+            # A drift is in the noise of the rows: their own errors show whether it is one.
             error = math.hypot(*(one.point.relative_error or noise for one in (begun, row)))
             found.append(LoadDrift(math.log(row.latency_s / begun.latency_s), error))
     return max(found, key=lambda one: abs(one.change))

@@ -8,7 +8,8 @@
 - acceptance rate: accepted/drafted = (sum of survival)/k. It is *not* alpha.
 - alpha: the rate of independent, equally likely acceptances that gives the same E.
 
-Profiles are not geometric and shift as a whole with k (`breakeven.laws.mixture`).
+Profiles are not geometric and shift as a whole with k (`breakeven.laws.mixture`). An argument outside its range raises a
+ValueError that names it.
 """
 
 from __future__ import annotations
@@ -20,49 +21,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from breakeven.laws.arrays import (
-    FloatArray,
-    at_least,
-    nonnegative,
-    positive,
-    probability,
-    survival_probabilities,
-)
-from breakeven.laws.mixture import (
-    TwoPointMixture,
-    checked_survival,
-    default_decay,
-    tokens_per_step_bounds,
-)
+from breakeven.laws.arrays import FloatArray, at_least, nonnegative, probability
+from breakeven.laws.mixture import TwoPointMixture, checked_survival, default_decay, tokens_per_step_bounds
 from breakeven.methods import LOOKUP_METHODS
-
-__all__ = [
-    "AcceptanceModel",
-    "TokensPerStep",
-    "TwoPointMixture",
-    "acceptance_rate",
-    "alpha_from_tokens_per_step",
-    "interpolate_tokens_per_step",
-    "resampled_tokens_per_step",
-    "survival_iid",
-    "survival_per_step",
-    "tokens_per_step_from_survival",
-    "tokens_per_step_iid",
-]
-
-
-def tokens_per_step_from_survival(survival: ArrayLike) -> FloatArray:
-    """E (tokens) of a drafter that drafts at every step: 1 + sum of survival over the last axis.
-
-    Raises:
-        ValueError: a value is outside [0, 1] or survival rises with position.
-    """
-    return np.asarray(1.0 + survival_probabilities(survival).sum(axis=-1))
-
-
-def acceptance_rate(survival: ArrayLike) -> FloatArray:
-    """Accepted over drafted tokens (1), vLLM's "acceptance rate": mean of survival over the last axis."""
-    return np.asarray(survival_probabilities(survival).mean(axis=-1))
 
 
 def tokens_per_step_iid(alpha: ArrayLike, k: ArrayLike) -> FloatArray:
@@ -70,9 +31,6 @@ def tokens_per_step_iid(alpha: ArrayLike, k: ArrayLike) -> FloatArray:
 
     Accepted drafts are E - 1 = alpha*(1 - alpha^k)/(1 - alpha); the form with alpha^(k+1) there, printed in some
     texts, counts one too many. Leviathan et al., arXiv 2211.17192, eq. 1.
-
-    Raises:
-        ValueError: alpha is outside [0, 1] or k negative.
     """
     rate, length = np.broadcast_arrays(probability("alpha", alpha), nonnegative("k", k))
     rejected = 1.0 - rate
@@ -82,21 +40,8 @@ def tokens_per_step_iid(alpha: ArrayLike, k: ArrayLike) -> FloatArray:
     return np.where(rejected == 0, length + 1.0, total)
 
 
-def survival_iid(alpha: float, k: int) -> FloatArray:
-    """Survival alpha^i, i = 1..k, shape (k,).
-
-    Raises:
-        ValueError: alpha is outside [0, 1] or k negative.
-    """
-    return np.asarray(probability("alpha", alpha) ** np.arange(1, int(nonnegative("k", k)) + 1))
-
-
 def alpha_from_tokens_per_step(tokens_per_step: ArrayLike, k: ArrayLike) -> FloatArray:
-    """The alpha of independent acceptances that gives E at draft length k: inverse of `tokens_per_step_iid`.
-
-    Raises:
-        ValueError: k is below 1 or E outside [1, k + 1].
-    """
+    """The alpha of independent acceptances that gives E at draft length k: inverse of `tokens_per_step_iid`."""
     e, length = np.broadcast_arrays(at_least("tokens_per_step", tokens_per_step, 1.0), at_least("k", k, 1.0))
     if np.any(e > length + 1.0):
         raise ValueError(f"tokens_per_step: {tokens_per_step!r} is more than k + 1")
@@ -114,10 +59,8 @@ def alpha_from_tokens_per_step(tokens_per_step: ArrayLike, k: ArrayLike) -> Floa
 def survival_per_step(survival_per_draft: ArrayLike, tokens_per_step: float) -> FloatArray:
     """Survival per request-step, shape (k,): per draft times the share of steps that drafted.
 
-    The share is what makes 1 + sum of survival equal to the measured E. `survival_per_draft` has shape (k,).
-
-    Raises:
-        ValueError: E is below 1, or higher than a draft at every step would give by more than 2 %.
+    The share is what makes 1 + sum of survival equal to the measured E. An E more than 2 % above what a draft at every step
+    would give is refused.
     """
     s = checked_survival(survival_per_draft)
     accepted = float(at_least("tokens_per_step", tokens_per_step, 1.0)) - 1.0
@@ -129,43 +72,10 @@ def survival_per_step(survival_per_draft: ArrayLike, tokens_per_step: float) -> 
     return np.asarray(s * min(accepted / total, 1.0) if total > 0 else s)
 
 
-def resampled_tokens_per_step(
-    tokens: ArrayLike, steps: ArrayLike, rng: np.random.Generator, resamples: int = 2000
-) -> FloatArray:
-    """Draw E (a ratio of sums) from resampled requests, shape (resamples,), ascending; quantiles give its interval.
-
-    Args:
-        tokens: tokens made in decoding steps, per request, shape (n,).
-        steps: decoding steps per request, shape (n,).
-        rng: source of randomness.
-        resamples: number of draws.
-
-    Raises:
-        ValueError: shapes differ, fewer than two requests, or a request without steps.
-    """
-    made, taken = nonnegative("tokens", tokens), positive("steps", steps)
-    if made.shape != taken.shape or made.ndim != 1 or made.size < 2:
-        raise ValueError(
-            f"tokens and steps: shapes {made.shape} and {taken.shape}; expected one vector per request"
-        )
-    # Counts of a multinomial are the same resampling as indices, without resamples x n of them.
-    weights = rng.multinomial(made.size, np.full(made.size, 1.0 / made.size), size=resamples)
-    return np.asarray(np.sort((weights @ made) / (weights @ taken)), dtype=float)
-
-
 def interpolate_tokens_per_step(measured_k: ArrayLike, measured: ArrayLike, k: ArrayLike) -> FloatArray:
     """E at draft lengths between measured ones: monotone cubic (PCHIP) of ln E in ln(k + 1) through E(0) = 1.
 
-    Args:
-        measured_k: measured draft lengths, at least one, all above 0 and different, shape (m,).
-        measured: E at each (tokens), shape (m,).
-        k: draft lengths asked for, any shape.
-
-    Returns:
-        E of `k`'s shape; NaN beyond the largest measured draft length, where a profile is needed instead.
-
-    Raises:
-        ValueError: an argument is outside its range.
+    NaN beyond the largest measured draft length, where a profile is needed instead.
     """
     from scipy.interpolate import PchipInterpolator  # noqa: PLC0415  the operator predicts without scipy
 
@@ -203,9 +113,6 @@ class TokensPerStep:
     """E at one draft length, with the bounds of what was assumed to get there (no sampling error).
 
     Attributes:
-        value: tokens per request-step.
-        lower: lower bound.
-        upper: upper bound.
         basis: `measured`; `interpolated` between measured k; `mixture` from the profile of one k; `one-rate` where
             only E is known there, not the positions.
         positions: positions of the profile that was used; below 3 the bounds are wide.
@@ -228,12 +135,9 @@ class TokensPerStep:
 
 @dataclass(frozen=True)
 class AcceptanceModel:
-    """E at any draft length from what was measured at some.
+    """E at any draft length from what was measured at some: E by draft length, and survival per request-step where it is known.
 
-    Attributes:
-        method: vLLM's method name; lookup methods have no decay with depth.
-        tokens_per_step: measured E by draft length k >= 1; at least one.
-        survival: survival per request-step, by draft length, where it is known.
+    The method is vLLM's name; lookup methods have no decay with depth.
     """
 
     method: str
@@ -253,9 +157,6 @@ class AcceptanceModel:
         With two or more measured draft lengths those between (and below: E(0) = 1) are interpolated in two ways, whose
         errors have opposite signs: ln E (PCHIP) lies low between distant lengths, the i.i.d. rate lies high. The middle
         is taken and the bounds hold both. Longer ones come from the profile at the longest.
-
-        Raises:
-            ValueError: k is negative.
         """
         if k == 0:
             return TokensPerStep(1.0, 1.0, 1.0, "measured", 0)
@@ -295,7 +196,7 @@ class AcceptanceModel:
         basis: Basis = "mixture"
         if survival.size == 0 or survival.sum() == 0:
             # Only E is known: the lone rate that gives it, with the bounds of a one-position profile.
-            survival = survival_iid(float(alpha_from_tokens_per_step(e, measured_k)), 1)
+            survival = alpha_from_tokens_per_step(e, measured_k).reshape(1)
             basis = "one-rate"
             value = self._by_rate(k)
             lower, upper = value, value

@@ -1,4 +1,7 @@
-"""Arguments of formulas: anything numpy can broadcast, checked once, never silently repaired."""
+"""Arguments of formulas: anything numpy can broadcast, checked once, never silently repaired.
+
+Each check returns the value as floats, or raises a ValueError that names it. NaN means "unknown" and passes through.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,12 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def nonnegative(name: str, value: ArrayLike) -> FloatArray:
-    """Return the value as floats; NaN means "unknown" and passes through.
-
-    Raises:
-        ValueError: an element is negative or infinite.
-    """
-    array = np.asarray(value, dtype=float)
-    if ((array < 0) | (array == np.inf)).any():
-        raise ValueError(f"{name}: {value!r} is not a finite number of at least 0")
-    return array
+    """Every element is finite and at least 0."""
+    return at_least(name, value, 0.0)
 
 
 def positive(name: str, value: ArrayLike) -> FloatArray:
-    """Return the value as floats; NaN passes through.
-
-    Raises:
-        ValueError: an element is zero, negative or infinite.
-    """
+    """Every element is finite and above 0."""
     array = np.asarray(value, dtype=float)
     if ((array <= 0) | (array == np.inf)).any():
         raise ValueError(f"{name}: {value!r} is not a finite number above 0")
@@ -41,11 +33,7 @@ def positive(name: str, value: ArrayLike) -> FloatArray:
 
 
 def at_least(name: str, value: ArrayLike, least: float) -> FloatArray:
-    """Return the value as floats; NaN passes through.
-
-    Raises:
-        ValueError: an element is below `least` or infinite.
-    """
+    """Every element is finite and at least `least`."""
     array = np.asarray(value, dtype=float)
     if ((array < least) | (array == np.inf)).any():
         raise ValueError(f"{name}: {value!r} is not a finite number of at least {least:g}")
@@ -53,11 +41,7 @@ def at_least(name: str, value: ArrayLike, least: float) -> FloatArray:
 
 
 def probability(name: str, value: ArrayLike) -> FloatArray:
-    """Return the value as floats; NaN passes through.
-
-    Raises:
-        ValueError: an element is outside [0, 1].
-    """
+    """Every element is within [0, 1]."""
     array = np.asarray(value, dtype=float)
     if ((array < 0) | (array > 1)).any():
         raise ValueError(f"{name}: {value!r} is not a probability between 0 and 1")
@@ -65,11 +49,7 @@ def probability(name: str, value: ArrayLike) -> FloatArray:
 
 
 def survival_probabilities(survival: ArrayLike) -> FloatArray:
-    """Return unconditional survival, positions on the last axis, as floats; NaN passes through.
-
-    Raises:
-        ValueError: an element is outside [0, 1] or higher than the one before it.
-    """
+    """Unconditional survival, positions on the last axis: within [0, 1], and none above the one before it."""
     array = np.atleast_1d(probability("survival", survival))
     if np.any(np.diff(array, axis=-1) > 1e-9):
         raise ValueError(f"survival: {survival!r} rises with position; conditional rates are not survival")

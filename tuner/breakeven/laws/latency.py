@@ -1,4 +1,4 @@
-"""The base law: latency grows linearly with the number of other requests in flight.
+"""The paper's law: latency grows linearly with the number of other requests in flight.
 
     L = C1 + n*C2
 
@@ -10,8 +10,8 @@ form with n is the one in which closed-loop and open-loop measurements agree:
 - open loop, Poisson: an arrival meets the time average (PASTA), so n = RPS*L and L = C1/(1 - RPS*C2) below
   saturation, RPS*C2 < 1. This is exact for a processor-sharing queue, whatever the distribution of lengths.
 
-Using imposed concurrency for n in an open loop is an error of one C2. All arguments broadcast. Where a value does
-not exist (saturation) the result is NaN.
+Using imposed concurrency for n in an open loop is an error of one C2. All arguments broadcast; one outside its range raises
+a ValueError that names it. Where a value does not exist (saturation) the result is NaN.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from breakeven.laws.arrays import BoolArray, FloatArray, at_least, nonnegative, positive, probability
+from breakeven.laws.arrays import FloatArray, at_least, nonnegative, positive, probability
 
 FEWEST_SPANS = 20
 """Fewest spans behind a dispersion: its standard error is then a third of it."""
@@ -35,86 +35,13 @@ _RARE = 1e-3
 """Chances below this are added up term by term."""
 
 
-def latency_among(c1_s: ArrayLike, c2_s: ArrayLike, others: ArrayLike) -> FloatArray:
-    """Latency (s) of a request that meets `others` (requests) on average: C1 + n*C2.
-
-    The same form, with coefficients of their own and the same n, holds for TTFT, TPOT and quantiles.
-
-    Raises:
-        ValueError: an argument is negative.
-    """
-    return nonnegative("c1_s", c1_s) + nonnegative("others", others) * nonnegative("c2_s", c2_s)
-
-
 def open_loop_latency(c1_s: ArrayLike, c2_s: ArrayLike, rps: ArrayLike) -> FloatArray:
     """Mean latency (s) under Poisson arrivals at `rps` (1/s): C1 / (1 - RPS*C2); NaN at and beyond saturation.
 
     Arrivals at a constant rate meet up to one other less; the law is an upper estimate for them.
-
-    Raises:
-        ValueError: an argument is negative.
     """
-    idle = 1.0 - utilisation(c2_s, rps)
+    idle = 1.0 - nonnegative("rps", rps) * nonnegative("c2_s", c2_s)
     return nonnegative("c1_s", c1_s) / np.where(idle > 0, idle, np.nan)
-
-
-def closed_loop_latency(c1_s: ArrayLike, c2_s: ArrayLike, concurrency: ArrayLike) -> FloatArray:
-    """Mean latency (s) with `concurrency` (requests, at least 1) always in flight: C1 + (C - 1)*C2.
-
-    Raises:
-        ValueError: concurrency is below 1 or a coefficient is negative.
-    """
-    return latency_among(c1_s, c2_s, at_least("concurrency", concurrency, 1.0) - 1.0)
-
-
-def closed_loop_rps(c1_s: ArrayLike, c2_s: ArrayLike, concurrency: ArrayLike) -> FloatArray:
-    """Throughput (1/s) of a closed loop, C / L by Little's law; it approaches saturation, 1/C2, from below."""
-    return np.asarray(concurrency, dtype=float) / closed_loop_latency(c1_s, c2_s, concurrency)
-
-
-def utilisation(c2_s: ArrayLike, rps: ArrayLike) -> FloatArray:
-    """Share of saturation in use, RPS*C2 (1 = saturated).
-
-    Raises:
-        ValueError: an argument is negative.
-    """
-    return nonnegative("rps", rps) * nonnegative("c2_s", c2_s)
-
-
-def saturation_rps(c2_s: ArrayLike) -> FloatArray:
-    """Rate (1/s) at which the open loop's queue grows without end: 1/C2; infinite where C2 is 0.
-
-    A real engine can saturate 15-25 % earlier (KV pool, preemption, max_num_seqs): prefer a measured value.
-
-    Raises:
-        ValueError: C2 is negative.
-    """
-    with np.errstate(divide="ignore"):
-        return np.asarray(1.0 / nonnegative("c2_s", c2_s))
-
-
-def others_in_flight(c1_s: ArrayLike, c2_s: ArrayLike, rps: ArrayLike) -> FloatArray:
-    """Mean number of others a Poisson arrival meets, n = RPS*L (requests); NaN at and beyond saturation."""
-    return np.asarray(nonnegative("rps", rps) * open_loop_latency(c1_s, c2_s, rps))
-
-
-def rps_at(c1_s: ArrayLike, c2_s: ArrayLike, others: ArrayLike) -> FloatArray:
-    """Open-loop rate (1/s) at which a request meets `others` on average: n / (C1 + n*C2), inverse of the above."""
-    return np.asarray(nonnegative("others", others) / latency_among(positive("c1_s", c1_s), c2_s, others))
-
-
-def others_met(mean_inflight: ArrayLike, closed_loop: ArrayLike) -> FloatArray:
-    """Turn a measured mean in-flight (requests) into n, the law's load.
-
-    In a closed loop a request never meets itself, so n is one less. For a lone client it is 0, although pauses between
-    requests take its mean in-flight below 1. In an open loop an arrival meets the whole time average.
-    `closed_loop` is boolean per element.
-
-    Raises:
-        ValueError: in-flight is negative.
-    """
-    inflight = nonnegative("mean_inflight", mean_inflight)
-    return np.asarray(np.maximum(inflight - np.asarray(closed_loop, dtype=bool), 0.0))
 
 
 def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) -> FloatArray:
@@ -126,12 +53,7 @@ def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) 
     less Gini's coefficient, which is that of the lognormal with this spread. Below one in flight there are no others.
     Simulated with eight kinds of lengths (docs/model.md): latency within 5 % where C1 >= 5*C2, against 16 % for n = B.
 
-    Args:
-        mean_inflight: B, by Little's law rate times latency; at least 0.
-        length_cv: standard deviation over mean of the requests' lengths, at least 0.
-
-    Raises:
-        ValueError: an argument is negative.
+    `length_cv` is the standard deviation over the mean of the requests' lengths.
     """
     spread = np.sqrt(np.log1p(nonnegative("length_cv", length_cv) ** 2))
     alone = 1.0 - np.vectorize(math.erf, otypes=[float])(spread / 2.0)
@@ -142,15 +64,8 @@ def mean_inflight_closed(concurrency: ArrayLike, requests: ArrayLike, rho: Array
     """Mean in-flight (requests) of a closed-loop run of finite length, ramp and drain included: C/F.
 
     F = 1 + rho*(C - 1)/requests. With few requests per client much of the run is ramp and drain. The imposed
-    concurrency in place of the mean would bend the law by 7-10 % at middle loads.
-
-    Args:
-        concurrency: imposed concurrency C (requests, at least 1).
-        requests: requests of the whole run, at least 1.
-        rho: share of the ramp and drain that is lost; measured 0.2 to 0.8 on published sweeps.
-
-    Raises:
-        ValueError: an argument is outside its range.
+    concurrency C in place of the mean would bend the law by 7-10 % at middle loads. rho is the share of ramp and drain that is
+    lost: 0.2 to 0.8 on published sweeps.
     """
     clients = at_least("concurrency", concurrency, 1.0)
     lost = probability("rho", rho) * (clients - 1.0) / at_least("requests", requests, 1.0)
@@ -158,11 +73,7 @@ def mean_inflight_closed(concurrency: ArrayLike, requests: ArrayLike, rho: Array
 
 
 def littles_law_gap(mean_inflight: ArrayLike, rps: ArrayLike, latency_s: ArrayLike) -> FloatArray:
-    """Relative disagreement |in-flight - RPS*L| / in-flight (1); above 0.1 a point was not in a steady state.
-
-    Raises:
-        ValueError: in-flight is not above 0, or a rate or latency is negative.
-    """
+    """Relative disagreement |in-flight - RPS*L| / in-flight (1); above 0.1 a point was not in a steady state."""
     inflight = positive("mean_inflight", mean_inflight)
     return np.asarray(
         np.abs(inflight - nonnegative("rps", rps) * nonnegative("latency_s", latency_s)) / inflight
@@ -170,48 +81,25 @@ def littles_law_gap(mean_inflight: ArrayLike, rps: ArrayLike, latency_s: ArrayLi
 
 
 def mean_latency_error(c1_s: ArrayLike, latency_s: ArrayLike, requests: ArrayLike) -> FloatArray:
-    """Relative standard error (1) of the mean latency of so many requests of a Poisson open loop: L/C1 * sqrt(2/N).
+    """Relative standard error (1) of the mean latency of N requests of a Poisson open loop: L/C1 * sqrt(2/N).
 
     Requests that share the engine wait together, so N of them determine a mean far worse than N independent ones. The number
     in flight returns to its mean within L^2/C1 seconds, and its variance is 1/(RPS*C1) of the mean's square. Replicas
     count together. A window shorter than that time varies less than this; lengths that spread more than exponentially
-    vary more, where the law is not taken at their mean. (Simulated: tests/property/test_latency_laws.py.)
-
-    Args:
-        c1_s: latency of a lone request (s), above 0.
-        latency_s: mean latency at this load (s).
-        requests: N, at least 0; without any the error is infinite.
-
-    Raises:
-        ValueError: an argument is outside its range.
+    vary more, where the law is not taken at their mean. Without a request the error is infinite.
+    (Simulated: tests/property/test_latency_laws.py.)
     """
     slowed = nonnegative("latency_s", latency_s) / positive("c1_s", c1_s)
     with np.errstate(divide="ignore"):
         return np.asarray(slowed * np.sqrt(2.0 / nonnegative("requests", requests)))
 
 
-def end_to_end(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLike) -> FloatArray:
-    """Mean end-to-end latency (s): TTFT + (g - 1)*TPOT.
-
-    Holds for means when TPOT is the ratio of sums (all decode time over all decoded tokens), not the mean of
-    per-request ratios; the two differed by 15 % in a published data set.
-
-    Raises:
-        ValueError: a time is negative or output_tokens is below 1.
-    """
-    return nonnegative("ttft_s", ttft_s) + (
-        at_least("output_tokens", output_tokens, 1.0) - 1.0
-    ) * nonnegative("tpot_s", tpot_s)
-
-
-def saturated(c2_s: ArrayLike, rps: ArrayLike) -> BoolArray:
-    """Tell whether the open loop has no steady state at `rps`: RPS*C2 >= 1."""
-    return np.asarray(utilisation(c2_s, rps) >= 1.0)
-
-
 @dataclass(frozen=True, slots=True)
 class InflightDistribution:
-    """Number in flight of the open loop: negative binomial (processor sharing with a base delay).
+    """Number in flight of the open loop: negative binomial, insensitive to the distribution of lengths.
+
+    Processor sharing with a base delay is a birth-death chain: births at rate RPS, and with j in flight deaths at
+    rate j/(C1 + (j-1)*C2), so p_{j+1}/p_j = RPS*(C1 + j*C2)/(j + 1): r = C1/C2 and rho = RPS*C2.
 
     Attributes:
         mean: n = r*rho/(1 - rho) (requests); NaN at and beyond saturation, as everything else.
@@ -220,16 +108,6 @@ class InflightDistribution:
 
     mean: float
     rho: float
-
-    @property
-    def variance(self) -> float:
-        """Variance (requests squared): mean / (1 - rho)."""
-        return self.mean / (1.0 - self.rho)
-
-    def probability(self, count: ArrayLike) -> FloatArray:
-        """P(exactly `count` in flight); count is a whole number of at least 0."""
-        j = np.floor(nonnegative("count", count)).astype(int)
-        return np.asarray(np.exp(self._logarithms(int(j.max())))[j])
 
     def exceedance(self, count: float) -> float:
         """P(more than `count` in flight), at least 0.
@@ -265,55 +143,26 @@ class InflightDistribution:
         return np.asarray(nobody + np.concatenate([[0.0], np.cumsum(steps)]))
 
 
-def inflight_distribution(c1_s: float, c2_s: float, rps: float) -> InflightDistribution:
-    """Distribution of the number in flight under Poisson arrivals.
-
-    Processor sharing with a base delay is a birth-death chain: births at rate RPS, and with j in flight deaths at
-    rate j/(C1 + (j-1)*C2), so p_{j+1}/p_j = RPS*(C1 + j*C2)/(j + 1): negative binomial with r = C1/C2 and
-    rho = RPS*C2, insensitive to the distribution of lengths.
-
-    Raises:
-        ValueError: c1_s is not above 0, or another argument is negative.
-    """
-    mean = float(others_in_flight(positive("c1_s", c1_s), c2_s, rps))
-    return InflightDistribution(mean, math.nan if math.isnan(mean) else float(utilisation(c2_s, rps)))
-
-
 def dispersion(arrival_s: FloatArray, span_s: float) -> float | None:
     """The index of dispersion of arrivals: variance over mean of their counts in spans of this length.
 
     1 is Poisson, 0 a clock, 16 gamma gaps of coefficient of variation 4 in long spans. Spans as long as a request show who is
-    in flight together. Neighbouring spans are compared, so that the course of a day is no burst.
-
-    Args:
-        arrival_s: moments of arrival (s), ascending.
-        span_s: length of a span (s), above 0.
-
-    Returns:
-        None where the arrivals fill less than `FEWEST_SPANS` spans.
+    in flight together. Neighbouring spans are compared, so that the course of a day is no burst. None if the arrivals (s,
+    ascending) fill fewer than `FEWEST_SPANS` spans.
     """
     if arrival_s.size < 2:
         return None
     spans = np.floor((arrival_s - arrival_s[0]) / span_s).astype(np.int64)
     # The last span is cut off by the last arrival.
-    return dispersion_of_counts(np.bincount(spans)[:-1].astype(np.float64))
-
-
-def dispersion_of_counts(counts: FloatArray) -> float | None:
-    """The index of dispersion of counts in spans that follow each other; None of less than `FEWEST_SPANS`, or of none at all."""
+    counts = np.bincount(spans)[:-1].astype(np.float64)
     return dispersion_of_spans([(counts, np.ones(counts.shape))])
 
 
 def dispersion_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> float | None:
     """The index of dispersion of several streams together, each counted in spans that follow each other.
 
-    Rates of neighbouring spans are compared, so that spans may differ in length.
-
-    Args:
-        streams: counts and lengths (s) of spans, of each stream; NaN: a span of which nothing is known.
-
-    Returns:
-        None of less than `FEWEST_SPANS`, or of no arrival at all.
+    Rates of neighbouring spans are compared, so that spans may differ in length. A stream has the counts and lengths (s) of its
+    spans, NaN for a span of which nothing is known. None with fewer than `FEWEST_SPANS` spans, or without arrivals.
     """
     scatter, expected, compared = scatter_of_spans(streams)
     # N spans have N - 1 pairs of neighbours.
@@ -339,16 +188,8 @@ def mean_kv_tokens(
 ) -> FloatArray:
     """Time-averaged KV length of a running request (tokens): p + E[g^2] / (2 E[g]).
 
-    A request is longest in the cache while it is long, so spread of g counts. Where p and g are correlated, give p
-    weighted by g.
-
-    Args:
-        prompt_tokens: mean p.
-        output_tokens: mean g, above 0.
-        output_tokens_sq: mean of g squared; without it g is taken as constant.
-
-    Raises:
-        ValueError: an argument is outside its range, or the mean square is below the squared mean.
+    A request is longest in the cache while it is long, so spread of g counts. Without a mean square g is taken as constant.
+    Where p and g are correlated, give p weighted by g.
     """
     g = positive("output_tokens", output_tokens)
     square = g * g if output_tokens_sq is None else positive("output_tokens_sq", output_tokens_sq)

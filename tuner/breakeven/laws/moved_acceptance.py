@@ -25,13 +25,7 @@ _SAME_RATE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SeenAt:
-    """Acceptance at one draft length.
-
-    Attributes:
-        k: the draft length.
-        tokens_per_step: E there.
-        survival: unconditional survival s_1..s_k; empty where unknown.
-    """
+    """Acceptance at one draft length; the survival is unconditional, and empty if it is not known."""
 
     k: int
     tokens_per_step: float
@@ -41,11 +35,7 @@ class SeenAt:
 def carried(method: str, live: SeenAt, before: SeenAt, wanted: SeenAt) -> TokensPerStep:
     """E at another draft length, anchored at what was calibrated there.
 
-    Args:
-        method: vLLM's method name.
-        live: what is seen now.
-        before: what was calibrated at the same draft length as `live`.
-        wanted: what was calibrated at the draft length that is asked for.
+    `live` is seen now, `before` was calibrated at the same draft length, `wanted` at the draft length that is asked for.
     """
     now = _at(method, live, before, wanted.k)
     then = _at(method, before, before, wanted.k).value

@@ -116,7 +116,6 @@ class Demand(NamedTuple):
 
     Attributes:
         tiers: of its drafting: one tier; of a schedule several, with the first at 1.
-        prompt_tokens: p.
         output_tokens: g, at least 1.
         context_tokens: mean tokens of context while it decodes.
     """
@@ -128,13 +127,7 @@ class Demand(NamedTuple):
 
 
 class Served(NamedTuple):
-    """Mean times of requests.
-
-    Attributes:
-        latency_s: from asking to the last token; NaN where there is no steady state.
-        ttft_s: from asking to the first token.
-        inflight: requests in the engine.
-    """
+    """Mean times of requests (s), NaN without a steady state: to the last token, to the first token; and requests in the engine."""
 
     latency_s: FloatArray
     ttft_s: FloatArray
@@ -292,7 +285,6 @@ class Answering(NamedTuple):
     """Mean times of requests, and their sensitivities to the durations of steps.
 
     Attributes:
-        served: the mean times.
         of_decoding: seconds of latency per ln(step) of 0, 1, 2, ... decoding requests, through decoding.
         of_first: seconds of TTFT, and so of latency, likewise.
         of_prompts: seconds of latency, and of TTFT, per ln(time that a prompt adds to a step).
@@ -312,8 +304,6 @@ class _Chances(NamedTuple):
     """Distribution of the number of requests that decode.
 
     Attributes:
-        chances: P(0) to P(last).
-        past: P(beyond the last).
         beyond: the sum of j*P(j) beyond the last.
         alone: share of requests that are first in their group, of those that arrive while 0, 1, 2, ... decode.
         decoding: mean number that decodes, without the part beyond the last.
@@ -346,7 +336,6 @@ class _Ending(NamedTuple):
 
     @classmethod
     def of(cls, work_s: FloatArray) -> _Ending:
-        """Those of requests with so much work (s) among 1, 2, ..."""
         rates = _numbers(work_s.shape[-1] + 1)[1:] / work_s
         return cls(rates, np.concatenate([np.zeros_like(rates[..., :1]), rates[..., :-1]], axis=-1))
 
@@ -357,9 +346,7 @@ class _Settled(NamedTuple):
     Attributes:
         q: share of time in which prompts are read.
         work_s: decoding of a whole request among 1, 2, ..., with the prompts of others.
-        number: how many decode.
         prompt_s: what a prompt adds to a step.
-        ttft_s: from asking to the first token.
     """
 
     q: FloatArray

@@ -1,23 +1,21 @@
 """Measures one running engine: which loads, for how long, and the point that follows from each.
 
-    loads      send times of the requests of a load                                  pure
-    workload   prompt and output length of each request                              pure
+    sent_workload  prompt and output length of each request                          pure
     lengths    distributions of prompt and output lengths                            pure
     dataset    the user's own requests, read from a file
     sampling   the sampling fields of a request                                      pure
     records    times and counts of one request                                       pure
     counters   /metrics pages -> tokens per step, acceptance, preemptions            pure
     window     records of a steady window -> means, quantiles, in-flight, precision  pure
-    measured_window  both sides of one load -> a point with its flags                pure
     design     which load to measure next, and when to stop                          pure
     question   the decision behind a calibration, and the arms that may win it       pure
     beliefs    joint belief about the laws of several arms                           pure
-    regret     expected loss of the best present choice                              pure
-    next_point the point that saves most of that loss per second                     pure
+    next_point the point that saves most expected loss per second                    pure
     course     loads spread evenly or bought: one arm's sweep, step by step          pure
     client     the only socket: streamed completions and the metrics page
     measuring  one operating point under a steady load
     sweep      design and measuring in a loop: resumable, budgeted, reporting
+    asking     the requests of the answer gate
 
 The driver influences the measurement, because it may share a node with the engine. So it is one small open-loop
 client that reports its own send lag. Points with too much lag are flagged, never silently kept.

@@ -47,15 +47,7 @@ async def ask(
 ) -> AnswerSet:
     """The greedy answers of an engine that nobody else uses: all requests together, then every tenth alone.
 
-    Args:
-        client: the engine, opened.
-        arm: that it runs.
-        prompts: the requests.
-        longest_s: time for all of them; requests without an answer by then count as refused.
-        tokens: of an answer at most.
-
-    Raises:
-        EngineError: it serves no such model.
+    Requests without an answer within `longest_s` count as refused.
     """
     await client.model()
     end_s = time.monotonic() + longest_s
@@ -71,13 +63,7 @@ async def ask(
 async def judge(client: EngineClient, given: AnswerSet, longest_s: float) -> JudgedSet:
     """The judgement of answers by an engine that does not speculate: one at a time, because logits of all tokens are large.
 
-    Args:
-        client: the engine, opened.
-        given: the answers. Those beyond `MOST_JUDGED_TOKENS` are left out.
-        longest_s: time for all of them; what is not judged by then is left out.
-
-    Raises:
-        EngineError: it serves no such model.
+    Answers beyond `MOST_JUDGED_TOKENS`, and all that are not judged within `longest_s`, are left out.
     """
     await client.model()
     end_s = time.monotonic() + longest_s
@@ -125,11 +111,7 @@ def _request(prompt: GatePrompt, tokens: int) -> tuple[str, dict[str, Any]]:
 
 
 def _choice(document: object) -> Mapping[str, Any]:
-    """The only choice of an answer.
-
-    Raises:
-        EngineError: it has none.
-    """
+    """The only choice of an answer."""
     choices = document.get("choices") if isinstance(document, Mapping) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise EngineError("the answer has no choice; expected one")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
 
 BEND = 0.02
@@ -48,14 +48,7 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One usable point.
-
-    Attributes:
-        arm: index of the arm.
-        others: mean number of others that a request met, at least 0.
-        latency_s: mean latency, above 0.
-        requests: requests behind it, above 0.
-    """
+    """One usable point: index of its arm, mean number of others that a request met, mean latency and requests behind it."""
 
     arm: int
     others: float
@@ -65,13 +58,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A latency with its dependence on the coefficients.
+    """A latency among a mean number of others, with its dependence on the coefficients.
 
-    Attributes:
-        latency_s: the mean latency.
-        others: mean number of others that a request meets.
-        share: s, the part of it that the other requests in flight cause, 0 to 1.
-        slopes: derivative of its logarithm by ln C1, ln C2 and b.
+    `share` is s, the part that the other requests in flight cause, 0 to 1; slopes are of its logarithm by ln C1, ln C2 and b.
     """
 
     latency_s: float
@@ -82,13 +71,12 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Belief:
-    """Three coefficients of every arm, arm after arm.
+    """Three coefficients of every arm, arm after arm; no speculation is the first.
 
     Attributes:
-        arms: the arms; no speculation is the first.
         mean: shape (3 * arms,): ln C1, ln C2 (seconds) and b of each.
         covariance: shape (3 * arms, 3 * arms).
-        bend: how far a point is off the law without chance (1), as the points so far say.
+        bend: how far a point is off the law without chance (1), as the points so far show.
     """
 
     arms: tuple[Arm, ...]
@@ -117,10 +105,7 @@ class Belief:
     def at_rps(self, arm: int, rps: float, ceiling_rps: float = math.inf) -> Latency:
         """Open-loop latency, and how it moves; at and beyond saturation that of the fullest engine that is predicted.
 
-        Args:
-            arm: index of the arm.
-            rps: rate (1/s).
-            ceiling_rps: lowest rate at which the arm was seen saturated.
+        `ceiling_rps` is the lowest rate at which the arm was seen saturated.
         """
         log_c1, log_c2, _ = self.mean[COEFFICIENTS * arm : COEFFICIENTS * arm + COEFFICIENTS].tolist()
         least, most = 1e-9, _HIGHEST / (1.0 - _HIGHEST) * math.exp(log_c1 - log_c2)
@@ -180,17 +165,10 @@ def _amplified(latency: Latency) -> tuple[float, float, float]:
 
 
 def before_any_point(arms: Sequence[Arm], lone_s: float) -> Belief:
-    """The belief about arms before any point.
+    """The belief about arms before any point; no speculation is the first.
 
-    Args:
-        arms: no speculation first.
-        lone_s: a guess at a lone request's latency without speculation (s), good to a factor of twenty.
-
-    Raises:
-        ValueError: no speculation is not the first arm.
+    `lone_s` is a guess at a lone request's latency without speculation (s), good to a factor of twenty.
     """
-    if not arms or arms[0] != NO_SPECULATION:
-        raise ValueError(f"arms: {arms!r} does not begin with no speculation")
     others = arms[1:]
     depth = np.log1p([arm.k for arm in others])
     # A schedule drafts less the fuller the batch is: it resembles no single draft length.
@@ -213,12 +191,7 @@ def before_any_point(arms: Sequence[Arm], lone_s: float) -> Belief:
 
 
 def after_points(prior: Belief, seen: Sequence[Seen]) -> Belief:
-    """The belief after some points: the Gaussian at the mode (Gauss and Newton), its noise learned from residuals.
-
-    Args:
-        prior: the belief before any of them.
-        seen: the points, in any order.
-    """
+    """The belief after some points: the Gaussian at the mode (Gauss and Newton), its noise learned from residuals."""
     if not seen:
         return prior
     found = _mode(prior, seen)

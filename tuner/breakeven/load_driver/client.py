@@ -38,7 +38,7 @@ class InFlight:
     """Number of open requests, and its integral over time.
 
     A count taken when a step's output arrives would miss the requests that ended with that step: one in seven where
-    an answer takes seven steps. The time average over the step counts them, and those that wait for the next one.
+    an answer takes seven steps. The time average over the step counts them, and all that wait for the next one.
     """
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class Endpoint:
 
     Attributes:
         url: base address, `http://host:port` or https.
-        model: served model name; None: the only one the engine serves.
+        model: served model name; None if it is the only one the engine serves.
         api_key: sent as a bearer token; never shown.
-        ca_file: CA certificate for https; None: the system's.
+        ca_file: CA certificate for https; None takes the system's.
         check_hostname: whether the certificate must name the host; a pod asked by its address has one that does not.
         request_timeout_s: a request without its last byte by then has failed.
     """
@@ -82,11 +82,7 @@ class EngineClient:
 
     Completion requests fix the output length (`ignore_eos`, `min_tokens` = `max_tokens`), stream, and ask for the
     token usage in the last event. Only that event is parsed: parsing every token's JSON costs several times what the
-    rest of the driver costs and shows up as send lag.
-
-    Args:
-        endpoint: where the engine is.
-        sampling: how it draws tokens; the likeliest ones by default.
+    rest of the driver costs and shows up as send lag. Without a sampling the likeliest tokens are taken.
     """
 
     def __init__(self, endpoint: Endpoint, sampling: Sampling | None = None) -> None:
@@ -131,11 +127,7 @@ class EngineClient:
         return self._session
 
     async def model(self) -> str:
-        """The model name in requests: the configured one, or the first the engine serves.
-
-        Raises:
-            EngineError: unreachable, not an OpenAI-compatible server, or the configured name is not served.
-        """
+        """The model name in requests: the configured one, which must be served, or the first that the engine serves."""
         page = await self._get("/v1/models")
         try:
             served = [str(entry["id"]) for entry in json.loads(page)["data"]]
@@ -166,15 +158,7 @@ class EngineClient:
             return await self._text(answer, "/metrics") if answer.status == 200 else None
 
     async def wait_until_ready(self, deadline_s: float, pause_s: float = 1.0) -> None:
-        """Return once `/health` answers 200.
-
-        Args:
-            deadline_s: seconds to wait at most.
-            pause_s: between attempts.
-
-        Raises:
-            EngineError: not ready in time; the last answer is named.
-        """
+        """Return once `/health` answers 200; after the deadline the last answer is in the error."""
         end_s = time.monotonic() + deadline_s
         seen = "no answer"
         while True:
@@ -192,12 +176,9 @@ class EngineClient:
             await asyncio.sleep(pause_s)
 
     async def complete(self, prompt: Prompt, output_tokens: int, record: RequestRecord) -> None:
-        """Send one request and fill in its record as the answer streams; failures are in the record, never raised.
+        """Send one request for exactly so many tokens, and fill in its record as the answer streams.
 
-        Args:
-            prompt: text, token ids or a conversation.
-            output_tokens: exact number of tokens to produce.
-            record: its `sent_s` is set here, at the moment of sending.
+        Failures are in the record, never raised. Its `sent_s` is set here, at the moment of sending.
         """
         chat = isinstance(prompt, Chat)
         path = "/v1/chat/completions" if chat else "/v1/completions"
@@ -244,20 +225,12 @@ class EngineClient:
             self._inflight.change(-1, record.done_s)
 
     async def text_of(self, token_ids: Sequence[int]) -> str:
-        """The text of tokens, by the engine's tokenizer.
-
-        Raises:
-            EngineError: the engine does not say it.
-        """
+        """The text of tokens, by the engine's tokenizer."""
         document = await self.whole("/detokenize", {"tokens": list(token_ids)})
         return str(document.get("prompt", "")) if isinstance(document, Mapping) else ""
 
     async def whole(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The JSON of an answer that does not stream, to a body that gets the model's name.
-
-        Raises:
-            EngineError: refused, unreachable, too late or no JSON; shows nothing of request and answer.
-        """
+        """The JSON of an answer that does not stream, to a body that gets the model's name; errors show nothing of request and answer."""
         where = f"{self._base}{path}"
         self._inflight.change(1, time.monotonic())
         try:
@@ -284,11 +257,7 @@ class EngineClient:
             ) from error
 
     async def _text(self, answer: aiohttp.ClientResponse, path: str) -> str:
-        """The text of an answer that is no stream of tokens.
-
-        Raises:
-            EngineError: it is larger than any page of an engine.
-        """
+        """The text of an answer that is no stream of tokens; one larger than any page of an engine is refused."""
         body = bytearray()
         async for chunk in answer.content.iter_any():
             body += chunk

@@ -47,10 +47,7 @@ class EngineCounters:
     """One reading of the counters that a measurement needs; None if the page has no such series.
 
     Attributes:
-        counted: statistics that the page has, by name.
         accepted_at: tokens accepted at draft position 1..k.
-        running: requests in the batch now (gauge).
-        waiting: requests queued now (gauge).
         kv_usage: share of the KV pool in use now (gauge), 0 to 1.
     """
 

@@ -22,12 +22,10 @@ from breakeven.points.point import ImposedLoad, LoadMode, Point
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The loads of one arm's sweep.
+    """The loads of one arm's sweep, by points of this arm and of others.
 
     Attributes:
-        settings: shape of the sweep.
-        question: the decision that its points serve, with this arm alone; None: loads are spread evenly.
-        others: points of other arms.
+        question: the decision that its points serve, with this arm alone; None if loads are spread evenly.
     """
 
     settings: SweepSettings
@@ -37,9 +35,7 @@ class Course:
     def next_step(self, measured: Sequence[Point], spent_s: float = 0.0) -> SweepStep | Finished:
         """The next load to measure, or the reason why there is none.
 
-        Args:
-            measured: points of this arm so far, flagged ones included.
-            spent_s: time spent on the sweep so far (s).
+        `measured` are points of this arm, flagged ones included; `spent_s` is the time that the sweep has taken so far.
         """
         if self.question is None:
             return next_step(self.settings, measured, spent_s)
@@ -70,11 +66,7 @@ class Course:
     ) -> tuple[SweepStep, ...]:
         """All steps that are left, if every point comes out as expected now.
 
-        Args:
-            arm: the arm.
-            measured: its points so far.
-            lone_s: guess at a lone request's latency without speculation (s), used while there is no point.
-            spent_s: time spent on the sweep so far (s).
+        `lone_s` is a guess at a lone request's latency without speculation (s), used while there is no point.
         """
         if self.question is not None:
             plan = self._plan(measured, spent_s)

@@ -1,6 +1,6 @@
 """The user's own requests: a file of JSON lines, each with a prompt or messages, and how long its answer was.
 
-Refusals name the line and the field, never what stands there: prompts are their owner's business.
+Refusals, an InputError each, name the line and the field, never what stands there: prompts are their owner's business.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ Prompt: TypeAlias = str | list[int] | Chat
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """One line of a dataset.
+    """One line of a dataset; its prompt is never shown.
 
     Attributes:
-        prompt: what is asked. Never shown.
-        output_tokens: how long the answer is; None: the line does not say.
-        category: of its text, such as `coding`; None: the line does not say.
+        output_tokens: how long the answer is; None if the line names no length.
+        category: of its text, such as `coding`; None if the line names none.
     """
 
     prompt: str | Chat
@@ -49,10 +48,9 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Requests of a file, in its order.
+    """Requests of a file, in its order; at least one.
 
     Attributes:
-        requests: at least one.
         name: the file's, as points and profile call it.
         digest: eight hexadecimal digits of the file's content; another file is another sweep.
     """
@@ -67,15 +65,9 @@ class Dataset:
 
 
 def read_dataset(path: Path, name: str | None = None, category: str | None = None) -> Dataset:
-    """Read a file of JSON lines.
+    """Read a file of JSON lines, of at most 32 MiB and 100,000 requests; points call it by the name, or by the file's own.
 
-    Args:
-        path: the file.
-        name: what points call it; the file's own name by default.
-        category: of the lines that count, as SPEED-Bench's files say it; None: all lines.
-
-    Raises:
-        InputError: it is no such file, names no request, or is larger than 32 MiB or 100,000 requests.
+    With a category, as SPEED-Bench's files name it, only lines of it count.
     """
     if path.exists() and path.stat().st_size > _MOST_BYTES:
         raise InputError(str(path), "more than 32 MiB", f"a smaller sample of {_EXPECTED}")
@@ -83,17 +75,7 @@ def read_dataset(path: Path, name: str | None = None, category: str | None = Non
 
 
 def dataset_of(text: str, where: str, name: str, category: str | None = None) -> Dataset:
-    """Read the content of such a file; blank lines do not count.
-
-    Args:
-        text: the content.
-        where: what refusals call it.
-        name: what points call it.
-        category: as of `read_dataset`; points call it beside the name.
-
-    Raises:
-        InputError: as `read_dataset`, or no line is of the category.
-    """
+    """Read the content of such a file; blank lines do not count. `where` is its name in refusals, `name` in points."""
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise InputError(where, "no request", _EXPECTED)
@@ -116,11 +98,7 @@ def _digest(text: str) -> str:
 
 
 def plain_dataset(path: Path) -> Dataset:
-    """Read a file with one prompt per line; how long the answers are it does not say.
-
-    Raises:
-        InputError: it cannot be read, or has no line.
-    """
+    """Read a file with one prompt per line, which leaves the length of answers open."""
     text = file_text(path, "text with one prompt per line")
     prompts = tuple(RecordedRequest(line) for line in text.splitlines() if line.strip())
     if not prompts:

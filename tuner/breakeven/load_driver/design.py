@@ -26,7 +26,7 @@ SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one 
 _LENGTHENED = 10.0
 
 POINTS_AT_OTHER_LENGTHS = 2
-"""Number of short points at other lengths that an arm has beside those of its sweep; a schedule has none."""
+"""Number of short points at other lengths that an arm has beside its sweep; a schedule has none."""
 
 LOADS_AGAIN = 2
 """Number of loads that a second start of an arm measures again."""
@@ -41,15 +41,13 @@ class SweepSettings:
 
     Attributes:
         loads: operating points wanted, the synchronous one and the ceiling included.
-        arrivals: open-loop arrivals, Poisson or constant.
         max_concurrency: clients of the ceiling point.
         lowest_utilisation, highest_utilisation: range of the open-loop rates, as shares of the saturation rate.
-        point_seconds: longest window of a point.
-        min_point_seconds: shortest window.
+        point_seconds, min_point_seconds: longest and shortest window.
         warmup_seconds: load before the window; never less than one expected request latency.
         relative_error: standard error of a point's mean latency at which its window may end.
         min_requests: complete requests before its window may end before its limit.
-        max_seconds: time for the whole sweep; None: no limit.
+        max_seconds: time for the whole sweep; None if there is no limit.
         reference_rps: rates measured for another arm; a planned rate near one of them becomes it, so that arms can
             be compared at equal load.
         extra_attempts: how many more points than `loads` may be spent when some turn out unusable.
@@ -113,15 +111,12 @@ class SweepStep:
     """One load to measure next.
 
     Attributes:
-        load: what to impose.
-        latency_s: expected mean latency; None before anything is known.
-        inflight: expected number in flight; None before anything is known.
+        latency_s, inflight: expected means; None before anything is known.
         company_s: C2 as known so far; 0 before anything is known.
         warmup_s: load before the window.
         window_s: planned window.
         longest_s: limit of the window, which grows if its requests are too few.
         number: which point of the sweep this is, from 1.
-        total: points the sweep will have.
         prompt_tokens: wanted prompt length if it differs from the sweep's.
     """
 
@@ -144,13 +139,7 @@ class SweepStep:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Nothing more to measure.
-
-    Attributes:
-        complete: every wanted load has a usable point.
-        reason: one sentence: what ended the sweep.
-        out_of_time: whether it was the time that the sweep may take.
-    """
+    """Nothing more to measure: every wanted load has a usable point (`complete`), or a sentence tells what ended the sweep."""
 
     complete: bool
     reason: str
@@ -212,15 +201,9 @@ def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[f
 def next_step(
     settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0
 ) -> SweepStep | Finished:
-    """Decide what to measure next.
+    """Decide what to measure next, by every point of this arm, flagged ones included, in any order.
 
-    Args:
-        settings: shape of the sweep.
-        measured: every point of this arm so far, flagged ones included, in any order.
-        spent_s: time spent on the sweep so far.
-
-    Returns:
-        The next step, its window shortened to what is left of the time if need be, or why there is none.
+    The window is shortened to what is left of the time if need be.
     """
     for clients in (1, settings.max_concurrency):
         if not any(_is_end(point, clients) for point in measured):
@@ -246,10 +229,7 @@ def closing_step(
 ) -> SweepStep | None:
     """The first load of a sweep once more at its end, so that a machine that drifts is seen; None if it was, or time is up.
 
-    Args:
-        settings: shape of the sweep.
-        measured: every point of a sweep that has all its loads, in the order in which they were measured.
-        spent_s: time spent on the sweep so far.
+    `measured` are the points of a sweep that has all its loads, in the order in which they were measured.
     """
     first = measured[0]
     if not first.usable or any(point.load == first.load for point in measured[1:]):
@@ -261,9 +241,7 @@ def closing_step(
 def again(settings: SweepSettings, before: Sequence[Point]) -> tuple[SweepStep, ...]:
     """Steps at loads of an earlier start of the engine: alone, and the usable one nearest to the middle of those in flight.
 
-    Args:
-        settings: shape of a point.
-        before: points of the earlier start in the order in which they were measured, flagged ones included.
+    `before` are the points of that start in the order in which they were measured, flagged ones included.
     """
     usable = sorted((point for point in before if point.usable), key=_inflight)
     chosen = {id(point) for point in (*usable[:1], *usable[len(usable) // 2 :][:1])}

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from statistics import NormalDist
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -42,13 +42,8 @@ class LengthPair(NamedTuple):
     output_tokens: int
 
 
-class LengthDistribution(Protocol):
-    """A joint distribution of prompt and output lengths; the same index always gives the same pair."""
-
-    @property
-    def mean_prompt_tokens(self) -> float:
-        """Mean of the prompts' lengths."""
-        ...
+class OutputLengths(Protocol):
+    """Lengths of requests; the same index always gives the same pair."""
 
     def pair(self, index: int) -> LengthPair:
         """Lengths of request number `index`."""
@@ -59,25 +54,13 @@ class LengthDistribution(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FixedLengths:
-    """One length for every request."""
-
-    prompt_tokens: int
-    output_tokens: int
+class LengthDistribution(OutputLengths, Protocol):
+    """A joint distribution of prompt and output lengths."""
 
     @property
     def mean_prompt_tokens(self) -> float:
-        """The prompt's length."""
-        return float(self.prompt_tokens)
-
-    def pair(self, index: int) -> LengthPair:  # noqa: ARG002  # one for all
-        """The one pair."""
-        return LengthPair(self.prompt_tokens, self.output_tokens)
-
-    def outputs(self) -> Sequence[int]:
-        """The one output length."""
-        return (self.output_tokens,)
+        """Mean of the prompts' lengths."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +72,8 @@ class LogNormalLengths:
 
     prompt_tokens: int
     output_tokens: int
-    prompt_tokens_stdev: float
-    output_tokens_stdev: float
+    prompt_tokens_stdev: float = 0.0
+    output_tokens_stdev: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -122,12 +105,9 @@ class LogNormalLengths:
 
 @dataclass(frozen=True)
 class EmpiricalLengths:
-    """Pairs that were seen together, drawn as often as their weights say: long prompts keep their short answers.
+    """Pairs that were seen together, drawn by their weights: long prompts keep their short answers.
 
-    Attributes:
-        pairs: at least one; kept in the order of their output lengths, so that a stretch of draws covers all of them.
-        weights: one per pair, above 0.
-        seed: of the draws.
+    Pairs are kept in the order of their output lengths, so that a stretch of draws covers all of them. Weights are above 0.
     """
 
     pairs: Sequence[LengthPair]
@@ -147,17 +127,15 @@ class EmpiricalLengths:
     @cached_property
     def mean_prompt_tokens(self) -> float:
         """Weighted mean of the prompts' lengths."""
-        total = sum(
-            pair.prompt_tokens * weight for pair, weight in zip(self.pairs, self.weights, strict=True)
-        )
-        return total / self._ends[-1]
+        return self._mean(0)
 
     @cached_property
     def mean_output_tokens(self) -> float:
         """Weighted mean of the output lengths."""
-        total = sum(
-            pair.output_tokens * weight for pair, weight in zip(self.pairs, self.weights, strict=True)
-        )
+        return self._mean(1)
+
+    def _mean(self, which: Literal[0, 1]) -> float:
+        total = sum(pair[which] * weight for pair, weight in zip(self.pairs, self.weights, strict=True))
         return total / self._ends[-1]
 
     def pair(self, index: int) -> LengthPair:
@@ -209,11 +187,7 @@ def digest(*parts: object) -> str:
 
 
 def uniform(seed: int, index: int) -> tuple[float, float]:
-    """Term number `index` of the R2 sequence, shifted by the seed.
-
-    Returns:
-        Two numbers from 0 to below 1; of every stretch of terms each is spread evenly.
-    """
+    """Term number `index` of the R2 sequence, shifted by the seed: two numbers from 0 to below 1, each spread evenly over every stretch."""
     start = random.Random(f"{seed}/lengths")  # noqa: S311  # load, not secrets
     first, second = (math.fmod(start.random() + (index + 1) * step, 1.0) for step in _STEPS)
     return first, second

@@ -29,9 +29,9 @@ from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
 from breakeven.load_driver.design import SweepStep
-from breakeven.load_driver.lengths import FixedLengths
+from breakeven.load_driver.lengths import OutputLengths
 from breakeven.load_driver.records import CUT_OFF, RequestRecord
-from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
+from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, Prompts
 from breakeven.load_driver.window import WindowStatistics, relative_error, summarise
 from breakeven.points.point import COLUMNS, ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import (
@@ -59,7 +59,6 @@ class Precision:
     Attributes:
         relative_error: standard error of the mean latency, relative to it.
         min_requests: complete requests before a window may end early; quantiles and acceptance want more than the mean.
-        min_window_s: seconds.
         least_requests: requests a window sends at least, up to the step's longest window: the planned one may be
             shorter than one request of this engine. Several clients each send `FEWEST_GENERATIONS`.
         tail_s: longest wait for counted requests after the window.
@@ -74,7 +73,7 @@ class Precision:
 
 @dataclass
 class _Traffic:
-    """The requests of one measurement: sends them, keeps their records in order, knows which are open."""
+    """The requests of one measurement: sends them, keeps their records in order and the open ones."""
 
     client: EngineClient
     prompts: Prompts
@@ -85,7 +84,6 @@ class _Traffic:
     failures: int = 0
 
     def send(self, scheduled_s: float, output_tokens: int | None = None) -> asyncio.Task[None]:
-        """Start one request now."""
         record = RequestRecord(scheduled_s=scheduled_s, sent_s=time.monotonic())
         number = self.first_prompt + len(self.records)
         prompt, length = self.prompts.prompt(number), output_tokens or self.answers.pair(number).output_tokens
@@ -151,25 +149,12 @@ async def _under_load(traffic: _Traffic, step: SweepStep, seed: int) -> AsyncIte
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings that all points of one sweep have in common.
-
-    Attributes:
-        arm: what the engine runs; copied into the points.
-        prompts: where prompts come from; steps of different numbers use different ones.
-        output_tokens: exact output length, or how it is drawn.
-        precision: when windows may end early.
-    """
+    """Settings that all points of one sweep have in common; steps of different numbers use different prompts."""
 
     arm: Arm
     prompts: Prompts
-    output_tokens: int | OutputLengths
+    answers: OutputLengths
     precision: Precision
-
-    @property
-    def answers(self) -> OutputLengths:
-        """Lengths of answers."""
-        given = self.output_tokens
-        return FixedLengths(1, given) if isinstance(given, int) else given
 
 
 async def measure(
@@ -179,14 +164,9 @@ async def measure(
     seed: int,
     on_progress: Callable[[float], None] | None = None,
 ) -> MeasuredWindow:
-    """Measure one operating point.
+    """Measure one operating point; `seed` is of the arrivals.
 
-    Args:
-        client: the engine, opened.
-        trial: what is asked, and how precisely.
-        step: load, expectations and time limits.
-        seed: of the arrivals.
-        on_progress: called about twice a second with the seconds spent on this point.
+    `on_progress` is called about twice a second with the seconds spent on this point.
 
     Raises:
         EngineError: no request at all was answered; the first error is named.
@@ -333,18 +313,10 @@ def _queued_ratio(readings: list[EngineCounters]) -> float | None:
 def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]:
     """Seconds after the start at which an open loop sends; endless, increasing.
 
-    Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate says. Left to
+    Poisson arrivals are drawn given their number: the first `over_s` seconds hold as many as the rate gives. Left to
     chance, 4 s at 12 rps hold 48 give or take 7. A planned utilisation of 80 % then becomes 65 or 95. The same seed
     and number give the same arrivals stretched in time (common random numbers). The difference of two arms is then
     less noisy than either of them.
-
-    Args:
-        load: an open loop.
-        seed: of the arrivals.
-        over_s: how long the load is planned to last (s).
-
-    Raises:
-        ValueError: the load is a closed loop, which sends when answers arrive.
     """
     rate = load.rps
     if rate is None:
@@ -354,16 +326,14 @@ def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]
     return _poisson(rate, np.random.default_rng(seed), over_s)
 
 
-def _poisson(
-    rate_rps: float, random: np.random.Generator, over_s: float, block: int = 256
-) -> Iterator[float]:
+def _poisson(rate_rps: float, random: np.random.Generator, over_s: float) -> Iterator[float]:
     count = round(rate_rps * over_s)
     # Sums of exponential gaps over their whole sum lie as the arrivals of a Poisson process lie, given their number.
     sums = np.cumsum(random.standard_exponential(count + 1))
     yield from (sums[:-1] * (over_s / sums[-1])).tolist()
     elapsed_s = over_s
     while True:
-        for gap in random.standard_exponential(block):
+        for gap in random.standard_exponential(256):
             elapsed_s += float(gap) / rate_rps
             yield elapsed_s
 
@@ -372,13 +342,9 @@ def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
     """Output lengths that make `count` requests sent together look like a population met in mid-flight.
 
     A request seen at a random instant is a long one more often than a short one. A uniformly distributed part of it is
-    left. The share of rests up to r is sum(min(r, g)) / sum(g) over the lengths g. Evenly spaced quantiles of it (longest
-    first) start a window near its steady state. They also keep closed-loop clients from finishing in lockstep, which would
-    alternate bursts of prefill with pure decoding.
-
-    Args:
-        count: how many requests.
-        output_tokens: lengths of the requests, each as often as it occurs.
+    left. The share of rests up to r is sum(min(r, g)) / sum(g) over the lengths g, each as often as it occurs. Evenly spaced
+    quantiles of it (longest first) start a window near its steady state. They also keep closed-loop clients from finishing in
+    lockstep, which would alternate bursts of prefill with pure decoding.
     """
     lengths = np.sort(np.asarray(output_tokens, dtype=float))
     # Between two lengths the share rises linearly: these are its corners.
@@ -394,16 +360,10 @@ def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWindow:
-    """One window of one arm under one load.
+    """One window of one arm under one load, as the clients saw it and the engine counted it.
 
-    Attributes:
-        arm: what was measured.
-        load: what was imposed.
-        clients: what the clients saw.
-        engine: what the engine counted.
-        queued_ratio: mean share of the engine's requests that waited, of the gauges seen; None without metrics.
-        kv_usage_max: highest share of the KV pool in use that was seen.
-        overloaded: the load was cut short because requests piled up.
+    `queued_ratio` is the mean share of the engine's requests that waited, over the gauges seen; None without metrics. `overloaded`:
+    the load was cut short because requests piled up.
     """
 
     arm: Arm

@@ -1,6 +1,6 @@
 """The next point to buy: the arm, load and window that save the most regret per second of GPU.
 
-At every expected load one arm is recommended, the fastest of those that were measured; `regret` computes its expected
+At every expected load one arm is recommended, the fastest measured one; `regret` computes its expected
 loss. A point removes regret(|delta|, s) of it in expectation, where s is the standard deviation by which the point will
 move the believed delta. If a rival becomes one that may be recommended, its lead is gained as well. One number so covers
 both parts of a decision: arms close in rank, and the load at which two of them change places, near which delta is 0.
@@ -30,22 +30,18 @@ from breakeven.points.quality import FEWEST_GENERATIONS
 
 _FEWEST_REQUESTS = 5
 _PLAN_STEPS = 500
+_IMAGINED = -1
 _LEAST_GAIN = 1e-9
 """Regret per second below which a point saves nothing but rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """One point to measure next.
+    """One point to measure next, with its expected means.
 
     Attributes:
-        arm: on this engine.
-        load: under this load.
-        latency_s: expected mean latency.
-        inflight: expected number in flight.
         company_s: expected C2 (s).
         warmup_s: load before the window.
-        window_s: planned window.
         startup_s: GPU time of starting the engine; 0 if it runs.
         regret: expected regret (share of latency) as things stand.
         saved: how much of it this point is expected to remove, per second; NaN for the first points of an arm that runs.
@@ -85,15 +81,10 @@ class _Offer:
 def next_point(
     question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
 ) -> Purchase | Finished:
-    """Choose the next point, or say why there is none.
+    """Choose the next point by every one so far, flagged ones included, or give the reason why there is none.
 
-    Equal inputs give an equal choice, whatever the order of the points.
-
-    Args:
-        question: what is to be decided.
-        measured: every point so far, of all arms, those with a flag included.
-        left_s: GPU time that is left for measuring (s); the point fits into it with its warm-up and its tail.
-        startups_left_s: GPU time that is left for starting engines (s), counted apart.
+    Equal inputs give an equal choice, whatever the order of the points. GPU time that is left for measuring, into which the point
+    fits with its warm-up and its tail, and for starting engines is counted apart (s).
     """
     state = known_from(question, measured)
     pairs = rival_pairs(state)
@@ -119,17 +110,8 @@ def next_point(
     return replace(offers[best].purchase, regret=regret, saved=gains[best])
 
 
-def expected_regret(question: Question, measured: Sequence[Point]) -> float:
-    """Expected loss of the recommendation, as a share of latency, that points of the arms in question can remove.
-
-    Losses that only points of an arm that cannot be measured any more could remove are not counted.
-    """
-    state = known_from(question, measured)
-    return tellable_regret(state, rival_pairs(state))
-
-
 def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
-    """Per expected load (1/s) the arm that is believed fastest of those with enough points; None if there is none."""
+    """Per expected load (1/s) the arm that is believed fastest of all with enough points; None without one."""
     state = known_from(question, measured)
     logs, _ = log_latencies(state)
     found = list[tuple[float, Arm | None]]()
@@ -142,14 +124,7 @@ def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[fl
 def planned(
     question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
 ) -> tuple[Purchase, ...]:
-    """The points that would be bought if every point came out as expected now; an engine stays up until another starts.
-
-    Args:
-        question: the decision.
-        measured: every point so far.
-        left_s: GPU time for measuring (s).
-        startups_left_s: GPU time for starts (s).
-    """
+    """The points that would be bought if every point came out as expected now; an engine stays up until another starts."""
     points, plan = list(measured), list[Purchase]()
     while len(plan) < _PLAN_STEPS:
         step = next_point(question, points, left_s, startups_left_s)
@@ -310,7 +285,7 @@ def _affordable(
 
 
 def _gain_per_second(state: Knowledge, pairs: RivalPairs, offer: _Offer) -> float:
-    """Expected regret that a point removes per second; the first one of an arm counts with those that must follow."""
+    """Expected regret that a point removes per second; the first one of an arm counts with the points that must follow."""
     arm, bundle = state.belief.arms.index(offer.purchase.arm), _needed(state, offer)
     cost_s = bundle[0].purchase.startup_s + sum(one.purchase.measuring_s for one in bundle)
     belief, steps = state.belief, list[FloatArray]()
@@ -326,7 +301,7 @@ def _gain_per_second(state: Knowledge, pairs: RivalPairs, offer: _Offer) -> floa
 
 
 def _needed(state: Knowledge, offer: _Offer) -> list[_Offer]:
-    """The point and those that its arm needs besides before it may be recommended; which these are shows later."""
+    """The point with all that its arm needs besides before it may be recommended; later points show which these are."""
     arm = state.belief.arms.index(offer.purchase.arm)
     return [offer, *_spread(state, arm, state.wanted(arm) - state.usable[arm])[1:]]
 
@@ -334,14 +309,7 @@ def _needed(state: Knowledge, offer: _Offer) -> list[_Offer]:
 def believed_point(
     question: Question, measured: Sequence[Point], load: ImposedLoad, window_s: float
 ) -> Point:
-    """The point that a load is believed to give on the first arm in question.
-
-    Args:
-        question: what is to be decided.
-        measured: every point so far.
-        load: the load.
-        window_s: its window (s).
-    """
+    """The point that a load is believed to give on the first arm in question."""
     state = known_from(question, measured)
     return _imagined(_offer(state, state.belief.arms.index(question.arms[0]), load, window_s).purchase)
 
@@ -380,18 +348,11 @@ def _why_nothing(state: Knowledge, left_s: float) -> str:
 # to be as fast: the hardest case.
 
 
-_IMAGINED = -1
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RivalPairs:
-    """The recommended arm against every rival at every expected load, one after the other.
+    """The recommended arm against every rival at every expected load, one after the other; shape (pairs,), rivals and loads by index.
 
-    Attributes:
-        ahead: ln L of the rival less that of the recommended arm, shape (pairs,).
-        rivals: the rival's index, shape (pairs,).
-        loads: the load's index, shape (pairs,).
-        rows: derivative of that difference by the coefficients, shape (pairs, coefficients).
+    `ahead` is ln L of the rival less ln L of the recommended arm; its derivatives by the coefficients have a row each.
     """
 
     ahead: FloatArray

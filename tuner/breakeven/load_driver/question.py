@@ -35,7 +35,7 @@ class Question:
     Attributes:
         arms: arms that can be measured; at least one. Points of others count as they are.
         settings: shape of a point. `loads` is the most points per arm; `reference_rps` are rates worth repeating.
-        expected_rps: loads (1/s) for which the decision is made, equally likely; empty: `EXPECTED_SHARES`.
+        expected_rps: loads (1/s) for which the decision is made, equally likely; empty for `EXPECTED_SHARES`.
         target_regret: expected regret (share of latency) at which nothing more is bought.
         running: the arm whose engine is up; every other one costs a start.
         startup_s: GPU time of a start (s).
@@ -72,14 +72,12 @@ class Knowledge:
     """Knowledge from the points so far.
 
     Attributes:
-        question: as asked.
         belief: of all arms in question or measured; no speculation first.
         measured: points by arm.
         usable: number of usable points by arm.
-        lawful: by arm whether it has points enough for a law, and decisions may rest on it as the fit says.
+        lawful: by arm whether it has points enough for a law, and decisions may rest on it by the fit.
         met: by arm the mean number of others that requests of its usable points met, a number a point.
         ceilings: lowest rate (1/s) by arm at which it was seen saturated.
-        rates: the expected loads (1/s).
         latencies: by arm the believed latency at these loads.
     """
 
@@ -100,7 +98,7 @@ class Knowledge:
         return [i for i, arm in enumerate(arms) if arm in self.question.arms or self.usable[i]]
 
     def wanted(self, arm: int) -> int:
-        """Usable points with which the arm is expected to have a law; one more where those that should do have none."""
+        """Usable points with which the arm is expected to have a law; one more if that many gave none."""
         if self.lawful[arm]:
             return self.usable[arm]
         return max(fewest_points(self.belief, arm), self.usable[arm] + 1)
@@ -112,14 +110,9 @@ class Knowledge:
         return rate < most * (1.0 if self.belief.arms[arm] == NO_SPECULATION else TRUSTED_UTILISATION)
 
     def may_recommend(self, arm: int, at: int, more: MorePoints | None = None) -> bool:
-        """Whether the arm may be recommended at an expected load: it has a law, which its points reach.
+        """Whether the arm may be recommended at an expected load, by its index: it has a law, which its points reach.
 
-        The limits are those of `plan`, which names no arm on an extrapolation.
-
-        Args:
-            arm: its index.
-            at: index of the load.
-            more: points that are taken as measured.
+        The limits are those of `plan`, which names no arm on an extrapolation. `more` points are taken as measured.
         """
         lawful, reached = self.lawful[arm], max(self.met[arm], default=0.0)
         if more is not None and more.arm == arm:
@@ -144,12 +137,7 @@ def fewest_points(belief: Belief, arm: int) -> int:
 
 
 def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
-    """The knowledge from points, independent of their order.
-
-    Args:
-        question: the decision.
-        measured: every point so far, of all arms, those with a flag included.
-    """
+    """The knowledge from every point so far, of all arms, flagged ones included; independent of their order."""
     others = sorted({point.arm for point in measured} | set(question.arms), key=lambda arm: (arm.family, arm))
     arms = (NO_SPECULATION, *(arm for arm in others if arm != NO_SPECULATION))
     ordered = sorted(

@@ -18,8 +18,6 @@ class RequestRecord:
         sent_s: when the client began to send it; `sent_s - scheduled_s` is the driver's own lag.
         first_token_s: arrival of the first piece of output.
         done_s: arrival of the end of the answer, or the time of the error; None while in flight.
-        prompt_tokens: as counted by the engine.
-        output_tokens: as counted by the engine.
         steps: output events received: one per decode step that the request took part in.
         others_met: sum over those steps of the other requests in flight, each the time average over its step.
         error: what went wrong, in a few words without any prompt text; None for a complete answer.

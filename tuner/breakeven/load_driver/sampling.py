@@ -23,14 +23,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling fields; a field that is None is left to the engine. At temperature 0 drafts are accepted most often.
-
-    Attributes:
-        temperature: 0 takes the likeliest token.
-        top_p, top_k, min_p: which tokens are drawn from.
-        presence_penalty, frequency_penalty, repetition_penalty: against repeating.
-        seed: the engine's own, for each request.
-    """
+    """Sampling fields; a field that is None is left to the engine. At temperature 0, the likeliest token, drafts are accepted most often."""
 
     temperature: float = 0.0
     top_p: float | None = None

@@ -1,7 +1,7 @@
 """One request's content: a prompt of about so many tokens, and exactly so many tokens of output.
 
 Prompts differ from their first word on, because a repeated prefix would be served from the engine's prefix cache and
-its prefill would cost nothing; `prefix_share` says how much of them is meant to repeat. Acceptance depends on the text:
+its prefill would cost nothing; `prefix_share` is the part of them that is meant to repeat. Acceptance depends on the text:
 made-up prose drafts better than random tokens and worse than code. A measured acceptance holds for the text that was
 sent, and every point names it.
 """
@@ -16,7 +16,14 @@ from typing import Protocol
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, Prompt, RecordedRequest
-from breakeven.load_driver.lengths import FixedLengths, LengthDistribution, LengthPair, digest, uniform
+from breakeven.load_driver.lengths import (
+    LengthDistribution,
+    LengthPair,
+    LogNormalLengths,
+    OutputLengths,
+    digest,
+    uniform,
+)
 from breakeven.load_driver.sampling import Sampling
 
 SYNTHETIC = "synthetic text"
@@ -103,18 +110,6 @@ class Prompts(Protocol):
         ...
 
 
-class OutputLengths(Protocol):
-    """Lengths of answers; the same index always gives the same length."""
-
-    def pair(self, index: int) -> LengthPair:
-        """Lengths of request number `index`."""
-        ...
-
-    def outputs(self) -> Sequence[int]:
-        """Output lengths that represent all requests, each as often as it occurs."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SentWorkload:
     """The requests of a sweep.
@@ -124,12 +119,11 @@ class SentWorkload:
         output_tokens: mean output length; every answer is exactly as long as drawn (`ignore_eos`, `min_tokens`).
         seed: of prompts, lengths and arrivals; the same seed repeats the same sweep.
         name: the user's name for it, copied into each point's `workload` column.
-        lengths: how lengths scatter about the means; None: not at all.
-        sampling: how the engine draws tokens.
+        lengths: how lengths scatter about the means; None if not at all.
         prefix_share: share of a mean prompt that all prompts begin with, from 0 to 1.
         dataset: the user's own requests, in place of made-up prose.
         random_tokens: prompts of random token ids in place of prose.
-        label: which text it is, in a few words, if neither the dataset's name nor the kind of text says it.
+        label: which text it is, in a few words, if neither the dataset's name nor the kind of text shows it.
     """
 
     prompt_tokens: int = 256
@@ -165,14 +159,14 @@ class SentWorkload:
     @property
     def drawn(self) -> LengthDistribution:
         """The distribution of lengths, a fixed one where nothing else was asked for."""
-        return self.lengths or FixedLengths(self.prompt_tokens, self.output_tokens)
+        return self.lengths or LogNormalLengths(self.prompt_tokens, self.output_tokens)
 
     def answers(self) -> OutputLengths:
         """Lengths of the answers, from the dataset if it has them."""
         return self.drawn if self.dataset is None else DatasetRequests(self.dataset, self.drawn, self.seed)
 
     def prompts(self) -> Prompts | None:
-        """Source of prompts; None: made-up prose, which has to be sized by the engine's tokenizer first."""
+        """Source of prompts; None for made-up prose, which has to be sized by the engine's tokenizer first."""
         if self.dataset is not None:
             return DatasetRequests(self.dataset, self.drawn, self.seed)
         if self.random_tokens:
@@ -202,11 +196,7 @@ class SentWorkload:
 class ProsePrompts:
     """Sentences of everyday words; the engine's tokenizer decides how many tokens that is.
 
-    Attributes:
-        words: words of a prompt of mean length.
-        seed: of the words.
-        lengths: how prompt lengths scatter; None: not at all.
-        prefix_share: share of `words` that all prompts begin with.
+    Lengths scatter about a mean number of words, of which all prompts begin with a share.
     """
 
     words: int
@@ -221,7 +211,7 @@ class ProsePrompts:
         return " ".join([*prefix, *self._prose(str(index), wanted - len(prefix))])
 
     def relative_length(self, index: int) -> float:
-        """Length of text number `index` over that of a text of mean length."""
+        """Length of text number `index` over the length of a mean text."""
         return self._words_of(index) / self.words
 
     def resized(self, wanted_tokens: float, counted_tokens: float) -> ProsePrompts:
@@ -246,11 +236,7 @@ class ProsePrompts:
 class TokenPrompts:
     """Random token ids: exact lengths under any tokenizer, and text that no drafter can guess.
 
-    Attributes:
-        tokens: of a prompt of mean length.
-        seed: of the ids.
-        lengths: how prompt lengths scatter; None: not at all.
-        prefix_share: share of `tokens` that all prompts begin with.
+    Lengths scatter about a mean number of tokens, of which all prompts begin with a share.
     """
 
     tokens: int
@@ -281,12 +267,8 @@ class DatasetRequests:
     """A dataset's lines, drawn so that every stretch of requests has short and long answers in the file's shares.
 
     Points of one sweep that differ in their mean length cannot stand in one law. Lines whose answers are equally long come
-    in an order that the seed gives: a file sorted by subject would change in mid-sweep.
-
-    Attributes:
-        dataset: the lines; fewer of them than requests means that the prefix cache helps.
-        others: draws the output length of a line that says none.
-        seed: of the order.
+    in an order that the seed gives: a file sorted by subject would change in mid-sweep. With fewer lines than requests the prefix
+    cache helps. `others` draws the output length of a line that names none.
     """
 
     dataset: Dataset
@@ -303,7 +285,7 @@ class DatasetRequests:
         return drawn._replace(output_tokens=self._line(index).output_tokens or drawn.output_tokens)
 
     def outputs(self) -> Sequence[int]:
-        """Lengths of all lines that say one, else those that would be drawn."""
+        """Lengths of all lines that name one, else drawn lengths."""
         known = [one.output_tokens for one in self.dataset.requests if one.output_tokens is not None]
         return known or self.others.outputs()
 

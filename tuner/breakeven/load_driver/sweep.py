@@ -1,4 +1,4 @@
-"""One arm's sweep: ask the design what to measure, measure it, hand the point over, until the design says stop."""
+"""One arm's sweep: ask the design what to measure, measure it, hand the point over, until the design has no more."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
 from breakeven.load_driver.course import Course
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, again, of_the_sweep
+from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
@@ -22,19 +23,17 @@ from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 
 _SIZING_REQUESTS = 5
+LONGER = 4
+"""The second prompt length over the first: live lengths up to four times the calibrated ones are then between points."""
+CLIENTS = 16
+LONE_REQUESTS = 5
+LONE_TOKENS = 2
+_FIRST_NUMBER = 900
 
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
-    """Progress of a sweep.
-
-    Attributes:
-        step: what is being measured.
-        done: points measured so far, those of an earlier start included.
-        total: points the sweep will have.
-        point_seconds: seconds spent on this point.
-        seconds_left: estimate for the rest of the sweep.
-    """
+    """Progress of a sweep; points of an earlier start count as done, and the seconds left are an estimate."""
 
     step: SweepStep
     done: int
@@ -48,12 +47,9 @@ class Sweep:
     """Everything that describes one arm's sweep.
 
     Attributes:
-        arm: what the engine runs.
-        workload: what requests ask for.
-        settings: which loads, and how long.
-        prompts: the prompts to use in place of the workload's own.
+        prompts: in place of the workload's own.
         lengths: also measure the few points at other lengths, from which the cost of a step follows.
-        question: the decision that the points serve; None: loads are spread evenly.
+        question: the decision that the points serve; None if loads are spread evenly.
         others: points of other arms, by which the loads are chosen.
     """
 
@@ -78,9 +74,8 @@ class Sweep:
     def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[SweepStep, ...]:
         """All steps that are left, those at other lengths included, if every point comes out as it is believed now.
 
-        Args:
-            measured: points of this arm and workload from earlier starts.
-            lone_s: guess at a lone request's latency without speculation (s), used while there is no point.
+        `measured` are points of this arm and workload from earlier starts; `lone_s` is a guess at a lone request's latency without
+        speculation (s), used while there is no point.
         """
         own, course = of_the_sweep(measured), self.course
         if not self.probes or isinstance(course.next_step(own), Finished):
@@ -112,23 +107,11 @@ async def run_sweep(
     *,
     on_point: Callable[[Point], Awaitable[None]],
     on_progress: Callable[[SweepProgress], None] | None = None,
-    spent_s: float = 0.0,
 ) -> Finished:
-    """Measure what is missing of a sweep.
+    """Measure what is missing of a sweep, and return what ended it; `measured` are points of this arm and workload from earlier starts.
 
-    A point is handed over before the next one starts; stopping the sweep (cancellation) loses at most the point
+    A point is handed over, and made durable, before the next one starts; stopping the sweep (cancellation) loses at most the point
     under way, and starting it again with the points so far goes on where it stopped.
-
-    Args:
-        client: the engine, opened.
-        sweep: what to measure.
-        measured: points of this arm and workload from earlier starts.
-        on_point: makes a point durable.
-        on_progress: called about twice a second.
-        spent_s: seconds that earlier starts used of the sweep's time.
-
-    Returns:
-        What ended the sweep.
 
     Raises:
         EngineError: the engine is not there, does not run the arm, or answers nothing.
@@ -137,7 +120,7 @@ async def run_sweep(
     await check_arm(client, sweep.arm)
     points = of_the_sweep(measured)
     begun_s = time.monotonic()
-    if isinstance(nothing := sweep.course.step_or_last(points, spent_s), Finished):
+    if isinstance(nothing := sweep.course.step_or_last(points), Finished):
         return nothing
     trial = await _trial(client, sweep)
     probing = sweep.probes
@@ -147,7 +130,7 @@ async def run_sweep(
             on_progress(SweepProgress(step, len(points), step.total, point_s, max(0.0, left_s - point_s)))
 
     while True:
-        used_s = spent_s + time.monotonic() - begun_s
+        used_s = time.monotonic() - begun_s
         left_s = sweep.course.seconds_left(points, used_s)
         if probing and points:
             probing = False
@@ -173,15 +156,9 @@ async def measure_again(
     before: Sequence[Point],
     on_point: Callable[[Point], Awaitable[None]],
 ) -> None:
-    """Measure a few loads of an earlier start of the same arm again.
+    """Measure a few loads of an earlier start of the same arm again, whose points stand in its own order.
 
-    An engine that fails under them leaves them out: what was measured before stands.
-
-    Args:
-        client: the engine, opened.
-        sweep: what requests ask for, and how long a point may take.
-        before: points of the earlier start, in its own order.
-        on_point: makes a point durable.
+    An engine that fails under them leaves them out: what was measured before stands. `on_point` makes a point durable.
     """
     trial = await _trial(client, sweep)
     begun_s = time.monotonic()
@@ -197,11 +174,7 @@ async def measure_again(
 
 
 async def _trial(client: EngineClient, sweep: Sweep) -> Trial:
-    """The requests of a sweep's points.
-
-    Raises:
-        EngineError: a request that sizes made-up prompts was refused.
-    """
+    """The requests of a sweep's points."""
     workload = sweep.workload
     prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
     return Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
@@ -215,15 +188,9 @@ async def _measure_other_lengths(
     on_point: Callable[[Point], Awaitable[None]],
     report: Callable[[SweepStep, float], None],
 ) -> None:
-    """Measure what is missing of the points at other lengths.
+    """Measure what is missing of the points at other lengths, by at least one point of the arm at its own lengths.
 
-    Args:
-        client: the engine, opened.
-        sweep: what is measured.
-        measured: points of this arm and workload, at least one of them at its own lengths.
-        left_s: for the rest of the sweep; infinite without a limit.
-        on_point: makes a point durable.
-        report: called with the step and the seconds spent on its point.
+    `left_s` is for the rest of the sweep; infinite without a limit.
     """
     missing = missing_probes(measured, sweep.workload, sweep.settings)
     if not missing:
@@ -240,7 +207,7 @@ async def _measure_other_lengths(
             step = probe.step(sweep.settings, left_s)
             if step is None:
                 return
-            asked = Trial(sweep.arm, prompts, probe.output_tokens, precision)
+            asked = Trial(sweep.arm, prompts, LogNormalLengths(1, probe.output_tokens), precision)
             seed = sweep.workload.seed * 1000 + probe.number
             window = await measure(client, asked, step, seed, partial(report, step))
             await on_point(replace(window.point(), text_source=SYNTHETIC))
@@ -250,9 +217,6 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
     """Refuse to measure an engine that does not run the arm: speculation lost on the way looks like a slow drafter.
 
     Says nothing about an engine without a metrics page.
-
-    Raises:
-        EngineError: it speculates although it should not, does not although it should, or with another draft length.
     """
     page = await client.metrics_page()
     if page is None:
@@ -270,11 +234,7 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
 
 
 async def sized_prose(client: EngineClient, workload: SentWorkload) -> ProsePrompts:
-    """Made-up prose of the wanted number of tokens: a few requests show how the engine's tokenizer counts words.
-
-    Raises:
-        EngineError: a request was refused (a prompt too long for the model, a missing API key).
-    """
+    """Made-up prose of the wanted number of tokens: a few requests show how the engine's tokenizer counts words."""
     prose = workload.prose()
     counted, asked = 0, 0.0
     for index in range(_SIZING_REQUESTS):
@@ -298,26 +258,9 @@ async def sized_prose(client: EngineClient, workload: SentWorkload) -> ProseProm
 # output tokens that is one second and up to 20 on the simulated H100. A sweep with little time left skips them.
 
 
-LONGER = 4
-"""The second prompt length over the first: live lengths up to four times the calibrated ones are then between points."""
-
-CLIENTS = 16
-LONE_REQUESTS = 5
-LONE_TOKENS = 2
-
-_FIRST_NUMBER = 900
-
-
 @dataclass(frozen=True, slots=True)
 class LengthProbe:
-    """One point at other lengths.
-
-    Attributes:
-        prompt_tokens: wanted.
-        output_tokens: exact.
-        clients: of a closed loop.
-        number: in the sweep, far from those of the other points: it determines prompts and arrivals.
-    """
+    """One point at other lengths; its number, far from the numbers of the other points, determines prompts and arrivals."""
 
     prompt_tokens: int
     output_tokens: int
@@ -325,12 +268,7 @@ class LengthProbe:
     number: int
 
     def step(self, settings: SweepSettings, left_s: float) -> SweepStep | None:
-        """The step of this probe; None if the sweep's own loads need all of the time that is left.
-
-        Args:
-            settings: of the sweep.
-            left_s: for the rest of the sweep; infinite without a limit.
-        """
+        """The step of this probe; None if the sweep's own loads need all of the time that is left (infinite without a limit)."""
         longest_s = min(settings.point_seconds, left_s / settings.loads)
         if longest_s < settings.min_point_seconds:
             return None
@@ -351,13 +289,7 @@ class LengthProbe:
 def probes_of(
     prompt_tokens: float, output_tokens: int, settings: SweepSettings
 ) -> tuple[LengthProbe, LengthProbe]:
-    """The points at other lengths that an arm needs.
-
-    Args:
-        prompt_tokens: mean prompt length of the sweep.
-        output_tokens: mean output length of the sweep.
-        settings: of the sweep.
-    """
+    """The points at other lengths that an arm needs, by the mean lengths of its sweep."""
     longer = round(LONGER * prompt_tokens)
     clients = max(min(CLIENTS, settings.max_concurrency // 2), 2)
     return (
@@ -389,12 +321,8 @@ def planned_probes(
 ) -> tuple[SweepStep, ...]:
     """The steps at other lengths that are left, as long as they are expected to take.
 
-    Args:
-        measured: points of the arm so far, those at other lengths included; before any the workload says how long prompts are.
-        workload: of the sweep.
-        settings: of the sweep.
-        left_s: for the rest of the sweep; infinite without a limit.
-        latency_s: believed latency (s) of the sweep's requests among so many clients.
+    Before any point the workload says how long prompts are. `latency_s` is the believed latency (s) of the sweep's requests among
+    so many clients; `left_s` is infinite without a limit.
     """
     missing = (
         missing_probes(measured, workload, settings)

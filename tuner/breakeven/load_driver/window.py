@@ -38,11 +38,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class WindowStatistics:
-    """One window as clients saw it.
+    """One window as clients saw it; figures of requests are about the complete ones.
 
     Attributes:
-        seconds: length of the window.
-        requests: complete requests sent in the window; everything below is about them.
+        requests: complete requests sent in the window.
         failed: requests sent in the window that the engine refused or broke off.
         offered_rps: requests sent per second.
         achieved_rps: complete answers per second in the window, whenever their request was sent.
@@ -50,12 +49,9 @@ class WindowStatistics:
         others_met: the other requests in flight, mean over all steps of the requests; None if unknown. Each step of a
             request takes C1/steps + others * C2/steps, so the mean latency obeys the law with this mean, also if
             answers differ in length; with a mean over requests short ones would count too much.
-        latency: end to end.
-        ttft: until the first piece of output.
         tpot: per output token after the first. Its mean is a ratio of sums, so that E2E = TTFT + (g - 1) * TPOT holds
             for the three means of one window; its quantiles are over requests.
         tokens_per_second: output tokens of complete answers per second of the window.
-        prompt_tokens, output_tokens, output_tokens_sq: means per request.
         send_lag_mean_s, send_lag_p99_s: delay between a request's time and its sending.
         relative_error: standard error of the mean latency at the window's in-flight number, relative to it; infinite
             if there are too few requests.
@@ -103,11 +99,8 @@ def summarise(
 ) -> WindowStatistics | None:
     """Statistics of the window [start, end); None if no request sent in it was answered.
 
-    Args:
-        records: every request of the measurement, warm-up included, in the order of sending.
-        start_s: begin of the window on the records' clock.
-        end_s: its end.
-        company_s: C2 as known so far, with which the precision of the mean is computed.
+    `records` are of every request of the measurement, warm-up included, in the order of sending; `company_s` is C2 as known so
+    far, with which the precision of the mean is computed.
     """
     seconds = end_s - start_s
     sent = [record for record in records if start_s <= record.sent_s < end_s]
@@ -148,17 +141,9 @@ def relative_error(
     Latencies of neighbours are correlated, because they share the engine. So independent batches of neighbours give the
     error, not single requests. Near saturation most of the scatter between batches is the random walk of the number
     in flight. Every point reports that number, and the fit uses it. The part of a latency that the law's slope
-    explains by the other requests in flight is therefore removed first. The slope must come from elsewhere: regressed
-    within the window it would explain too much, because Little's law ties latency to the number in flight.
-
-    Args:
-        records: every request, in the order of sending.
-        start_s: begin of the window.
-        end_s: its end.
-        company_s: C2 as known so far; 0: nothing is removed.
-
-    Returns:
-        The relative error; infinite if there are too few requests.
+    explains by the other requests in flight is therefore removed first. The slope (`company_s`, C2) must come from elsewhere:
+    regressed within the window it would explain too much, because Little's law ties latency to the number in flight.
+    Infinite with too few requests.
     """
     sent = [record for record in records if start_s <= record.sent_s < end_s and record.complete]
     if len(sent) < 2 * BATCHES:

@@ -40,7 +40,7 @@ class ArmBlocks:
         watched_s: time between the two samples that a block lies between (s).
         queued: requests that waited at its begin and at its end, whichever is fewer.
         prompt_tokens: of the requests that began; NaN also if they are not counted.
-        hits: those of them that the prefix cache held; NaN also if they are not counted.
+        hits: prompt tokens of these that the prefix cache held; NaN also if they are not counted.
     """
 
     waited_s: FloatArray
@@ -60,18 +60,18 @@ _Pods: TypeAlias = tuple[ArmBlocks, FloatArray]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedArm:
-    """Blocks of one arm, over all of its pods.
+    """Blocks of one arm, over all of its pods, each figure of shape (blocks,).
 
     Attributes:
-        served: what its pods did, shape (pods, blocks).
-        latency_s, requests, rps: of a block, shape (blocks,); the rate per replica that keeps the number in flight.
+        latency_s, requests, rps: `rps` is the rate per replica (1/s) that keeps the number in flight.
         variance: of the latency's logarithm, from the requests behind it.
         usable: blocks that can be compared: busy, and not saturated.
-        busy: blocks in which requests were served. saturated: those of them without a latency of their own.
-        young: what may be left of a cold start in each block: for each of `WARMING_BLOCKS`, or as the hits say (`cold_pods`);
+        busy: blocks in which requests were served.
+        saturated: busy blocks without a latency of their own.
+        young: what may be left of a cold start in each block: for each of `WARMING_BLOCKS`, or as the hits show (`with_coldness`);
             shape (ways, blocks).
         first_share: of the latency, until the first token.
-        prompt_tokens: of a request, by block; NaN if they are not counted.
+        prompt_tokens: of a request; NaN if they are not counted.
         hit_share: share of them in the prefix cache.
     """
 
@@ -153,9 +153,8 @@ def _arm(blocks: ArmBlocks, young: FloatArray, law: LatencyAt, answer: float) ->
 def _without_first(blocks: ArmBlocks) -> tuple[ArmBlocks, FloatArray]:
     """Figures of blocks in which all of a pod's are known, without its first block: the engine captures its graphs in it.
 
-    Returns:
-        The blocks, and the tokens of each that are made by young pods: shape (times, pods, blocks), by `WARMING_BLOCKS`. A
-        pod that serves from the begin on is not young.
+    With them the tokens of each that are made by young pods: shape (times, pods, blocks), by `WARMING_BLOCKS`. A pod that
+    serves from the begin on is not young.
     """
     needed = np.stack([getattr(blocks, name) for name in _NEEDED])
     known = np.isfinite(needed).all(axis=0) & (blocks.watched_s > 0.0)

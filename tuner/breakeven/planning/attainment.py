@@ -47,12 +47,7 @@ def _up_to(histogram: Mapping[float, float], edge_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Latencies of requests, in buckets.
-
-    Attributes:
-        edges_s: upper edges, ascending; the last one is infinite.
-        counts: requests that took at most so long, ascending; the last one is of all requests.
-    """
+    """Latencies of requests: upper edges (s), ascending, the last one infinite, with the requests that took at most so long."""
 
     edges_s: tuple[float, ...]
     counts: tuple[float, ...]
@@ -75,7 +70,7 @@ class Histogram:
 
     @property
     def requests(self) -> float:
-        """Number of requests."""
+        """Number of all requests."""
         return self.counts[-1]
 
     def missed(self, limit_s: float) -> float:
@@ -132,12 +127,6 @@ def _wilson(share: float, requests: float) -> tuple[float, float]:
     """Wilson's interval of a share that was observed over so many requests."""
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
     middle = (share + z * z / (2.0 * requests)) / (1.0 + z * z / requests)
-    half = (
-        z
-        * math.sqrt(share * (1.0 - share) / requests + (z / (2.0 * requests)) ** 2)
-        / (1.0 + z * z / requests)
-    )
+    spread = z * math.sqrt(share * (1.0 - share) / requests + (z / (2.0 * requests)) ** 2)
+    half = spread / (1.0 + z * z / requests)
     return max(middle - half, 0.0), min(middle + half, 1.0)
-
-
-__all__ = ["CONFIDENCE", "Estimate", "Histogram"]

@@ -12,20 +12,14 @@ from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
-from breakeven.planning.evaluation import ArmEvaluation, Evaluations, bounds_of, speedup_bounds
+from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.objective import Slo
 from breakeven.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
 class BestArm:
-    """The recommended arm.
-
-    Attributes:
-        chosen: the arm at the load.
-        reason: the word that says why.
-        kept: the best arm that needs no extrapolation; None if the chosen one needs none.
-    """
+    """The recommended arm with the word why, and the best arm that needs no extrapolation; None if the chosen one needs none."""
 
     chosen: ArmEvaluation
     reason: Reason
@@ -33,19 +27,15 @@ class BestArm:
 
     @property
     def arm(self) -> Arm:
-        """The arm itself."""
+        """The chosen arm."""
         return self.chosen.arm
 
 
 def best_arm(evaluations: Evaluations, slo: Slo, min_gain: float = 0.0) -> BestArm:
     """Choose the arm with the lowest expected latency.
 
-    No speculation has the most measurements, and needs no entering: it is kept on an extrapolation too.
-
-    Args:
-        evaluations: of all arms.
-        slo: the objectives.
-        min_gain: where above 0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
+    No speculation has the most measurements, and needs no entering: it is kept on an extrapolation too. With a `min_gain` above
+    0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
 
     Raises:
         NotIdentifiedError: no arm has a law, or an objective is about a figure that no arm was measured for.
@@ -89,7 +79,10 @@ def _gains(one: ArmEvaluation, min_gain: float) -> bool:
         return True
     # The speedup is at most E, whatever a law promises.
     most = one.tokens_per_step or one.calibrated_tokens_per_step or math.inf
-    return min(speedup_bounds(one.against_none)[0], most) > 1.0 + min_gain
+    # If only one arm is saturated, the speedup is 0 or infinite, and has no bounds.
+    alone = one.against_none.speedup if one.against_none.speedup in (0.0, math.inf) else None
+    surely, _ = _interval(one) or (alone or 0.0, math.inf)
+    return min(surely, most) > 1.0 + min_gain
 
 
 def _reason(
@@ -125,4 +118,5 @@ def _interval(one: ArmEvaluation) -> tuple[float, float] | None:
     """Bounds of the speedup over no speculation; None where there are none."""
     if one.against_none is None or one.against_none.speedup_ci is None:
         return None
-    return bounds_of(one.against_none.speedup_ci)
+    lower, upper = one.against_none.speedup_ci
+    return (0.0 if lower is None else lower, math.inf if upper is None else upper)

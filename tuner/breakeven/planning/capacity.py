@@ -6,7 +6,7 @@ The capacity is the largest rate at which all of this holds, each with bounds:
 - every objective is kept. Each figure rises with the number of others in flight, so its limit is one such number;
 - with objectives, the share of requests that find batch or pool full, and wait, is at most the share that may miss them.
 
-Without objectives only the first condition counts. A bound that is not known is `None`, never a guess.
+Without objectives only the first condition counts. A bound that is not known is None, never a guess.
 """
 
 from __future__ import annotations
@@ -51,13 +51,9 @@ class CapacityLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Largest rate that one replica carries with one arm.
+    """Largest rate (1/s) that one replica carries with one arm, by the tightest limit; 0 where a lone request misses an objective.
 
-    Attributes:
-        arm: the arm.
-        rps: largest rate per replica (1/s) within objectives and engine; 0 where a lone request misses an objective.
-        lower_rps, upper_rps: its bounds at the profile's confidence; None where open.
-        limit: the tightest limit.
+    Its bounds are at the profile's confidence; None where open.
     """
 
     arm: Arm
@@ -80,24 +76,14 @@ def capacity(
     conditions: Conditions | None = None,
     *,
     max_num_seqs: int | None = None,
-    confidence: float | None = None,
 ) -> Capacity | None:
-    """Capacity of an arm, measured or derived, under conditions; see `capacity_along`.
-
-    Args:
-        profile: the fit.
-        arm: the arm.
-        slo: the objectives.
-        conditions: acceptance and lengths; None: as measured.
-        max_num_seqs: requests that the engine's batch takes; None: not known.
-        confidence: level of the bounds; None: the profile's.
+    """Capacity of an arm, measured or derived, under conditions (None as measured); see `capacity_along`.
 
     Raises:
         NotIdentifiedError: what was measured does not determine the arm's latency.
         InputError: impossible conditions.
     """
-    curve = profile.curve(arm, conditions)
-    return capacity_along(profile, arm, curve, slo, max_num_seqs=max_num_seqs, confidence=confidence)
+    return capacity_along(profile, arm, profile.curve(arm, conditions), slo, max_num_seqs=max_num_seqs)
 
 
 def capacity_along(
@@ -109,18 +95,10 @@ def capacity_along(
     max_num_seqs: int | None = None,
     confidence: float | None = None,
 ) -> Capacity | None:
-    """Capacity of an arm by the curve of its latency.
+    """Capacity of an arm by the curve of its latency; None if the figure of an objective was not measured at all.
 
-    Args:
-        profile: the fit.
-        arm: the arm.
-        curve: of the profile, for this arm.
-        slo: the objectives.
-        max_num_seqs: requests that the engine's batch takes; None: not known.
-        confidence: level of the bounds; None: the profile's.
-
-    Returns:
-        None if the figure of an objective was not measured at all.
+    `max_num_seqs` is the largest batch of the engine, None if not known; `confidence` is the level of the bounds, None takes the
+    profile's.
     """
     asked = _LoadedArm(profile, arm, curve, slo, confidence or profile.confidence)
     room = _room(profile, arm, max_num_seqs)
@@ -265,12 +243,7 @@ class _LoadedArm:
     def seldom_full(self, room: _Room, most_rps: float) -> _Rate | None:
         """Rate at which just so many requests find no room as may miss an objective.
 
-        Args:
-            room: of the engine.
-            most_rps: rate that all other limits allow (1/s).
-
-        Returns:
-            None if it allows more than that, at the lower end of its bounds too.
+        None if it allows more than all other limits do (`most_rps`), at the lower end of its bounds too.
         """
         allowed = min(1.0 - (self.slo.quantile or 0.0), FULL_SHARE)
         if self._finds_full(room, most_rps * self._at_rps(most_rps).slower) <= allowed:
@@ -323,8 +296,7 @@ def _at_end(at: Prediction, end: Literal[0, 1]) -> Prediction:
 def _most_others(strain: Callable[[float], float]) -> float | None:
     """Largest number of others in flight at which a strain that rises with it is at most 1.
 
-    Returns:
-        0 if the strain of a lone request is more; infinite if that of no number is; None if the strain is not known.
+    0 if the strain of a lone request is more; infinite if that of no number is; None if the strain is not known.
     """
     low, below = 0.0, strain(0.0) - 1.0
     if math.isnan(below) or below >= 0:
@@ -361,13 +333,9 @@ def _most_others(strain: Callable[[float], float]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasNeeded:
-    """Replicas that an arm needs for the expected loads, each load with headroom; the mean over them.
+    """Replicas that an arm needs for the expected loads, each load with headroom; the mean over them, and over the loads (1/s).
 
-    Attributes:
-        arm: the arm.
-        replicas: by the estimate of its capacity.
-        fewest, most: by the ends of its bounds; `most` is None where the capacity has no lower bound above 0.
-        rps: mean load of the whole fleet (1/s).
+    `fewest` and `most` are by the ends of its capacity's bounds; `most` is None where the capacity has no lower bound above 0.
     """
 
     arm: Arm
@@ -391,12 +359,9 @@ class FleetLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FewestReplicas:
-    """The arm that a fleet that scales should run.
+    """The arm that a fleet that scales should run: the running one, unless another one needs significantly fewer replicas.
 
-    Attributes:
-        arm: the running one, unless another one needs significantly fewer replicas.
-        needs: of every arm whose capacity is above 0, fewest first.
-        sentence: why, without a full stop.
+    Needs are of every arm whose capacity is above 0, fewest first; the sentence tells why, without a full stop.
     """
 
     arm: Arm
@@ -410,14 +375,9 @@ class FewestReplicas:
 
 
 def recommended_replicas(fleet_rps: float, capacities: Iterable[Capacity | None]) -> int | None:
-    """Replicas for the present load of the whole fleet, by the lower bound of the arm that carries least.
+    """Replicas for the present load of the whole fleet (1/s), at least 1, by the lower bound of the arm that carries least.
 
-    Args:
-        fleet_rps: offered load of all replicas together (1/s).
-        capacities: of every arm that a replica runs: two during a roll.
-
-    Returns:
-        At least 1; None where a capacity is not known, or has no lower bound above 0.
+    During a roll replicas run two arms. None where a capacity is not known, or has no lower bound above 0.
     """
     bounds = [one.lower_rps if one is not None else None for one in capacities]
     if not bounds or any(not bound for bound in bounds):
@@ -433,18 +393,11 @@ def replicas_for(fleet_rps: float, capacity_rps: float) -> int:
 def fewest_replicas(
     capacities: Iterable[Capacity | None], loads: Sequence[FleetLoad], running: Arm
 ) -> FewestReplicas | None:
-    """The arm that keeps the objectives with the fewest replicas, and so the fewest GPUs, at the expected loads.
+    """The arm that keeps the objectives with the fewest replicas, and so the fewest GPUs, at the expected loads of the fleet.
 
     This is the question of a fleet whose number of replicas follows its load: each replica is then always near its capacity,
-    and an arm that is faster at the present load and carries less costs GPUs all day.
-
-    Args:
-        capacities: of believable arms; None for one whose capacity is not known.
-        loads: of the whole fleet, at least one.
-        running: the arm that runs: it stays unless another one needs significantly fewer.
-
-    Returns:
-        None where the running arm's need is not known.
+    and an arm that is faster at the present load and carries less costs GPUs all day. The running arm stays unless another one
+    needs significantly fewer; None where its own need is not known.
     """
     total = sum(load.share for load in loads)
 

@@ -18,20 +18,20 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
+from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import (
     ArmSaving,
     FittedLaw,
-    LiveLoad,
     SavingDecision,
     Stakes,
     decide_by_saving,
 )
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S
-from breakeven.planning.objective_strain import tail_factor
+from breakeven.planning.objective import tail_factor
 from breakeven.planning.observed_load import (
     AVERAGED_S,
     LiveAcceptance,
@@ -48,6 +48,10 @@ from breakeven.reasons import Reason
 _FALLEN = 0.85
 """Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""
 _GRID = 64
+_KNOWN_SHARE = 0.9
+"""Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
+_MOST_AWAY = 0.95
+"""Largest share of replicas that are away at a time: with none left every figure of the roll is infinite."""
 
 
 class Action(StrEnum):
@@ -65,24 +69,18 @@ class Decision:
     """An action, its reason, and the figures that it rests on.
 
     Attributes:
-        action: Stay, Switch or Hold.
         arm: the arm that should run from now on; the running one unless `action` is Switch.
-        reason: one word why.
-        running: the arm that ran at the decision.
         considered: effect of changing to `arm`, else to the best other one; None if nothing was calculated.
-        options: effect of changing to each other arm.
         until_s: end of the cool-down or dwell that holds a switch back.
         memory: for the next decision. After a Switch it holds the new arm; a caller that only recommends keeps
             `running` and `last_switch_s` as they were, and sets `advised`.
-        load: the load at the decision.
-        policy: the policy that was applied.
         ahead: loads that were expected; None if nothing was calculated.
         pays_until_rps: break-even (1/s per replica) by the laws as live latency has corrected them: below it the speculative
             arm in question holds fewer requests in flight than no speculation; None if there is none.
         fewest: the arm that needs fewest replicas, if they follow the load.
         evaluations: figures of every arm at the load; empty if there were laws alone.
         confidence: of every bound in them, two-sided.
-        speedup: of the running arm at the load, by the profile and what live latency has said about it; None if it has none.
+        speedup: of the running arm at the load, by the profile and what live latency has shown; None if it has none.
     """
 
     action: Action
@@ -111,7 +109,7 @@ class Decision:
 
     @property
     def subject(self) -> Arm | None:
-        """The speculative arm in question: the running one, else the one that was considered; None without any."""
+        """The speculative arm in question: the running one, else the considered one; None without any."""
         if self.running != NO_SPECULATION:
             return self.running
         considered = self.considered.arm if self.considered is not None else NO_SPECULATION
@@ -145,10 +143,8 @@ class Situation:
 
     Attributes:
         laws: of every arm that may run and may be believed, no speculation and the running arm among them.
-        load: what was observed, per replica.
+        load: per replica.
         memory: from the last decision, after `with_acceptance`.
-        policy: the gain required and the risk allowed.
-        now_s: current time (s).
         past: loads before now (1/s per replica), on the clock of `now_s`.
         fewest: the arm that needs fewest replicas, if an autoscaler follows the load. An arm that needs more than the running
             one is not entered then, however fast it is: each replica is always near its capacity.
@@ -223,16 +219,7 @@ def _by_saving(now: Situation, ahead: Forecast) -> SavingDecision:
     load, memory, policy = now.load, now.memory, now.policy
     telling = load.requests if load.settled else 0.0
     since_s = _since_s(memory, load, now.now_s)
-    live = LiveLoad(
-        load.rps,
-        load.inflight,
-        load.latency_s,
-        since_s,
-        telling,
-        load.strain,
-        load.met_inflight,
-        load.drains,
-    )
+    live = replace(load, window_s=since_s, requests=telling)
     stakes = Stakes(
         young_s=_KNOWN_SHARE * policy.day_s,
         margin=policy.min_gain,
@@ -252,12 +239,6 @@ def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
     """Time (s) that this window stands for: since the last decision, at most `INDEPENDENT_S`."""
     since_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
     return min(max(since_s, 0.0), INDEPENDENT_S)
-
-
-_KNOWN_SHARE = 0.9
-"""Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
-_MOST_AWAY = 0.95
-"""Largest share of replicas that are away at a time: with none left every figure of the roll is infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +289,7 @@ class _Asked:
         return self._said(Action.STAY, wanted, self._why_stay(), kept)
 
     def _wanted(self) -> Arm:
-        """The arm that needs fewest replicas, if they follow the load; else the one that saves most."""
+        """The arm that needs fewest replicas, if they follow the load; else the arm that saves most."""
         running = self.now.memory.running
         if self.now.fewest is None:
             return self.found.arm
@@ -364,7 +345,7 @@ class _Asked:
         more than any of the arms would have. In a queue an objective is missed whatever runs.
         """
         missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.backlog.here)
-        return missed or (rested and self._beyond_capacity() and self._shortens_queue(wanted))
+        return missed or (rested and self.now.load.saturated and self._shortens_queue(wanted))
 
     def _shortens_queue(self, arm: Arm) -> bool:
         """Whether an arm carries so much more than the running one that an hour makes up for the replicas away in a roll."""
@@ -373,9 +354,12 @@ class _Asked:
         return (there - here) * LASTS_S > here * policy.roll_seconds
 
     def _carries(self, arm: Arm) -> float:
+        return float(self._law(arm).table.saturations(self._likeliest(arm))[0])
+
+    def _likeliest(self, arm: Arm) -> FloatArray:
+        """The most likely factors on C1 and C2 of an arm, shape (1, 2)."""
         known = self.found.known
-        factors = np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]]
-        return float(self._law(arm).table.saturations(factors)[0])
+        return np.asarray(np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]])
 
     def _breached(self) -> bool:
         """Whether an objective is missed: by a measured quantile at the lower end of its bounds, or by a measured mean."""
@@ -384,10 +368,6 @@ class _Asked:
             return True
         pairs = ((load.latency_s, slo.e2e_s), (load.ttft_s, slo.ttft_s), (load.tpot_s, slo.tpot_s))
         return any(value is not None and limit is not None and value > limit for value, limit in pairs)
-
-    def _beyond_capacity(self) -> bool:
-        """Whether requests queue at every pod, by measurement and not by a law."""
-        return self.now.load.saturated
 
     def _keeps(self, arm: Arm) -> bool:
         """Whether an arm keeps the objectives at the present load where the running one does not."""
@@ -400,10 +380,9 @@ class _Asked:
 
     def _by_means(self, arm: Arm) -> float:
         """The worst ratio by the law as mean latency alone has corrected it; 0 without objectives."""
-        law, known = self._law(arm), self.found.known
+        law, factors = self._law(arm), self._likeliest(arm)
         if law.strain is None:
             return 0.0
-        factors = np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]]
         held = law.table.at(np.array([self.now.load.rps]), factors)
         return float(law.strain.at(held, factors)[0, 0])
 
@@ -415,7 +394,7 @@ class _Asked:
             return Reason.FEWER_REPLICAS
         if self._keeps(to):
             return Reason.SLO_VIOLATED
-        if self._beyond_capacity():
+        if self.now.load.saturated:
             return Reason.ENTERED_SATURATION
         return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
 
@@ -443,7 +422,7 @@ class _Asked:
         running, best = self.now.memory.running, self._best_other()
         if best is None:
             return Reason.ALREADY_BEST
-        if self._beyond_capacity():
+        if self.now.load.saturated:
             return Reason.SATURATED
         if running != NO_SPECULATION:
             none = next(one for one in self.found.options if one.arm == NO_SPECULATION)
@@ -469,12 +448,9 @@ class _Asked:
             return None
         laws = [self._law(NO_SPECULATION), self._law(arm)]
         # The most likely laws, not the mean of drawn ones: near saturation the mean is far off.
-        known = self.found.known
-        places = [known.arms.index(one) for one in (NO_SPECULATION, arm)]
-        factors = np.exp(known.mean).reshape(-1, 1, 2)[places]
         most = min(law.table.saturation_rps for law in laws)
         rates = np.linspace(0.0, most, _GRID)[1:]
-        none, other = (law.table.at(rates, factors[i])[0] for i, law in enumerate(laws))
+        none, other = (law.table.at(rates, self._likeliest(law.prior.arm))[0] for law in laws)
         behind = np.nonzero(other > none)[0]
         if not behind.size or behind[0] == 0 or behind[-1] != _GRID - 2:
             return None

@@ -20,18 +20,16 @@ class DecisionMemory:
     learned from windows: an old copy of it is merely less sure.
 
     Attributes:
-        running: the arm that runs.
-        advised: the arm that somebody else was last advised to run in its place, and does not run yet; None: no advice stands.
-        last_switch_s: when it was switched to (s, any clock that `now_s` uses too); None: never.
+        last_switch_s: when the running arm was switched to (s, any clock that `now_s` uses too); None if never.
         candidate: the speculative arm that would have been entered last time, if a limit had not held it back.
         candidate_since_s: since when entering one has been worth it without a pause (s).
+        advised: the arm that somebody else was last advised to run in place of `running`, and does not run yet; None if no
+            advice stands.
         seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
             entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
         saved: request-seconds per replica that speculation has saved; older ones fade.
-        evidence: evidence of live latency about each arm's law.
         largest: largest rate that was seen within ten days (1/s per replica), the forecast's past apart.
-        decided_s: time of the last decision (s); None: never.
-        backlog: requests that wait.
+        decided_s: time of the last decision (s); None if never.
     """
 
     running: Arm

@@ -33,7 +33,7 @@ def schedule(
     Args:
         step_s: duration of a step (s) at batch sizes 1..N and each draft length, shape (N, K).
         tokens_per_step: E at each draft length, shape (K,) or (N, K).
-        draft_lengths: the draft lengths, ascending, shape (K,).
+        draft_lengths: ascending, shape (K,).
         tpot_limit_s: time per token to keep (s); where no draft length does, the fastest is taken.
         worst_case: hold the limit for steps that yield one token.
         tolerance: relative goodput that merging may give away.
@@ -66,7 +66,7 @@ def goodput(batch: ArrayLike, tokens_per_step: ArrayLike, step_s: ArrayLike) -> 
 
 
 def _allowed(tpot_s: FloatArray, limit_s: float | None) -> BoolArray:
-    """Draft lengths (last axis) that keep the limit; if none does, those with the lowest time per token."""
+    """Draft lengths (last axis) that keep the limit; if none does, the lengths with the lowest time per token."""
     if limit_s is None:
         return np.ones(tpot_s.shape, dtype=bool)
     within = tpot_s <= limit_s

@@ -29,13 +29,7 @@ class Stretch:
 
 
 def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]) -> tuple[Stretch, ...]:
-    """The fastest arm over a range of rates.
-
-    Crossings are found by bisection.
-
-    Raises:
-        ValueError: the range is empty or negative.
-    """
+    """The fastest arm over a range of rates; crossings are found by bisection."""
     low, high = rps_range
     if not 0 <= low < high:
         raise ValueError(f"load range {low!r} to {high!r} is empty or negative")

@@ -20,8 +20,7 @@ from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.arrays import Span
 from breakeven.phrases import spoken
 from breakeven.planning.capacity import Capacity, capacity_along
-from breakeven.planning.objective import Slo
-from breakeven.planning.objective_strain import ObjectiveStrain, objective_strain
+from breakeven.planning.objective import ObjectiveStrain, Slo, objective_strain
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
 from breakeven.planning.trust import extrapolated
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
@@ -34,14 +33,11 @@ class ArmEvaluation:
     """One arm at the load. Figures are computed when they are first asked for: a decision needs the curve alone.
 
     Attributes:
-        arm: which.
         measured: whether it was measured; if not, the law of steps rests on rows of other arms.
         believable: whether decisions may rest on it.
         curve: its latency against load, under `conditions`.
-        conditions: acceptance and lengths of the prediction.
-        tokens_per_step: E that was asked for, or measured live; `None`: as calibrated.
-        calibrated_tokens_per_step: E when the arm was measured; `None` where it was not.
-        answers: of the profile to the question that it answers.
+        tokens_per_step: E that was asked for, or measured live; None as calibrated.
+        calibrated_tokens_per_step: E when the arm was measured; None if it was not.
     """
 
     arm: Arm
@@ -56,12 +52,15 @@ class ArmEvaluation:
     @cached_property
     def prediction(self) -> Prediction:
         """Means at the load."""
-        return self.answers.predicted(self)
+        return self.answers.along(self.arm, self.curve)
 
     @cached_property
     def promised(self) -> Prediction:
         """The figures of the objectives: the quantile asked for, or the means."""
-        return self.answers.promised(self)
+        slo = self.answers.question.slo
+        if not slo.is_set or slo.quantile is None:
+            return self.prediction
+        return self.answers.along(self.arm, self.curve, slo.quantile)
 
     @property
     def latency_s(self) -> float:
@@ -95,25 +94,25 @@ class ArmEvaluation:
 
     @property
     def meets_slo(self) -> bool | None:
-        """Whether the arm carries the load and keeps all limits; `None` if the figure of a limit was not measured at all."""
+        """Whether the arm carries the load and keeps all limits; None if the figure of a limit was not measured at all."""
         if self.missed:
             return False
         return None if self.answers.question.slo.lacks(self.promised) else not self.promised.saturated
 
     @cached_property
     def against_none(self) -> Comparison | None:
-        """Comparison with no speculation; `None` for no speculation itself, and where that has no law."""
+        """Comparison with no speculation; None for no speculation itself, and if that has no law."""
         return self.answers.compared(self, NO_SPECULATION)
 
     @cached_property
     def against_running(self) -> Comparison | None:
-        """Comparison with the running arm; `None` for the running arm itself, and where that has no law."""
+        """Comparison with the running arm; None for the running arm itself, and if that has no law."""
         running = self.answers.question.running
         return self.against_none if running == NO_SPECULATION else self.answers.compared(self, running)
 
     @cached_property
     def capacity(self) -> Capacity | None:
-        """Largest rate that keeps every objective, with bounds; saturation without any, `None` where unknown."""
+        """Largest rate that keeps every objective, with bounds; saturation without any, None if not known."""
         asked = self.answers
         return capacity_along(
             asked.profile, self.arm, self.curve, asked.question.slo, confidence=asked.confidence
@@ -126,28 +125,30 @@ class ArmEvaluation:
 
     @property
     def capacity_ci_rps(self) -> Bounds | None:
-        """The capacity's bounds (1/s); `None` where both are open."""
+        """The capacity's bounds (1/s); None if both are open."""
         return self.capacity.bounds_rps if self.capacity is not None else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Output tokens of the replica; `None` where saturated, and where the length is unknown."""
-        return self.answers.tokens_per_second(self)
+        """Output tokens of the replica (1/s), with answers of the length at which arms are compared; None if not known, or saturated."""
+        tokens = self.conditions.output_tokens or self.answers.profile.lengths.output_tokens
+        if tokens is None or self.prediction.latency_s is None:
+            return None
+        load = self.answers.question.load
+        return tokens * (load.rps if load.rps is not None else (load.concurrency or 1.0) / self.latency_s)
 
     @cached_property
     def strain(self) -> ObjectiveStrain | None:
-        """Ratio of figures to their limits, over all loads; `None` without objectives."""
-        return self.answers.strain(self)
+        """Ratio of figures to their limits, over all loads; None without objectives."""
+        asked, slo = self.answers, self.answers.question.slo
+        return objective_strain(asked.profile, self.arm, self.curve, slo) if slo.is_set else None
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluations:
-    """All arms at one load.
+    """All arms at one load, in the order in which they were named.
 
-    Attributes:
-        arms: those that have a law, in the order in which they were named.
-        unbelievable: those that were named and have no law that may be used here, each with a sentence why.
-        running_arm: the arm that runs; `None`: the question has no running arm.
+    Arms that have no law that may be used here are `unbelievable`, each with a sentence why. A question may have no running arm.
     """
 
     arms: tuple[ArmEvaluation, ...]
@@ -155,37 +156,29 @@ class Evaluations:
     running_arm: Arm | None = None
 
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
-        """An arm's evaluation; `None` where it has none."""
+        """An arm's evaluation; None without one."""
         return next((one for one in self.arms if one.arm == arm), None)
 
     @property
     def running(self) -> ArmEvaluation | None:
-        """The running arm; `None` without a law that may be used."""
+        """The running arm; None without a law that may be used."""
         return self.of(self.running_arm)
 
     @property
     def none(self) -> ArmEvaluation | None:
-        """No speculation; `None` without a law that may be used."""
+        """No speculation; None without a law that may be used."""
         return self.of(NO_SPECULATION)
-
-    @property
-    def others(self) -> tuple[ArmEvaluation, ...]:
-        """Every arm but the running one, no speculation included."""
-        return tuple(one for one in self.arms if one.arm != self.running_arm)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadQuestion:
-    """A question about arms at one load.
+    """A question about arms at one load, of one replica.
 
     Attributes:
-        load: rate or concurrency of one replica.
-        conditions: acceptance and lengths to predict an arm for.
-        slo: the objectives.
         running: the arm that the others are compared with, beside no speculation.
         doubtful: whether arms that no decision may rest on, and arms that were not measured, are evaluated too.
-        rps_range: rates for which verdicts are meant; `None`: the measured range.
-        confidence: level of the bounds; `None`: the profile's.
+        rps_range: rates for which verdicts are meant; None takes the measured range.
+        confidence: level of the bounds; None takes the profile's.
     """
 
     load: LoadPoint
@@ -198,7 +191,7 @@ class LoadQuestion:
 
 
 def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> Evaluations:
-    """Evaluate arms of a profile at one load; those without a law that may be used are named with the reason."""
+    """Evaluate arms of a profile at one load; an arm without a law that may be used is named with the reason."""
     named = tuple(dict.fromkeys(arms))
     fits = {fit.arm: fit for fit in profile.arms}
     judged = {arm for arm in named if arm in fits and (question.doubtful or fits[arm].believable)}
@@ -227,13 +220,7 @@ def evaluate_live(
 ) -> Evaluations:
     """Evaluate the arms that may run at an observed load, with acceptance measured live where there is any.
 
-    Args:
-        profile: the fits.
-        load: what was observed.
-        running: the arm that runs.
-        candidates: arms that may run; no speculation and the running arm always belong.
-        live: acceptance measured live, the newest per drafter.
-        slo: the limits.
+    No speculation and the running arm always belong to the candidates; `live` is the newest acceptance per drafter.
     """
     question = LoadQuestion(LoadPoint(rps=load.rps), live_conditions(profile, load, live), slo, running)
     return evaluate(profile, (NO_SPECULATION, running, *candidates), question)
@@ -250,16 +237,10 @@ class _Answers:
 
     @property
     def confidence(self) -> float:
-        """Level of all bounds."""
         return self.question.confidence or self.profile.confidence
 
     def evaluated(self, arm: Arm) -> ArmEvaluation:
-        """Evaluate one arm.
-
-        Raises:
-            NotIdentifiedError: what was measured does not determine it, or an arm that it is compared with.
-            InputError: impossible conditions.
-        """
+        """Evaluate one arm."""
         curve, converted = self.curve(arm), self.converted(arm)
         for other in self.comparable & {NO_SPECULATION, self.question.running}:
             self.curve(other)
@@ -288,21 +269,11 @@ class _Answers:
             self.curves[arm] = self.profile.curve(arm, self.converted(arm))
         return self.curves[arm]
 
-    def predicted(self, one: ArmEvaluation) -> Prediction:
-        """Means at the load."""
-        return self.profile.predict_along(one.arm, one.curve, self.question.load, confidence=self.confidence)
-
-    def promised(self, one: ArmEvaluation) -> Prediction:
-        """The figures of the objectives."""
-        slo, load = self.question.slo, self.question.load
-        if not slo.is_set or slo.quantile is None:
-            return one.prediction
-        return self.profile.predict_along(
-            one.arm, one.curve, load, quantile=slo.quantile, confidence=self.confidence
-        )
+    def along(self, arm: Arm, curve: Curve, quantile: float | None = None) -> Prediction:
+        load = self.question.load
+        return self.profile.predict_along(arm, curve, load, quantile=quantile, confidence=self.confidence)
 
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
-        """Compare two arms at the load."""
         if other is None or one.arm == other or other not in self.comparable:
             return None
         pair = JudgedCurve(one.arm, one.curve), JudgedCurve(other, self.curve(other))
@@ -313,32 +284,3 @@ class _Answers:
         return any(
             one.method == arm.family and arm.k <= max(one.draft_lengths) for one in self.profile.drafters
         )
-
-    def tokens_per_second(self, one: ArmEvaluation) -> float | None:
-        """Output tokens of the replica (1/s), with answers of the length at which arms are compared."""
-        tokens = one.conditions.output_tokens or self.profile.lengths.output_tokens
-        if tokens is None or one.prediction.latency_s is None:
-            return None
-        load = self.question.load
-        clients = load.concurrency or 1.0
-        return tokens * (load.rps if load.rps is not None else clients / one.prediction.latency_s)
-
-    def strain(self, one: ArmEvaluation) -> ObjectiveStrain | None:
-        """Ratio of an arm's figures to their limits; None without objectives."""
-        slo = self.question.slo
-        return objective_strain(self.profile, one.arm, one.curve, slo) if slo.is_set else None
-
-
-def bounds_of(interval: Bounds | None) -> tuple[float, float]:
-    """Return an interval of a positive figure with open ends as 0 and infinity."""
-    lower, upper = interval if interval is not None else (None, None)
-    return (0.0 if lower is None else lower, math.inf if upper is None else upper)
-
-
-def speedup_bounds(comparison: Comparison | None) -> tuple[float, float]:
-    """Bounds of the speedup; if only one arm is saturated, both are the speedup itself (0 or infinite)."""
-    if comparison is None:
-        return 0.0, math.inf
-    if comparison.speedup_ci is None and comparison.speedup in (0.0, math.inf):
-        return comparison.speedup, comparison.speedup
-    return bounds_of(comparison.speedup_ci)

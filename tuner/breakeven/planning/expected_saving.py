@@ -14,7 +14,7 @@ a fit is wrong or an unexpected load comes:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
@@ -28,11 +28,18 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import Outflow, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
-from breakeven.planning.learned_laws import LawPrior, LearnedLaws, SeenLatency, learned, with_latency
-from breakeven.planning.objective_strain import ObjectiveStrain, tail_factor
+from breakeven.planning.learned_laws import (
+    Evidence,
+    LawPrior,
+    LearnedLaws,
+    SeenLatency,
+    learned,
+    with_latency,
+)
+from breakeven.planning.objective import ObjectiveStrain, tail_factor
+from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad
 from breakeven.planning.surprise import ACCOUNT_S, LASTS_S, Jump, worth_avoiding
-from breakeven.profile import Bounds
 
 _DAY_S = 86400.0
 _STAYS = 1.2
@@ -44,24 +51,27 @@ _SURPRISING_SD = 3.0
 _UNBOUNDED = 10.0
 """Multiple of the request time of the arm in place beyond which a bound counts as open."""
 _LEAST = 1e-12
+_LEAST_RPS = 1e-9
+"""Rate below which a request is alone: the numbers in flight of a smaller one are 0, and have no ratio."""
+_WORST = (0.9, 0.95, 1.0, 1.1)
+"""Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
+_BEYOND = 1.2
+"""Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
+_MOVES = 0.5
+"""Share by which the largest hour of such a load exceeds its mean; one that never exceeded it by a tenth does not double."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """Limits on the risk of a decision, and the gain that it requires.
+    """Limits on the risk of a decision, and the gain that it requires; risk, day_risk and horizon_s as in `Policy`.
 
     Attributes:
         margin: least saving, as a share of the request time on the arm that is entered.
         doubt: standard deviations of the saving that must remain to enter an arm.
-        risk: share of ten days' request time without speculation that one surprise may cost, savings aside: the
-            worst loss of a user who speculates.
-        day_risk: share of a day's request time without speculation by which the worst hour that it may bring makes it
-            longer; None: a day is not bounded by itself.
         jump: factor on the largest load seen that a surprise is taken to reach.
         carried: share of the capacity of no speculation up to which a surprise counts: beyond it no arm helps.
         young_s: length of a known past (s) with which a surprise may exceed it twice as far as with a long one; thrice with
             half of it.
-        horizon_s: how far ahead savings count (s).
         start_up_s: time that a replica takes to start (s).
         away_share: share of the replicas that are away during a roll; 0 where new ones come first.
         noticed_s: time until a roll begins after a surprise (s): a window of metrics and an evaluation.
@@ -90,11 +100,10 @@ class FittedLaw:
     """One arm as the profile knows it under the conditions of a service.
 
     Attributes:
-        prior: its law.
         table: its number in flight.
         strain: ratio of its figures to their limits; None without objectives.
-        tokens_per_step: E that was measured live; None: as calibrated.
-        calibrated_tokens_per_step: E when the arm was measured; None where it was not.
+        tokens_per_step: E that was measured live; None as calibrated.
+        calibrated_tokens_per_step: E when the arm was measured; None if it was not.
     """
 
     prior: LawPrior
@@ -117,43 +126,50 @@ def fitted_law(one: ArmEvaluation) -> FittedLaw:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LiveLoad:
-    """Load and latency of a window, per replica.
+def known_speedup(
+    laws: Sequence[FittedLaw],
+    evidence: Mapping[Arm, Evidence],
+    arm: Arm,
+    rps: float,
+    now_s: float,
+    confidence: float,
+) -> Estimate | None:
+    """The speedup at a rate (1/s per replica) by the laws that decisions rest on; None if there is none: saturated, idle, or no such law.
 
-    Attributes:
-        rps: rate (1/s).
-        inflight: mean number in flight; None where it was not observed.
-        latency_s: mean latency (s); None where it was not observed.
-        window_s: length of the window, or the time since the last one if that is shorter (s).
-        requests: finished in it, from which the arm's law may be learned.
-        strain: bounds of the largest ratio of a measured quantile to its limit; None where none is known.
-        met_inflight: mean number in flight among which finished requests were; None: `inflight`.
-        drains: a queue drained, or came and went: the latency is that of no mean number in flight.
+    `laws` are of no speculation, the arm and all others that have evidence; `now_s` is on the clock of the evidence.
     """
+    arms = [law.prior.arm for law in laws]
+    if arm == NO_SPECULATION or arm not in arms or NO_SPECULATION not in arms or not rps > 0.0:
+        return None
+    known = learned([law.prior for law in laws], evidence, now_s)
+    likely = np.exp(known.mean).reshape(1, -1, 2)
+    places = [arms.index(one) for one in (NO_SPECULATION, arm)]
+    if any(rps > FULL * float(laws[i].table.saturations(likely[:, i])[0]) for i in places):
+        return None
 
-    rps: float
-    inflight: float | None
-    latency_s: float | None
-    window_s: float
-    requests: float
-    strain: Bounds | None = None
-    met_inflight: float | None = None
-    drains: bool = False
+    def logarithm(factors: FloatArray) -> FloatArray:
+        # At equal rates the ratio of latencies is that of requests in flight.
+        none, other = (
+            np.log(laws[i].table.at(np.array([max(rps, _LEAST_RPS)]), factors[:, i], 0.0)[:, 0])
+            for i in places
+        )
+        return np.asarray(none - other)
 
-    def waiting(self, lawful: FloatArray) -> float:
-        """Requests of a queue that drains, or came and went: those in flight beyond what laws say of the rate; else 0.
+    value = float(logarithm(likely)[0])
+    half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * float(logarithm(known.draws()).std())
+    return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half))
 
-        They are beyond by three standard deviations, whatever the capacity. A number that is steady, or grows, is none of a
-        queue that goes: an arm that is slower than its law holds it too.
 
-        Args:
-            lawful: in flight by the laws, in M draws; shape (M,).
-        """
-        usual = float(lawful.mean())
-        beyond = (self.inflight or 0.0) - usual
-        sd = math.hypot(float(lawful.std()), math.sqrt(usual))
-        return beyond if self.drains and beyond > _SURPRISING_SD * sd else 0.0
+def waiting(load: Load, lawful: FloatArray) -> float:
+    """Requests of a queue that drains, or came and went: those in flight beyond what laws expect of the rate; else 0.
+
+    They are beyond by three standard deviations, whatever the capacity. A number that is steady, or grows, is none of a
+    queue that goes: an arm that is slower than its law holds it too. `lawful` is in flight by the laws, in M draws.
+    """
+    usual = float(lawful.mean())
+    beyond = (load.inflight or 0.0) - usual
+    sd = math.hypot(float(lawful.std()), math.sqrt(usual))
+    return beyond if load.drains and beyond > _SURPRISING_SD * sd else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +177,6 @@ class ArmSaving:
     """Expected effect of changing to an arm, per replica.
 
     Attributes:
-        arm: which.
         share: saving as a share of the expected request time on the arm in place.
         taken_sd: standard deviation of ln(request time on this arm over that on the arm in place).
         gross: request-seconds saved over the horizon, and for the rest of a day if all loads seen confirm it.
@@ -201,13 +216,9 @@ class ArmSaving:
 
 @dataclass(frozen=True, slots=True)
 class SavingDecision:
-    """The arm to run from now on, and the effect of each other one.
+    """The arm to run from now on, and the effect of each other one than the arm in place.
 
-    Attributes:
-        arm: the arm.
-        options: every other arm than the one in place.
-        memory: for the next decision.
-        known: the laws that it rests on, in the order in which they were given.
+    `memory` is for the next decision, `known` are the laws that it rests on, in the order in which they were given.
     """
 
     arm: Arm
@@ -218,21 +229,16 @@ class SavingDecision:
 
 def decide_by_saving(
     laws: Sequence[FittedLaw],
-    live: LiveLoad,
+    live: Load,
     ahead: Forecast,
     memory: DecisionMemory,
     stakes: Stakes,
     now_s: float,
 ) -> SavingDecision:
-    """Decide which arm should run; pure, and equal arguments give equal decisions.
+    """Decide which arm should run, of no speculation, the arm in place and every arm that may run; pure.
 
-    Args:
-        laws: of no speculation, the arm in place and every arm that may run.
-        live: last window of the arm in place.
-        ahead: loads that are expected.
-        memory: from the last decision; its candidate and times are left to the caller.
-        stakes: risk allowed and gain required.
-        now_s: current time (s), on the clock of `memory` and `ahead`.
+    `live` is the last window of the arm in place: its length is the time since the one before, if that is shorter, and its requests
+    are those from which the arm's law may be learned. Candidate and times in the memory are left to the caller.
     """
     arms = [one.prior.arm for one in laws]
     known = learned([one.prior for one in laws], memory.evidence, now_s)
@@ -245,8 +251,8 @@ def decide_by_saving(
     backlog = memory.backlog.after(live.rps, (carries[0], carries[1]), live.window_s, now_s).seen(
         live.inflight
     )
-    waiting = live.waiting(view.now[i])
-    view.queued = backlog.here + waiting > 0.0
+    drains = waiting(live, view.now[i])
+    view.queued = backlog.here + drains > 0.0
     spared = (float(view.now[none].mean()) + backlog.without - held) * live.window_s
     if i == none:
         # The queue that speculation has left behind, and the waits of the roll back, are its cost.
@@ -259,7 +265,7 @@ def decide_by_saving(
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
-    teaches = not waiting and backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
+    teaches = not drains and backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
     if teaches and live.inflight is not None and live.latency_s is not None:
         among = live.inflight if live.met_inflight is None else live.met_inflight
         expected_s = laws[i].table.parts_s(among)
@@ -273,13 +279,7 @@ def decide_by_saving(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """Changing from one arm to another, in request-seconds and M draws.
-
-    Attributes:
-        saving: saved by requests.
-        roll: taken by the roll.
-        safer: worth of risking less of a surprise; below 0 if more is risked.
-    """
+    """Changing from one arm to another, in request-seconds and M draws; `safer` is the worth of risking less of a surprise."""
 
     saving: FloatArray
     roll: FloatArray
@@ -297,7 +297,7 @@ class _View:
 
     laws: Sequence[FittedLaw]
     factors: FloatArray
-    live: LiveLoad
+    live: Load
     ahead: Forecast
     stakes: Stakes
     largest_rps: float
@@ -329,7 +329,10 @@ class _View:
         # Waits in queues are calculated along the paths of the load.
         held, past = in_flight(tables, asked, self.factors, 0.0), 2 + len(rates)
         self.now, self.fewer, self.taken = held[:, :, 0], held[:, :, 1], held[:, :, 2:past] @ shares
-        self.tails = self._tails()
+        strain, own = self.laws[self.running].strain, self.factors[:, self.running]
+        self.tails = np.ones((len(own), 1))
+        if strain is not None:
+            self.tails = tail_factor(strain.at(self.now[self.running][:, None], own), self.live.strain)
         counted = held * self._weights(held)
         self.expected = counted[:, :, 2:past] @ shares
         self.carries = np.stack([one.saturations(self.factors[:, i]) for i, one in enumerate(tables)])
@@ -337,12 +340,6 @@ class _View:
         queued = np.maximum(past_rates - FULL * self.carries[..., None], 0.0) * (LASTS_S / 2.0)
         self.usual = (counted[:, :, past:] + queued) @ past_shares
         self.seen = held[:, :, past:] @ past_shares
-
-    def _tails(self) -> FloatArray:
-        strain, factors = self.laws[self.running].strain, self.factors[:, self.running]
-        if strain is None:
-            return np.ones((len(factors), 1))
-        return tail_factor(strain.at(self.now[self.running][:, None], factors), self.live.strain)
 
     def _weights(self, held: FloatArray) -> FloatArray:
         """Weight of a request in flight; shape of `held`, (A, M, X)."""
@@ -356,7 +353,6 @@ class _View:
         )
 
     def options(self, none: int, saved: float) -> tuple[ArmSaving, ...]:
-        """Effects of changing from the arm in place to each other one."""
         i = self.running
         risks, uncovered = self.surprises(none, saved)
         stay, rolled = self._waited()
@@ -504,14 +500,6 @@ def _arrays(loads: Sequence[ExpectedLoad]) -> tuple[FloatArray, FloatArray]:
 # calculated as usual, with one hour at each load that may come.
 
 
-_WORST = (0.9, 0.95, 1.0, 1.1)
-"""Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
-_BEYOND = 1.2
-"""Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
-_MOVES = 0.5
-"""Share by which the largest hour of such a load exceeds its mean; one that never exceeded it by a tenth does not double."""
-
-
 def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> float:
     """Largest rate (1/s per replica) that a day may bring; any rate while less than a day is known."""
     if known_days < 1.0 or not mean_rps:
@@ -524,11 +512,7 @@ def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> floa
 class Day:
     """A day of a service on each of A arms, in M draws.
 
-    Attributes:
-        arms: outflow of each.
-        usual: in flight on average; shape (A, M).
-        mean_rps: rate on average (1/s per replica).
-        none: the place of no speculation among the arms.
+    In flight on average are `usual`, shape (A, M), at the mean rate (1/s per replica); `none` is the place of no speculation.
     """
 
     arms: Outflow
@@ -539,10 +523,8 @@ class Day:
     def worth_avoiding(self, credible_rps: FloatArray, share: float, slack: FloatArray) -> FloatArray:
         """Worth of not risking the worst hour on each arm (request-seconds a day); shape (A,).
 
-        Args:
-            credible_rps: largest rate that the day may bring (1/s); shape (A,).
-            share: of the day's request time without speculation, by which it may take longer.
-            slack: factors on what may be lost; shape (A,).
+        The day may bring at most `credible_rps` (1/s), shape (A,), and take longer by a share of its request time without
+        speculation, times `slack`, shape (A,).
         """
         safe = self.arms.carries_rps[self.none]
         rps = np.minimum(np.multiply.outer(_WORST, np.ones_like(self.usual)) * safe, credible_rps[:, None])

@@ -23,9 +23,8 @@ class Backlog:
     A rule that looked at the latency of a window would leave out the windows that contradict a law.
 
     Attributes:
-        here: on the arm in place.
         without: on no speculation, if it had run all the time.
-        stood_s: when there was last a queue here (s); None: never.
+        stood_s: when there was last a queue here (s); None if never.
     """
 
     here: float = 0.0
@@ -33,14 +32,7 @@ class Backlog:
     stood_s: float | None = None
 
     def after(self, rps: float, carries_rps: tuple[float, float], during_s: float, now_s: float) -> Backlog:
-        """The backlog at the end of an interval.
-
-        Args:
-            rps: arrivals (1/s).
-            carries_rps: capacity of the arm in place, and of no speculation (1/s).
-            during_s: length of the interval (s).
-            now_s: its end (s).
-        """
+        """The backlog after an interval (s) that ends now, by the capacity (1/s) of the arm in place, and of no speculation."""
         here, without = (
             max(before + (rps - carried) * during_s, 0.0)
             for before, carried in zip((self.here, self.without), carries_rps, strict=True)
@@ -59,12 +51,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FluidQueue:
-    """Requests that wait, per replica, in M draws.
-
-    Attributes:
-        length: requests that wait now; shape (M,).
-        waited: time waited so far by all requests together (request-seconds); shape (M,).
-    """
+    """Requests that wait now, per replica, and request-seconds that all requests together have waited so far; shape (M,) each."""
 
     length: FloatArray
     waited: FloatArray
@@ -90,14 +77,10 @@ class FluidQueue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outflow:
-    """Rate at which requests leave a replica with n in flight: carries_rps * n / (n + half).
+    """Rate at which requests leave a replica with n in flight: carries_rps * n / (n + half); shape (..., M).
 
     This is the law's own rate. A fluid that leaves at full rate has no queue at capacity: no speculation would take no time
     there, and every other arm infinitely longer.
-
-    Attributes:
-        carries_rps: rate that no number in flight exceeds (1/s); shape (..., M).
-        half: number in flight at which half of that leaves; shape (..., M).
     """
 
     carries_rps: FloatArray
@@ -131,11 +114,8 @@ def waited_along(
 ) -> FloatArray:
     """Request-seconds that wait along paths of the rate and until the last queue is gone, on average over the paths.
 
-    Args:
-        rates_rps: along each of P paths, T times each (1/s); shape (P, T).
-        carried_rps: capacity (1/s), per draw and time; shape (..., T), or (..., 1) if it never changes.
-        every_s: between two times (s).
-        before: requests that wait at the start; broadcasts with (...).
+    Rates (1/s) have shape (paths, times), and capacities (1/s), per draw and time, (..., times), or (..., 1) if they never change.
+    `before` are requests that wait at the start; broadcasts with (...).
     """
     waiting = np.asarray(before, dtype=float)[..., None, None]
     if float(rates_rps.max()) <= float(carried_rps.min()) and not waiting.any():

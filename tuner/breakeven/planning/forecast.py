@@ -54,17 +54,7 @@ class Forecast:
 
 
 def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) -> Forecast:
-    """Look ahead over a horizon.
-
-    Args:
-        past: rates that were seen, at equal distances in time; the present one may be the last of them.
-        now_s: current time (s), on the clock of `past`.
-        now_rps: present rate (1/s per replica).
-        horizon_s: how far ahead (s).
-
-    Raises:
-        ValueError: a rate that is not a finite number of at least 0; missing data is not a load.
-    """
+    """Look ahead over a horizon from rates (1/s per replica) at equal distances in time; the present one may be the last of them."""
     first_s = past.end_s[0] if past.end_s else now_s
     days = max(math.floor((now_s - first_s) / _DAY_S), 0)
     starts = [now_s - horizon_s, *(now_s - day * _DAY_S for day in range(1, days + 1))]

@@ -12,22 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.surprise import LASTS_S
 from breakeven.profile.curves import Curve
 
 _KNOTS = 48
 FULL = 0.97
 """Share of saturation up to which the law's number in flight is reached while a load lasts; beyond it a queue grows."""
-_LASTS_S = 3600.0
-"""Time (s) for which a load beyond that is taken to last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InflightTable:
-    """An arm's latency among others, tabulated once for the conditions of a service.
+    """An arm's latency among others, tabulated once for the conditions of a service, at K numbers of others ascending from 0.
 
     Attributes:
-        others: mean number of others in flight, ascending from 0; shape (K,).
-        latency_s: mean latency among them (s); shape (K,).
         alone_share: share of C1 in that latency; shape (K,).
         saturation_rps: rate beyond which there is no steady state (1/s).
     """
@@ -38,7 +35,7 @@ class InflightTable:
     saturation_rps: float
 
     def parts_s(self, others: float) -> tuple[float, float]:
-        """Latency (s) among others in flight: that of a lone request, and the part that the others add."""
+        """Latency (s) among others in flight: of a lone request, and the part that the others add."""
         alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
         latency_s = float(np.interp(others, self.others, self.latency_s))
         # A table that is constant beyond its end would make an engine with a long queue look slower than it is.
@@ -49,28 +46,17 @@ class InflightTable:
         """Rates (1/s) beyond which there is no steady state, for drawn factors on C1 and C2: shape (M, 2) to (M,)."""
         return np.asarray(self.saturation_rps / factors[:, 1])
 
-    def full(self, factors: FloatArray) -> FloatArray:
-        """Rates (1/s) up to which the law's number in flight is reached; beyond it a queue grows. (M, 2) to (M,)."""
-        return np.asarray(FULL * self.saturations(factors))
-
-    def at(self, rps: FloatArray, factors: FloatArray, lasts_s: float = _LASTS_S) -> FloatArray:
+    def at(self, rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S) -> FloatArray:
         """Requests in flight per replica: `in_flight` of this arm alone, factors of shape (M, 2) to (M, X)."""
         return np.asarray(in_flight([self], rps, factors[:, None, :], lasts_s)[0])
 
 
 def in_flight(
-    tables: Sequence[InflightTable], rps: FloatArray, factors: FloatArray, lasts_s: float = _LASTS_S
+    tables: Sequence[InflightTable], rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S
 ) -> FloatArray:
-    """Requests in flight per replica on each of A arms, in M draws.
+    """Requests in flight per replica on each of A arms, in M draws; shape (A, M, X), finite at every one of X rates (1/s).
 
-    Args:
-        tables: of the arms.
-        rps: rates per replica (1/s), shape (X,).
-        factors: on C1 and C2, shape (M, A, 2).
-        lasts_s: how long a load near or beyond saturation lasts (s): for so long a queue grows.
-
-    Returns:
-        Shape (A, M, X); finite at every rate.
+    Factors on C1 and C2 have shape (M, A, 2). While a load near or beyond saturation lasts, a queue grows.
     """
     alone, each = np.moveaxis(factors, 2, 0).swapaxes(1, 2)[..., None]
     others, latency_s, share = (
@@ -78,7 +64,10 @@ def in_flight(
         for name in ("others", "latency_s", "alone_share")
     )
     rates = others / (latency_s * (alone * share + each * (1.0 - share)))
-    full = np.stack([one.full(factors[:, place]) for place, one in enumerate(tables)])[..., None]
+    # Beyond it a queue grows.
+    full = (
+        FULL * np.stack([one.saturations(factors[:, place]) for place, one in enumerate(tables)])[..., None]
+    )
     asked = np.minimum(rps, full)
     # All draws in one look-up, each shifted beyond the one before it: one look-up per draw takes five times as long.
     shift = (

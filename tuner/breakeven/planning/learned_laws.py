@@ -40,7 +40,7 @@ _CONVERTED_SD = 0.5
 _NOTHING_KNOWN_SD = 3.0
 """Standard deviation (ln) of a coefficient of which nothing is known: a factor of twenty either way. Draws of a larger one overflow."""
 _ANOTHER_UNIT = math.log(1000.0)
-"""Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page that says anything."""
+"""Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page with any figure."""
 _MOST_PRECISION = 1e9
 """Precision that no week of windows reaches: the mean of each half hour is known to `_NOISE_SD`."""
 _SURPRISING_SD = 3.0
@@ -55,7 +55,7 @@ class Evidence:
         precision: of (u1, u1), (u1, u2) and (u2, u2).
         pull: precision times mean, of u1 and u2.
         at_s: when it was last added to (s); it fades from then on.
-        level_s: C1 and C2 (s) of the profile's law, as converted to the acceptance and lengths of that time; None: as now.
+        level_s: C1 and C2 (s) of the profile's law, as converted to the acceptance and lengths of that time; None if as now.
     """
 
     precision: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -108,13 +108,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class LawPrior:
-    """An arm's law as the profile has it.
-
-    Attributes:
-        arm: which.
-        c1_s, c2_s: coefficients (s).
-        relative_covariance: of (C1, C2), each over its value; shape (2, 2).
-    """
+    """An arm's law as the profile has it: C1 and C2 (s), and their covariance, each over its value, shape (2, 2)."""
 
     arm: Arm
     c1_s: float
@@ -123,19 +117,13 @@ class LawPrior:
 
     @property
     def level_s(self) -> tuple[float, float]:
-        """Both coefficients."""
+        """Both coefficients (s)."""
         return self.c1_s, self.c2_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedLaws:
-    """Logarithms of the factors of all arms, jointly Gaussian; order (u1, u2) of the first arm, of the second, ...
-
-    Attributes:
-        arms: in order.
-        mean: shape (2A,).
-        covariance: shape (2A, 2A).
-    """
+    """Logarithms of the factors of all arms, jointly Gaussian; order (u1, u2) of the first arm, of the second, ..."""
 
     arms: tuple[Arm, ...]
     mean: FloatArray
@@ -233,11 +221,6 @@ def slowdown(seen: Evidence, now_s: float, confidence: float) -> float:
     """Factor by which live latency shows an arm slower than its profile's law; 1 unless it excludes what every profile errs by.
 
     An arm that is faster alone than its law carries no larger load for that: only a rate that is carried shows one.
-
-    Args:
-        seen: live evidence about the arm.
-        now_s: on the clock of the evidence (s).
-        confidence: two-sided, of the test.
     """
     level, variance = _level(seen.faded(now_s))
     doubt = math.sqrt(variance + _SHARED_SD**2 + _FAMILY_SD**2 + _OWN_SD**2)
@@ -246,14 +229,10 @@ def slowdown(seen: Evidence, now_s: float, confidence: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SeenLatency:
-    """Mean latency of one window of the arm in place.
+    """Mean latency (s) of one window of the arm in place, over requests (above 0).
 
-    Attributes:
-        latency_s: measured (s).
-        requests: that it is a mean of, above 0.
-        expected_s: by the profile (s): that of a lone request, and the part that the others add. Both come from the arm's
-            curve: with a straight line near it, a bend would look like an engine that changed.
-        lasted_s: length of the window (s).
+    `expected_s` is by the profile (s): of a lone request, and the part that the others add. Both come from the arm's
+    curve: with a straight line near it, a bend would look like an engine that changed.
     """
 
     latency_s: float
@@ -267,12 +246,8 @@ def with_latency(
 ) -> dict[Arm, Evidence]:
     """The evidence with one more window's mean latency of the arm in place.
 
-    Args:
-        evidence: before.
-        laws: as known before this window.
-        prior: law of the arm in place, as converted to the present acceptance and lengths.
-        seen: the window's latency.
-        now_s: end of the window (s).
+    `laws` are as known before this window, which ends at `now_s`; `prior` is the arm's law as converted to the present
+    acceptance and lengths.
     """
     arm, level_s = prior.arm, prior.level_s
     place = 2 * laws.arms.index(arm)

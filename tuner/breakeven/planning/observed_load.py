@@ -24,20 +24,18 @@ class Load:
 
     Attributes:
         rps: offered request rate per replica (1/s).
-        window_s: length of the window (s).
         requests: requests finished in it.
-        inflight: mean number in flight per replica; `None`: not observed.
-        latency_s: measured mean end-to-end latency (s); `None`: not observed.
-        tokens_per_step: E of the running arm; `None`: not observed, or no speculation runs.
-        prompt_tokens: mean per request; `None`: as calibrated.
-        output_tokens: mean per request; `None`: as calibrated.
+        inflight: mean number in flight per replica; None if not observed.
+        latency_s: measured mean end-to-end latency (s); None if not observed.
+        tokens_per_step: E of the running arm; None if not observed, or without speculation.
+        prompt_tokens, output_tokens: mean per request; None as calibrated.
         saturated: measured, not modelled: the queue grows, requests are preempted.
-        ttft_s, tpot_s: measured means of time to first token and time per output token (s); `None`: not observed.
-        survival: share of drafts whose first tokens up to each position were all accepted; empty: not observed.
+        ttft_s, tpot_s: measured means of time to first token and time per output token (s); None if not observed.
+        survival: share of drafts whose first tokens up to each position were all accepted; empty if not observed.
         strain: bounds of the largest ratio of a measured quantile to the objective's limit, from figures that have lasted longer
-            than a window; an upper one of `None` is open; `None`: not known.
-        dispersion: variance over mean of the counts of arrivals; `None`: unknown, and taken for Poisson's.
-        met_inflight: mean number in flight among which finished requests were; `None`: `inflight`.
+            than a window; an upper one of None is open; None if not known.
+        dispersion: variance over mean of the counts of arrivals; None if unknown, and taken for Poisson's.
+        met_inflight: mean number in flight among which finished requests were; None takes `inflight`.
         drains: a queue drained, or came and went: the latency is that of no mean number in flight.
         settled: whether the latency is that of this load; while a queue from a roll is worked off, no law is learned
             from it.
@@ -87,9 +85,7 @@ class LiveAcceptance:
     """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter.
 
     Attributes:
-        arm: the arm that ran.
-        tokens_per_step: its E.
-        survival: unconditional survival per draft and position; empty where it was not seen.
+        survival: unconditional survival per draft and position; empty if not seen.
         variance: of E over windows of time about their average; 0 where only one was seen.
     """
 
@@ -131,13 +127,7 @@ def share_of_steps(weight: float, e: float, before: float) -> float:
 def live_conditions(
     profile: Profile, load: Load, live: Sequence[LiveAcceptance]
 ) -> Callable[[Arm], Conditions]:
-    """Conditions under which the load is to be predicted for each arm: its lengths, and the live acceptance.
-
-    Args:
-        profile: the fits.
-        load: what was observed.
-        live: acceptance measured live, the newest per drafter.
-    """
+    """Conditions under which the load is to be predicted for each arm: its lengths, and the newest live acceptance of its drafter."""
     calibrated = {fit.arm: fit for fit in profile.arms if fit.believable}
 
     def conditions(arm: Arm) -> Conditions:
@@ -156,7 +146,7 @@ def live_conditions(
 def _tokens_per_step(
     arm: Arm, calibrated: dict[Arm, ArmFit], live: Sequence[LiveAcceptance]
 ) -> TokensPerStep | None:
-    """Live E of the arm, or that of another draft length of its drafter carried over; `None`: as calibrated."""
+    """Live E of the arm, or the E of another draft length of its drafter carried over; None as calibrated."""
     # E of a schedule is a mixture over its draft lengths that changes with the load.
     if arm == NO_SPECULATION or arm.scheduled:
         return None

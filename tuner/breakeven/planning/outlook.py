@@ -11,12 +11,7 @@ _PARTS = 7
 
 
 class ExpectedLoad(NamedTuple):
-    """A load and the share of the time for which it is expected.
-
-    Attributes:
-        share: of the time (1); those of all expected loads sum to 1.
-        rps: request rate per replica (1/s).
-    """
+    """A request rate per replica (1/s), and the share of the time for which it is expected; all shares sum to 1."""
 
     share: float
     rps: float
@@ -24,12 +19,9 @@ class ExpectedLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PastRates:
-    """Request rates that were seen.
+    """Rates per replica (1/s) that were seen, as means over intervals whose ends (s, any clock) ascend.
 
-    Attributes:
-        end_s: ends of the intervals they are means over (s, any clock), ascending.
-        rps: rates per replica that there was then (1/s), as many.
-        replicas: how many there were then, as many; empty: as many as now.
+    `replicas` has how many there were then; empty if as many as now.
     """
 
     end_s: Sequence[float] = ()

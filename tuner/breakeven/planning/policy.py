@@ -18,13 +18,12 @@ class Policy:
         min_gain: least saving, as a share of the request time on the arm that is entered (1).
         risk: share of ten days' request time without speculation that a surprise may cost, savings aside (1).
         day_risk: share of a day's request time without speculation by which the worst hour that the day may bring may make it
-            longer (1); None: only ten days together are bounded.
+            longer (1); None if only ten days together are bounded.
         cooldown_s: least time between two switches (s); no arm is left for no speculation later because of it.
         dwell_s: time for which entering a speculative arm must have been worth it (s).
         slo: the objectives; request time at a load that misses one counts several times.
         roll_seconds: capacity that one roll costs each replica, its start-up time (s).
         roll_away_share: share of the replicas that are away at a time during a roll; 0 where new ones come first.
-        horizon_s: how far ahead savings count (s).
         lookback_s: how far back loads are known at the most (s); 0: the present load is taken to last.
     """
 

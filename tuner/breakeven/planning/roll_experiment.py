@@ -60,6 +60,14 @@ _FORM_SD = 0.02
 _EXPECTED_EFFECT = 0.2
 """Logarithm of the speedup for which the always-valid bound is tightest."""
 _BATCHES = (1, 2, 4)
+_MOST_COLD = 1.6
+"""Largest factor by which a cold pod's work may take longer. An arm that loses more is shown to lose at once."""
+_OTHER_TREND = 0.05
+"""Logarithm by which blocks of one arm drift for other reasons while its pods fill: a wrong slope, the hour."""
+_DISCOUNTED = 1
+"""Place of the fading among `WARMING_BLOCKS` by which blocks of cold pods count less."""
+_NO_CACHE = 0.02
+"""Share of prompt tokens found in the prefix cache below which no pod counts as cold."""
 
 
 class Witness(StrEnum):
@@ -95,10 +103,8 @@ class MeasuredSpeedup:
     Attributes:
         log: its natural logarithm.
         time_sd, pods_sd, between_sd: standard errors of `log`: of time, of pods, of the change between before and after.
-        pods_dof: degrees of freedom of `pods_sd`.
         rps: rate per replica (1/s) that both arms were moved to: the mean of both.
         requests: behind it, by tokens of a mean answer.
-        witness: comparison that it rests on.
         new_cold, old_cold: logarithm by which the new arm, and the old one, may become faster once its pods are warm.
     """
 
@@ -142,7 +148,7 @@ class RollExperiment:
     Attributes:
         found: None if no two blocks can be compared.
         old_blocks, new_blocks: blocks in which the arm served requests.
-        old_saturated, new_saturated: those of them that are left out because the arm was saturated: requests waited at
+        old_saturated, new_saturated: such blocks that are left out because the arm was saturated: requests waited at
             every pod throughout, or its own law has no latency for the rate.
         requests: in all blocks, of the arm that had fewer.
     """
@@ -175,7 +181,6 @@ class _Comparison(NamedTuple):
     """A way to compare two arms, and its result.
 
     Attributes:
-        witness: the way.
         mean: logarithm of the speedup.
         variance: of `mean`; more blocks reduce it.
         stays: standard error of `mean` that no number of blocks reduces.
@@ -199,15 +204,9 @@ class _PodScatter(NamedTuple):
 
 
 def experiment(old: ArmBlocks, new: ArmBlocks, old_law: LatencyAt, new_law: LatencyAt) -> RollExperiment:
-    """Compare two arms over the same blocks of time.
+    """Compare two arms over the same blocks of time; of their predicted latencies only the slope is used.
 
     Blocks in which an arm is saturated or serves hardly any requests are left out, and so is the first block of each pod.
-
-    Args:
-        old: blocks of the pods of the old arm.
-        new: those of the new arm, at the same times.
-        old_law: predicted latencies of the old arm, of which only the slope is used.
-        new_law: those of the new arm.
     """
     (before, after), together = both_served((old, new), (old_law, new_law))
     found = None
@@ -239,7 +238,9 @@ def _compared(
         return None
     moved = [_moved_to(latency_s, arm, law) for latency_s, arm, law in zip(at_rate, arms, laws, strict=True)]
     most = [slowest(at / float(law(np.zeros(1))[0])) for at, law in zip(at_rate, laws, strict=True)]
-    doubts = [may * cost * discount(arm) for may, cost, arm in zip(cold, most, arms, strict=True)]
+    # By so much less counts each block of cold pods.
+    fading = [arm.young[min(_DISCOUNTED, len(arm.young) - 1)] for arm in arms]
+    doubts = [may * cost * left for may, cost, left in zip(cold, most, fading, strict=True)]
     logs = [one.log for one in moved]
     both = arms[0].usable & arms[1].usable & together
     ways = (_side_by_side(arms, logs, doubts, both), _before_after(arms, logs, doubts, both))
@@ -427,16 +428,6 @@ def _concentration(arm: ServedArm) -> float:
 # A cold pod is slower and never faster, so that an allowance for it moves one bound and no estimate.
 
 
-_MOST_COLD = 1.6
-"""Largest factor by which a cold pod's work may take longer. An arm that loses more is shown to lose at once."""
-_OTHER_TREND = 0.05
-"""Logarithm by which blocks of one arm drift for other reasons while its pods fill: a wrong slope, the hour."""
-_DISCOUNTED = 1
-"""Place of the fading among `WARMING_BLOCKS` by which blocks of cold pods count less."""
-_NO_CACHE = 0.02
-"""Share of prompt tokens found in the prefix cache below which no pod counts as cold."""
-
-
 def _hit_share(blocks: ArmBlocks) -> float:
     """The share of prompt tokens that the prefix caches of an arm held; NaN if they are not counted."""
     prompts = float(np.nansum(np.where(np.isfinite(blocks.hits), blocks.prompt_tokens, np.nan)))
@@ -456,22 +447,13 @@ def with_coldness(
 def _coldness(arm: ServedArm, warm: float) -> tuple[ServedArm, bool]:
     """The arm with how cold its pods were in each block, and whether that may have made them slower.
 
-    Missing cache hits show it, if hits are counted and there are any. Otherwise the age of the pods is used.
-
-    Args:
-        arm: whose pods.
-        warm: share of hits of the arm that has more; NaN if they are not counted.
+    Missing cache hits show it, if hits are counted and there are any. Otherwise the age of the pods is used. `warm` is the share
+    of hits of the arm that has more; NaN if they are not counted.
     """
     if not warm > _NO_CACHE:
         return arm, math.isnan(warm)
     missing = np.clip(1.0 - np.nan_to_num(arm.hit_share, nan=warm) / warm, 0.0, 1.0)
     return replace(arm, young=missing[None]), True
-
-
-def discount(arm: ServedArm) -> FloatArray:
-    """Share of the cost of a cold start by which each block counts less; shape (blocks,)."""
-    doubt: FloatArray = arm.young[min(_DISCOUNTED, len(arm.young) - 1)]
-    return doubt
 
 
 def slowest(slowed: float) -> float:
@@ -488,15 +470,8 @@ def warming(arm: ServedArm, log: FloatArray, weights: FloatArray, most: float, m
     """Logarithm by which an arm may be faster than it was measured to be, once its pods are as warm as others.
 
     A cold start fades within a time that is not known, and one that fades slowly looks like a slower arm. So it is at most as
-    large as the trend in the blocks allows. Its remainder in the mean of the blocks is the allowance. If the caches
-    have nothing to fill, only a significant trend counts.
-
-    Args:
-        arm: whose pods.
-        log: logarithm of its latencies, by block.
-        weights: of the blocks in the measured speedup.
-        most: largest logarithm by which a cold pod may be slower.
-        may_be_cold: whether its caches may still fill.
+    large as the trend in the blocks allows, and than `most`, the largest logarithm by which a cold pod may be slower. Its
+    remainder in the mean of the blocks is the allowance. If the caches have nothing to fill, only a significant trend counts.
     """
     use = arm.usable
     precision = 1.0 / (arm.variance[use] + USUAL_BLOCK_SD**2)

@@ -27,7 +27,7 @@ class StepView:
         step_s: duration (s) at batch sizes 1..N without a prompt, shape (N, K).
         prompts_s: reading of prompts in a step (s), on average over steps, shape (N, K).
         tokens_per_step: E, shape (K,).
-        basis: `pooled`: from the law of steps of all draft lengths.
+        basis: `others`: the law of steps of all arms.
         warnings: a sentence each, for the reader of the schedule.
     """
 
@@ -48,15 +48,10 @@ def step_view(
     alpha: float | None = None,
     draft_lengths: Sequence[int] | None = None,
 ) -> StepView:
-    """Derive step durations of a method from a profile.
+    """Derive step durations of a method (or candidate) from a profile, at batch sizes from 1 to `batches`.
 
-    Args:
-        profile: the fitted model.
-        family: the method's (or candidate's) name.
-        batches: largest batch size, at least 1.
-        conditions: acceptance and lengths to assume; tokens per step are those of the longest measured draft length.
-        alpha: acceptance to assume in place of tokens per step.
-        draft_lengths: draft lengths to consider, beside 0; `None`: up to the longest measured.
+    Tokens per step of the conditions are those of the longest measured draft length; `alpha` takes their place. Draft lengths
+    to consider, beside 0, are all up to the longest measured unless they are given.
 
     Raises:
         NotIdentifiedError: the method was not measured, or its steps or acceptance are not determined.
@@ -90,11 +85,7 @@ def step_view(
 
 
 def _measured(profile: Profile, family: str) -> dict[int, ArmFit]:
-    """Fits of the measured draft lengths of a method, by draft length; at least one.
-
-    Raises:
-        NotIdentifiedError: none was measured.
-    """
+    """Fits of the measured draft lengths of a method, by draft length; at least one."""
     measured = {
         fit.k: fit
         for fit in profile.arms

@@ -30,12 +30,7 @@ _MOST_USED = 0.99
 
 @dataclass(frozen=True, slots=True)
 class LargestRate:
-    """The largest rate that was seen lately.
-
-    Attributes:
-        rps: of one replica (1/s).
-        at_s: when (s).
-    """
+    """The largest rate (1/s per replica) that was seen lately, and when (s)."""
 
     rps: float = 0.0
     at_s: float = -math.inf
@@ -48,14 +43,9 @@ class LargestRate:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """An unexpected load.
+    """An unexpected load: rates (1/s per replica) while it lasts, which broadcasts with the draws, and when it is over.
 
-    Attributes:
-        rps: rate while it lasts (1/s per replica); broadcasts with the draws.
-        after_rps: rate when it is over (1/s per replica).
-        roll_s: how long a roll takes (s).
-        away_share: share of the replicas that are away meanwhile.
-        noticed_s: time until a roll begins (s).
+    During a roll, which begins when the load has been noticed (s), a share of the replicas is away.
     """
 
     rps: FloatArray | float
@@ -67,9 +57,7 @@ class Jump:
     def waited(self, on_rps: FloatArray, safe_rps: FloatArray) -> FloatArray:
         """Request-seconds in queues, per replica: on staying, or on a roll to the safe arm, whichever is less.
 
-        Args:
-            on_rps: capacity of the arm in place (1/s); shape (..., M).
-            safe_rps: capacity of the safe arm (1/s); shape (..., M).
+        Capacities (1/s) of the arm in place and of the safe arm have shape (..., M).
         """
         stay = FluidQueue.empty(on_rps).grow(self.rps - on_rps, LASTS_S)
         leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, self.noticed_s)
@@ -80,14 +68,10 @@ class Jump:
 
 
 def worth_avoiding(costs: FloatArray, account: FloatArray) -> FloatArray:
-    """Worth of avoiding costs (request-seconds) that a day brings with a chance of one in `RARE_DAYS`.
+    """Worth of avoiding costs (request-seconds) that a day brings with a chance of one in `RARE_DAYS`; shape (A,).
 
-    The account must not be lost, so a loss counts by the logarithm of the account that is left (Kelly). A small cost counts
-    by its expectation; a cost that takes all of the account outweighs every gain.
-
-    Args:
-        costs: of a surprise; shape (A,).
-        account: request-seconds that may be lost, above 0; shape (A,).
+    The account of request-seconds must not be lost, so a loss counts by the logarithm of the account that is left (Kelly). A small
+    cost counts by its expectation; a cost that takes all of the account outweighs every gain.
     """
     used = costs / account
     # Near the end of the account the logarithm is continued by its tangent.

@@ -19,7 +19,7 @@ _HALVINGS = 6
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A figure of now, and the nearest one at which the arm would pay; None: none within what is believed."""
+    """A figure of now, and the nearest one at which the arm would pay; None without one within what is believed."""
 
     now: float
     wanted: float | None
@@ -27,13 +27,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class WhatItTakes:
-    """Figures at which an arm would pay, each alone.
+    """Figures at which an arm would pay, each alone; lengths are means, None if not measured, and the rate is per replica.
 
-    Attributes:
-        most_tokens_per_step: what the draft length allows.
-        tokens_per_step: None: its acceptance was not measured, or is that of a schedule.
-        rps: load per replica.
-        prompt_tokens, output_tokens: mean lengths; None: not measured.
+    Tokens per step are None if its acceptance was not measured, or is that of a schedule. The draft length allows the most.
     """
 
     most_tokens_per_step: float
@@ -45,12 +41,6 @@ class WhatItTakes:
 
 def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions) -> WhatItTakes | None:
     """Figures at which an arm would be as fast as no speculation; None if it is already, or is not known.
-
-    Args:
-        profile: with the laws of both.
-        arm: speculative.
-        rps: load per replica.
-        conditions: acceptance and lengths of now; None in it as in `Conditions`.
 
     Raises:
         BreakevenError: the profile does not know this arm, or the conditions cannot be.
@@ -111,7 +101,7 @@ def _of_length(pays: Callable[[float], bool], now: float | None, least: float) -
 def _nearest(
     pays: Callable[[float], bool], now: float, directions: Sequence[Sequence[float]]
 ) -> float | None:
-    """The figure nearest to `now` at which it pays, looked for along each direction; None: at none of them."""
+    """The figure nearest to `now` at which it pays, looked for along each direction; None if it pays at none of them."""
     for figures in directions:
         without = now
         for one in figures:

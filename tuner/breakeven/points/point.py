@@ -49,12 +49,7 @@ class LoadMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImposedLoad:
-    """One imposed load.
-
-    Attributes:
-        mode: closed loop, or open loop with Poisson or constant arrivals.
-        value: clients that each wait for their answer before asking again, or requests per second.
-    """
+    """One imposed load: clients of a closed loop that each wait for their answer before asking again, or requests per second."""
 
     mode: LoadMode
     value: float
@@ -86,7 +81,6 @@ class Origin:
     """Origin of a point, as a person would look it up.
 
     Attributes:
-        source: name of the file.
         row: number of the operating point in its file, from 1; the header and blank lines do not count.
         line: line of a CSV file as an editor counts; None for JSON.
         places: column -> JSON path; empty for CSV.
@@ -394,13 +388,9 @@ class Point:
 
 
 def multiplied(point: Point, factors: Mapping[str, float]) -> Point:
-    """A row with some of its times multiplied; times that were not measured stay unknown.
+    """A row with some of its times multiplied, by column; times that were not measured stay unknown.
 
     A product outside of the range of times becomes the nearest end of that range.
-
-    Args:
-        point: the row.
-        factors: by column, of times only.
     """
     times_s = {name: getattr(point, name) for name in factors}
     return replace(
@@ -424,14 +414,7 @@ def significant(value: float) -> float:
 
 @dataclass(frozen=True)
 class PointColumn:
-    """One column as the model describes it.
-
-    Attributes:
-        name: the header.
-        meaning: the expected value, with unit and range, as an error message says it.
-        counted: whole numbers.
-        type: type with bounds.
-    """
+    """One column as the model describes it; its meaning has unit and range, as an error message shows them."""
 
     name: str
     meaning: str
@@ -459,12 +442,7 @@ class PointColumn:
         return True
 
     def check(self, value: float, where: str, shown: str) -> None:
-        """Refuse what is outside the column's range.
-
-        Args:
-            value: what was read.
-            where: where it stands.
-            shown: the value as it stands there.
+        """Refuse what is outside the column's range; `shown` is the value as it stands in the file.
 
         Raises:
             InputError: not a finite number, or outside the range.

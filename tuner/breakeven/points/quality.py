@@ -86,11 +86,9 @@ def piling_up(unanswered: float, inflight: float) -> bool:
 
 
 def unsteady(gap: float, chance: float = 0.0) -> bool:
-    """Whether a gap in Little's law is too large for a steady state.
+    """Whether a gap |N - rate * L| / N in Little's law is too large for a steady state.
 
-    Args:
-        gap: |N - rate * L| / N.
-        chance: standard deviation of that gap in a steady state; 0 for a whole run, which starts and ends empty.
+    `chance` is the gap's standard deviation in a steady state; 0 for a whole run, which starts and ends empty.
     """
     return gap > _UNSTEADY_GAP + _CHANCE_SIGMAS * chance
 
@@ -136,18 +134,11 @@ def _queued(point: Point) -> bool:
     return fewest * point.mean_latency_s <= excess_s <= most * point.mean_latency_s + doubt_s
 
 
-_BY_FLAG = {
-    "Saturated": Reason.SATURATED_POINT,
-    "TooFewRequests": Reason.POINT_TOO_SHORT,
-}
-
-
 def reason_against(point: Point) -> Reason | None:
     """Reason for which a fit leaves the point out; None if it does not."""
     for word in point.flags:
-        reason = _BY_FLAG.get(word) or next((r for r in Reason if r == word), None)
         # A word of a newer driver that this version does not know still excludes the point.
-        return reason or Reason.NOT_STEADY
+        return next((reason for reason in Reason if reason == word), Reason.NOT_STEADY)
     if point.requests is not None and few_requests(point.requests):
         return Reason.POINT_TOO_SHORT
     if point.preemptions:

@@ -33,12 +33,7 @@ _PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 
 
 def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: bool = False) -> Point:
-    """Check one row and give it its types.
-
-    Args:
-        fields: column -> value; text is parsed, numbers are taken as they are. Unknown columns are kept as text.
-        origin: where the row stands.
-        decimal_comma: whether text writes 0,5 for 0.5.
+    """Check one row and give it its types; text is parsed, numbers are taken as they are, unknown columns are kept as text.
 
     Raises:
         InputError: naming the first value that is missing, no number, outside its range or against another one.
@@ -71,11 +66,7 @@ def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: b
 def _number(
     column: PointColumn, value: str | float, where: str, *, decimal_comma: bool = False
 ) -> float | None:
-    """Return the value, None if it is missing.
-
-    Raises:
-        InputError: not a finite number, or outside the column's range.
-    """
+    """The value; None if it is missing."""
     if not isinstance(value, str):
         column.check(float(value), where, f"{value:g}")
         return float(value)

@@ -26,12 +26,7 @@ _NEEDED = ("method", "k", "mean_latency_s")
 
 
 def read(text: str, source: str, most_rows: int = MOST_ROWS) -> tuple[Point, ...]:
-    """Read a points file.
-
-    Args:
-        text: the file's content.
-        source: the file's name, for messages.
-        most_rows: a file with more lines is refused before any of them is read.
+    """Read a points file; one with more than `most_rows` lines is refused before any of them is read.
 
     Raises:
         InputError: naming file, row, line (counted from 1) and column.

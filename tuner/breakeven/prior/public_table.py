@@ -16,12 +16,6 @@ from breakeven.arm import Arm
 from breakeven.methods import MTP_ALIAS
 
 TABLE_FILE = Path(__file__).with_name("public_ratios.csv")
-COLUMNS = (
-    "stack", "model", "parameters_b", "experts", "gpu", "quantisation", "workload",
-    "method", "k", "lone_ratio", "slope_ratio", "tokens_per_step", "source",
-)  # fmt: skip
-"""Columns of the table."""
-
 _EXPERTS = {"": None, "yes": True, "no": False}
 _SIZE_IN_NAME = re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])", re.IGNORECASE)
 _ACTIVE_IN_NAME = re.compile(r"(?<![a-z0-9])a\d{1,3}(?:\.\d)?b(?![a-z0-9])", re.IGNORECASE)
@@ -31,14 +25,7 @@ _QUANTISATION_IN_NAME = re.compile(r"nvfp4|mxfp4|fp8|awq|gptq|int4|int8", re.IGN
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """Facts of a served model that its ratios depend on; None: not known.
-
-    Attributes:
-        parameters_b: parameters, in thousands of millions.
-        experts: whether the model is a mixture of experts.
-        gpu: product, such as H100.
-        quantisation: of the weights, such as bf16, fp8 or awq.
-    """
+    """Facts of a served model that its ratios depend on, such as 8 (thousand millions of parameters), H100, fp8; None if not known."""
 
     parameters_b: float | None = None
     experts: bool | None = None
@@ -47,7 +34,7 @@ class ServiceFacts:
 
     @classmethod
     def of_name(cls, model: str, gpu: str | None = None) -> ServiceFacts:
-        """Facts that a model's name says: `Qwen3-30B-A3B-FP8` has 30, experts and fp8. A name without a word for it says nothing."""
+        """Facts in a model's name: `Qwen3-30B-A3B-FP8` has 30, experts and fp8."""
         size, quantisation = _SIZE_IN_NAME.search(model), _QUANTISATION_IN_NAME.search(model)
         return cls(
             parameters_b=float(size[1]) if size and float(size[1]) > 0.0 else None,
@@ -59,16 +46,12 @@ class ServiceFacts:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """An arm's ratios as somebody measured them; None: not measured.
+    """An arm's ratios as somebody measured them; None if not measured, empty if the source does not name it.
 
     Attributes:
-        facts: of the served model.
-        method: vLLM's word.
-        k: draft length.
         lone_ratio: latency of a lone request over that without speculation, C1 over C1.
         slope_ratio: slope of latency against requests in flight over that without speculation, C2 over C2.
         tokens_per_step: E, bonus token included.
-        stack, model, workload: engine with version, model and text, as the source names them; empty: not said.
         source: address of the measurement.
     """
 

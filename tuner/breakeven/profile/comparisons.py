@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -59,17 +59,12 @@ class Comparison:
     """An arm against another one, usually no speculation.
 
     Attributes:
-        arm: the arm judged.
-        against: the other arm.
-        compared_at: equal rate (open loop) or equal concurrency (closed loop); the figures differ.
         speedup: latency of `against` over that of `arm` at the load; 0 where only the arm is saturated, infinite
             where only `against` is, None where both are.
         speedup_ci: bounds; an open end is None.
         c1_ratio, c2_ratio: C1R and C2R; if C2R is above 1, the gain shrinks with load.
-        c1_ratio_ci, c2_ratio_ci: their bounds.
         verdict: at which loads the arm pays.
         break_even_rps: rate at which both are equally fast; None without one, or beyond the measured range.
-        break_even_ci_rps: its bounds.
         break_even_concurrency: the break-even as imposed closed-loop concurrency.
         break_even_beyond_range: a break-even exists in the law but lies beyond the measured range.
         pays_rps: if curves significantly cross more than once, the ranges of rates in which the arm is faster, within the
@@ -80,7 +75,6 @@ class Comparison:
 
     arm: Arm
     against: Arm
-    compared_at: Literal["equal_rps", "equal_concurrency"]
     speedup: float | None
     speedup_ci: Bounds | None
     c1_ratio: float
@@ -122,38 +116,19 @@ def compare_curves(
     confidence: float,
     rps_range: Span | None = None,
 ) -> Comparison:
-    """Compare two curves at a load.
+    """Compare two curves at a load: a rate compares at equal rate, a concurrency at equal concurrency.
 
-    Args:
-        arm: the arm judged.
-        against: the other arm.
-        load: the load; a rate compares at equal rate, a concurrency at equal concurrency.
-        confidence: two-sided level of all bounds.
-        rps_range: load range of interest for the verdict; None takes the measured range of both. A break-even has a
-            figure only within the measured range, whatever is of interest.
+    `rps_range` is the load range of interest for the verdict; None takes the measured range of both. A break-even has a
+    figure only within the measured range, whatever is of interest.
     """
     judged, other = arm.curve, against.curve
-    lasting = _at_every_load(judged, other, confidence, rps_range)
-    crossing = lasting.crossing
     speedup, speedup_ci = _speedup(judged, other, load, _t(judged, other, confidence))
-    return Comparison(
-        arm=arm.arm,
-        against=against.arm,
-        compared_at="equal_rps" if load.rps is not None else "equal_concurrency",
+    return replace(
+        _at_every_load(arm, against, confidence, rps_range),
         speedup=speedup,
         speedup_ci=speedup_ci,
-        c1_ratio=lasting.c1_ratio.value,
-        c1_ratio_ci=lasting.c1_ratio.ci,
-        c2_ratio=lasting.c2_ratio.value,
-        c2_ratio_ci=lasting.c2_ratio.ci,
-        verdict=lasting.verdict,
-        break_even_rps=crossing.rps,
-        break_even_ci_rps=crossing.ci_rps,
-        break_even_concurrency=crossing.concurrency,
-        break_even_beyond_range=crossing.beyond,
         saturated=load.rps is not None and load.rps >= judged.saturation_rps,
         against_saturated=load.rps is not None and load.rps >= other.saturation_rps,
-        pays_rps=crossing.pays_rps,
     )
 
 
@@ -166,23 +141,13 @@ def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: fl
     return Speedups(speedup, np.where(regular, lower, np.nan), np.where(bounded, upper, np.nan))
 
 
-class _Ratio(NamedTuple):
-    value: float
-    ci: Bounds
-
-
-class _AtEveryLoad(NamedTuple):
-    """The part of a comparison that holds at every load."""
-
-    c1_ratio: _Ratio
-    c2_ratio: _Ratio
-    verdict: PaysWhere
-    crossing: _Crossing
-
-
 # The search takes as long as a curve, and an idle service repeats it in every cycle: as many pairs as `document` keeps curves.
 @lru_cache(maxsize=256)
-def _at_every_load(judged: Curve, other: Curve, confidence: float, rps_range: Span | None) -> _AtEveryLoad:
+def _at_every_load(
+    arm: JudgedCurve, against: JudgedCurve, confidence: float, rps_range: Span | None
+) -> Comparison:
+    """The part of a comparison that holds at every load, as if both were saturated."""
+    judged, other = arm.curve, against.curve
     t = _t(judged, other, confidence)
     measured = _common_range(judged, other)
     c1_ratio, c2_ratio = judged.line.c1_s / other.line.c1_s, judged.line.c2_s / other.line.c2_s
@@ -195,11 +160,23 @@ def _at_every_load(judged: Curve, other: Curve, confidence: float, rps_range: Sp
     lower, upper = _band(judged, other, grid, over_range)
     if not np.any((lower > 1.0) | (upper < 1.0)):
         verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
-    return _AtEveryLoad(
-        _Ratio(c1_ratio, _line_ratio_ci(judged, other, 0, t)),
-        _Ratio(c2_ratio, _line_ratio_ci(judged, other, 1, t)),
-        verdict,
-        crossing,
+    return Comparison(
+        arm=arm.arm,
+        against=against.arm,
+        speedup=None,
+        speedup_ci=None,
+        c1_ratio=c1_ratio,
+        c1_ratio_ci=_line_ratio_ci(judged, other, 0, t),
+        c2_ratio=c2_ratio,
+        c2_ratio_ci=_line_ratio_ci(judged, other, 1, t),
+        verdict=verdict,
+        break_even_rps=crossing.rps,
+        break_even_ci_rps=crossing.ci_rps,
+        break_even_concurrency=crossing.concurrency,
+        break_even_beyond_range=crossing.beyond,
+        saturated=True,
+        against_saturated=True,
+        pays_rps=crossing.pays_rps,
     )
 
 
@@ -230,7 +207,7 @@ def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
 def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
     """Bounds of the speedup at each rate; an open end is NaN below, infinite above.
 
-    All doubt is put into the latency that moves more, which is that of the arm nearer to saturation. Near saturation the
+    All doubt is put into the latency that moves more, of the arm nearer to saturation. Near saturation the
     ratio of two latencies is known far better than each of them.
     """
     mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
@@ -255,11 +232,7 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
 def _factors(moved: Curve, still: DoubtsAtRate, part: FloatArray, t: float) -> FloatArray:
     """Factors on a curve at each of its ends that hold the doubt of two, shape (rates, ends).
 
-    Args:
-        moved: the curve.
-        still: doubts of the other one at each rate.
-        part: share of these doubts that counts among as many others as the curve is at.
-        t: quantile.
+    `part` is the share of the other one's doubts that counts among as many others as the curve is at.
     """
     ends = moved.open_ends[:, 0]
     apart = moved.loadings_among(ends) - (part[..., None] * still.shared)[..., None, :]
@@ -315,14 +288,11 @@ class _Crossing:
     pays_rps: tuple[Span, ...] = ()
 
 
-def _slack(measured: Span) -> float:
-    """Distance (1/s) below the lowest measured rate in which the laws still hold, because C1 is an intercept."""
-    return 0.25 * (measured[1] - measured[0])
-
-
 def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span) -> _Crossing:
     """The crossing of two curves, with bounds at which the band of the speedup touches 1."""
-    grid = np.linspace(max(measured[0] - _slack(measured), 0.0), RANGE_TOLERANCE * measured[1], _GRID)
+    # Somewhat below the lowest measured rate the laws still hold, because C1 is an intercept.
+    slack = 0.25 * (measured[1] - measured[0])
+    grid = np.linspace(max(measured[0] - slack, 0.0), RANGE_TOLERANCE * measured[1], _GRID)
     last = 0.999 * min(judged.saturation_rps, other.saturation_rps)
     grid = grid[grid < last]
     if grid.size < 2:

@@ -21,18 +21,11 @@ _DISPROVED = 1.15
 
 
 def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, conditions: Conditions) -> Profile:
-    """The profile in which an arm is not saturated at a rate which it carries, nor below.
+    """The profile in which an arm that runs is not saturated at a rate (1/s) which it carries in a steady state, nor below.
 
     A measured ceiling below the rate rises above it, and one far below it is dropped. If the law of steps is saturated at the
     rate, one factor makes the arm's steps shorter, so that the law predicts the measured latency there. Below its
     saturation the profile is left as it is: this is no correction of latencies. Other arms are never changed.
-
-    Args:
-        profile: of the service.
-        arm: a measured arm that runs.
-        rps: rate (1/s) that it carries in a steady state.
-        latency_s: mean latency at that rate, above 0.
-        conditions: acceptance and lengths at that rate.
 
     Raises:
         NotIdentifiedError: the arm has no rows, or its acceptance or lengths were not measured.

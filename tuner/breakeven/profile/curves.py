@@ -17,7 +17,7 @@ from breakeven.laws.arrays import FloatArray, Span
 from breakeven.profile.fits import Bounds, LineFit
 
 Basis = Literal["arm", "others"]
-"""Rows beside the law of steps: the arm's own, or those of other arms only."""
+"""Rows beside the law of steps: the arm's own, or rows of other arms only."""
 
 _LEAST_IDLE = 0.05
 """Smallest 1 - RPS*slope near saturation, where bounds would open without end."""
@@ -62,13 +62,10 @@ class LatencyBounds(NamedTuple):
 
 
 class DoubtsAtRate(NamedTuple):
-    """Latencies at many rates, and the doubt about them.
+    """Latencies (s) at many rates, NaN where saturated, and the doubt about them: shared with other curves, and the arm's own.
 
-    Attributes:
-        latency_s: the latencies (s), NaN where saturated.
-        shared: d ln(latency among as many others) for each source, on a last axis.
-        own: relative standard deviation that no other curve shares.
-        slowed: factor by which a latency moves more at a fixed rate than among so many others, because it moves these too.
+    Shared is d ln(latency among as many others) for each source, on a last axis. `slowed` is the factor by which a latency moves
+    more at a fixed rate than among so many others, because it moves these too.
     """
 
     latency_s: FloatArray
@@ -77,7 +74,7 @@ class DoubtsAtRate(NamedTuple):
     slowed: FloatArray
 
     def at(self, places: NDArray[np.bool_]) -> DoubtsAtRate:
-        """Those at some of the rates."""
+        """Latencies and doubts at some of the rates."""
         return DoubtsAtRate(*(part[places] for part in self))
 
 
@@ -102,7 +99,6 @@ class Curve:
     Attributes:
         knots: (others, latency in s) in ascending order, shape (K, 2), from a lone request to near saturation.
         saturation_rps: rate beyond which there is no steady state, above that of each knot.
-        dof: degrees of freedom of all bounds.
         noise: relative standard deviation of one measured point.
         basis: `arm` if the arm was measured, else `others`.
         others_range: measured range of others in flight.
@@ -113,7 +109,7 @@ class Curve:
             the pods that run.
         ceiling_rps: measured saturation, if that is below the law's.
         strayed: whether the conditions lie outside what was measured, so that every load does.
-        ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None where they were not measured.
+        ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None if they were not measured.
         closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from that of an open loop with as
             many in flight on average: the number in flight does not vary there, and no request waits for a step to end.
     """
@@ -210,7 +206,7 @@ class Curve:
         return np.asarray(np.hypot(np.interp(others, self.knots[:, 0], self.own_sds), self.start_sd))
 
     def loadings_among(self, others: FloatArray) -> FloatArray:
-        """`loadings` among `others`, on a last axis; beyond the knots those of the nearest."""
+        """`loadings` among `others`, on a last axis; beyond the knots as at the nearest."""
         n = self.knots[:, 0]
         place = np.interp(others, n, np.arange(n.size))
         low = np.minimum(place.astype(int), n.size - 2)
@@ -233,9 +229,7 @@ class Curve:
     def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
         """Latencies (s) at many rates (1/s) of a curve that is so many times as high as this one.
 
-        Args:
-            rps: the rates.
-            factors: at each of `open_ends` on a last axis, for all rates or for each.
+        Factors are at each of `open_ends` on a last axis, for all rates or for each.
         """
         n = self.open_ends[:, 0]
         latency_s = self.open_ends[:, 1] * factors
@@ -295,11 +289,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
 
     A request in a burst meets the rest of it as well: dispersion - 1 requests if bursts have a geometric size. Their spread
     over the request's time is not known: half of the latency that they add is in doubt. Arrivals more even than Poisson's
-    count as Poisson's.
-
-    Args:
-        curve: with Poisson arrivals.
-        dispersion: variance over mean of the counts of arrivals in spans as long as a request.
+    count as Poisson's. The dispersion is the variance over the mean of the counts of arrivals in spans as long as a request.
     """
     more = min(dispersion, _MOST_DISPERSED) - 1.0
     if not more > 0.0:

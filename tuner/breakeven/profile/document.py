@@ -46,7 +46,6 @@ class Profile:
         steps: the law of steps of all arms; None without a usable row.
         warnings: limits of the other figures, a sentence each.
         provenance: where it comes from: files, gpu, model, workload, engine_version, fingerprint, created.
-        schema: version of the document.
     """
 
     confidence: float
@@ -58,11 +57,7 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str, where: str = "profile") -> Profile:
-        """Read a document.
-
-        Args:
-            text: the JSON text.
-            where: name of the file, for messages.
+        """Read a document; `where` is the name of its file in messages.
 
         Raises:
             InputError: not JSON, another version, or a field that is missing or wrong; names the JSON path.
@@ -148,10 +143,10 @@ class Profile:
             arm: measured or not; one that was not needs a method of which another draft length was measured.
             rps: rate of an open loop (Poisson); this or `concurrency`.
             concurrency: imposed concurrency of a closed loop.
-            conditions: acceptance, lengths and arrivals now; None: acceptance as measured, at `self.lengths`.
+            conditions: acceptance, lengths and arrivals now; None for acceptance as measured, at `self.lengths`.
             quantile: 0.5, 0.95 or 0.99 in place of the means. TTFT and TPOT stay means where theirs was not measured,
                 and `means` of the answer names them.
-            confidence: level of the bounds; None: the profile's.
+            confidence: level of the bounds; None for the profile's.
 
         Raises:
             InputError: an argument outside its range.
@@ -172,28 +167,21 @@ class Profile:
         quantile: float | None = None,
         confidence: float | None = None,
     ) -> Prediction:
-        """Predict at one load of a curve, for many loads of one arm: a derived arm's curve takes milliseconds to make.
+        """Predict at one load of `self.curve(arm, conditions)`, for many loads of one arm: a derived arm's curve takes milliseconds to make.
 
-        Args:
-            arm: measured or not.
-            curve: `self.curve(arm, conditions)`.
-            load: rate or concurrency.
-            quantile: in place of the means; what was not measured stays a mean and is named.
-            confidence: level of the bounds; None: the profile's.
+        With a quantile in place of the means, what was not measured stays a mean and is named.
         """
         fit = self.arm(arm) if self.measured(arm) else None
         found = predict_on(arm, curve, load, confidence or self.confidence)
         if quantile is None:
             return found
         met = load.others_met(load.on(curve).others, found.latency_ci_s)
-        measured_s = self.measured_latency_s(fit, load, met.value or 0.0)
+        # At the lengths at which the arm was measured, whatever is asked for.
+        measured_s = math.nan
+        if fit is not None:
+            closed = load.concurrency is not None
+            measured_s = self.measured_curve(fit).loop_latency_s(met.value or 0.0, closed=closed)
         return at_quantile(found, quantile, met, fit, measured_s, confidence or self.confidence)
-
-    def measured_latency_s(self, fit: ArmFit | None, load: LoadPoint, others: float) -> float:
-        """Mean latency (s) among others, of a closed or an open loop, as the arm was measured; NaN if it was not."""
-        if fit is None:
-            return math.nan
-        return self.measured_curve(fit).loop_latency_s(others, closed=load.concurrency is not None)
 
     def measured_curve(self, fit: ArmFit) -> Curve:
         """The curve of an arm at the lengths at which it was measured, as far as they are known and something decodes."""
@@ -222,7 +210,7 @@ class Profile:
             rps: equal rate to compare at; this or `concurrency`.
             concurrency: equal concurrency to compare at.
             conditions: lengths and arrivals of both arms, and acceptance of `arm` alone; None as in `predict`.
-            confidence: level of the bounds; None: the profile's.
+            confidence: level of the bounds; None for the profile's.
 
         Raises:
             InputError: an argument outside its range.

@@ -22,11 +22,7 @@ LARGEST_LOGARITHM = 40.0
 
 
 def check_sizes(value: object, path: str, where: str) -> None:
-    """Refuse numbers that no measurement has, whose squares would overflow.
-
-    Raises:
-        InputError: naming the JSON path.
-    """
+    """Refuse numbers that no measurement has, whose squares would overflow, by their JSON path."""
     if isinstance(value, dict):
         for key, member in value.items():
             check_sizes(member, f"{path}.{key}", where)
@@ -45,11 +41,7 @@ def check(
     steps: StepLaw | None,
     where: str,
 ) -> None:
-    """Refuse impossible arms, coefficients, covariances and rows.
-
-    Raises:
-        InputError: naming the JSON path of the first fault.
-    """
+    """Refuse impossible arms, coefficients, covariances and rows, by the JSON path of the first fault."""
     if not 0 < confidence < 1:
         raise InputError(f"{where}: confidence", f"{confidence:g}", "a share between 0 and 1")
     for index, fit in enumerate(arms):

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from breakeven.arm import Arm, arm_drafting
 from breakeven.laws.acceptance_numbers import AcceptanceModel
-from breakeven.laws.arrays import FloatArray, Span
+from breakeven.laws.arrays import Span
 from breakeven.laws.latency import mean_kv_tokens
 from breakeven.methods import LOOKUP_METHODS
 
@@ -36,7 +36,7 @@ class LineFit:
         c1_s: a (s), above 0.
         c2_s: b (s per other request).
         covariance: of (c1_s, c2_s) in s^2.
-        dof: degrees of freedom of the covariance; 0 means that it is not known (and is written as 0).
+        dof: degrees of freedom of the covariance; 0 if it is not known (and written as 0).
     """
 
     c1_s: float
@@ -47,10 +47,6 @@ class LineFit:
     def among(self, others: float) -> float:
         """The figure (s) among `others`."""
         return self.c1_s + others * self.c2_s
-
-    def along(self, others: FloatArray) -> FloatArray:
-        """The figure (s) among many numbers of others."""
-        return np.asarray(self.c1_s + others * self.c2_s)
 
     def raised(self, sd: float) -> LineFit:
         """The line if the whole of it is also off by a factor with this standard deviation (ln)."""
@@ -67,13 +63,9 @@ class LineFit:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A row that was not used.
+    """A row that was not used, by a word of `breakeven.reasons`; operating points of a file count from 1.
 
-    Attributes:
-        row: number of the operating point in its file, from 1.
-        reason: a word of `breakeven.reasons`.
-        source: the file's name.
-        line: line of a CSV file as an editor counts; None for JSON.
+    The line of a CSV file is as an editor counts; None for JSON.
     """
 
     row: int
@@ -87,12 +79,9 @@ class Measurement:
     """A row that was used, reduced to the figures that the law, plots and interpolation use.
 
     Attributes:
-        row: as in `Excluded`.
-        source: the file's name.
         mode: closed, poisson or constant.
         others: mean number of other requests in flight that a request met.
         inflight: mean number in flight.
-        rps: answered requests per second.
         latency_s: mean end-to-end latency, converted to the arm's mean E if the row has its own E.
         tokens_per_step, prompt_tokens, output_tokens: of a row at other lengths, whose latency is as it was measured; the first
             also of every row of an arm with adaptive verification.
@@ -128,7 +117,7 @@ NOMINAL_OUTPUT_TOKENS = 256.0
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Mean tokens per request at which an arm was measured; None where the files do not say."""
+    """Mean tokens per request at which an arm was measured; None if not in the files."""
 
     prompt_tokens: float | None = None
     output_tokens: float | None = None
@@ -161,9 +150,9 @@ class Acceptance:
         tokens_per_step_ci: its bounds from the scatter between points; None with fewer than three.
         survival: per request-step and position; empty where unknown.
         drafted_per_step: drafted tokens per request-step.
-        text: on which text, in a few words; None where the points do not say.
+        text: on which text, in a few words; None if the points do not name it.
         request_scatter: relative standard deviation of E over requests, from the scatter between points; None with fewer
-            than three, or where they do not say how many requests they had.
+            than three, or if they do not count their requests.
     """
 
     tokens_per_step: float
@@ -179,33 +168,24 @@ class ArmFit:
     """One arm: its rows, its C1 and C2 by the law of steps of all arms, and the errors of that law at its rows.
 
     Attributes:
-        method, k, candidate: the arm.
         c1_s, c2_s: C1 and C2 (s) by the law of steps, at the lengths at which the profile compares arms; None without a usable row.
-        c1_ci_s, c2_ci_s: their bounds.
         saturation_rps: by that law, or the measured ceiling if that is lower.
-        saturation_ci_rps: bounds of it.
         points: number of rows used.
-        excluded: rows left out, with reason.
         max_relative_error, loo_error: largest distance of a row from the prediction, and mean distance of rows that the law
             predicts from all others; None if not known.
-        measured_range: range of load.
-        believable: whether decisions may rest on it.
-        reason: reason word for `believable`.
-        ttft, tpot: lines of the means of TTFT and TPOT where measured.
-        quantiles: lines of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99"; those that were measured.
+        believable: whether decisions may rest on it; `reason` is the word why.
+        ttft, tpot: lines of the means of TTFT and TPOT if measured.
+        quantiles: lines of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99", as far as measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
-        prefix_hit_ratio: share of prompt tokens that the prefix cache held, on average over the rows; None where not counted.
-        answers: the word about its answers beside those of no speculation, such as AnswersAgree; None where not compared.
+        prefix_hit_ratio: share of prompt tokens that the prefix cache held, on average over the rows; None if not counted.
+        answers: the word about its answers beside the answers of no speculation, such as AnswersAgree; None if not compared.
         over_law: of "ttft" and "tpot", as far as measured, the measured line over the law of steps: of a lone request, and at
             the highest load.
-        acceptance: None where not measured.
-        lengths: tokens per request.
-        measured_saturation_rps: highest rate that a saturated point carried; None where none was measured.
-        measurements: the rows used.
+        measured_saturation_rps: highest rate that a saturated point carried; None if none was measured.
         other_lengths: rows at other lengths, which the law of steps uses and C1 and C2 do not.
-        kv_requests: requests in flight that fill the KV pool, with these lengths and this arm's drafter in it; None where
+        kv_requests: requests in flight that fill the KV pool, with these lengths and this arm's drafter in it; None if
             its use was not measured.
-        schedule: draft length per batch size as text (`breakeven.tiers`), or the word for adaptive verification; None where k
+        schedule: draft length per batch size as text (`breakeven.tiers`), or the word for adaptive verification; None if k
             holds at every batch size. Its c1_s and c2_s are the line nearest to its points.
     """
 
@@ -278,15 +258,12 @@ class ArmFit:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDrafter:
-    """The acceptance of one method's draft lengths together, from which others are derived.
+    """The acceptance of one method's draft lengths together, from which others are derived; figures are per request-step.
 
     Attributes:
         method: the family's name (candidate or method).
         vllm_method: vLLM's own name of the method.
-        draft_lengths: those that were measured, 0 included if measured.
-        tokens_per_step: measured E by draft length.
-        survival: measured survival per request-step by draft length.
-        drafted_per_step: measured drafted tokens per request-step by draft length.
+        draft_lengths: the measured ones, 0 included if measured.
     """
 
     method: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.phrases import spoken
 from breakeven.profile.fits import ArmFit, Lengths
 
 FAR = 4.5
@@ -21,11 +22,10 @@ class Conditions:
     """Acceptance, lengths and arrivals to predict for.
 
     Attributes:
-        tokens_per_step: E per request-step of the arm; None: as measured.
-        prompt_tokens: mean prompt tokens per request; None: those of `compared_lengths`, whichever the arm itself was measured at.
-        output_tokens: mean output tokens per request; None as for prompts.
-        tokens_per_step_error: relative standard error of `tokens_per_step`; 0: it is taken as exact.
-        dispersion: variance over mean of the counts of arrivals in spans as long as a request; 1: Poisson. It changes figures
+        tokens_per_step: E per request-step of the arm; None as measured.
+        prompt_tokens, output_tokens: mean per request; None takes `compared_lengths`, whichever the arm itself was measured at.
+        tokens_per_step_error: relative standard error of `tokens_per_step`; 0 if it is taken as exact.
+        dispersion: variance over mean of the counts of arrivals in spans as long as a request; 1 is Poisson. It changes figures
             at a rate only, because clients of a closed loop send when they are answered.
     """
 
@@ -36,11 +36,7 @@ class Conditions:
     dispersion: float = 1.0
 
     def check(self, arm: Arm) -> None:
-        """Refuse conditions that no arm of this draft length can meet.
-
-        Raises:
-            InputError: E outside 1 to k + 1, or a length outside its range.
-        """
+        """Refuse conditions that no arm of this draft length can meet, by an InputError."""
         e = self.tokens_per_step
         if e is not None and arm.k and not 1.0 <= e <= arm.k + 1.0:
             raise InputError("tokens per step", f"{e:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
@@ -52,11 +48,7 @@ class Conditions:
             raise InputError("output tokens", f"{self.output_tokens:g}", "a number of at least 1")
 
     def check_measured(self, fit: ArmFit) -> None:
-        """Refuse conditions that differ from measured ones which are not known.
-
-        Raises:
-            NotIdentifiedError: names the figure that was not measured.
-        """
+        """Refuse conditions that differ from measured ones which are not known, by a NotIdentifiedError that names the figure."""
         if self.tokens_per_step is not None and fit.k > 0:
             if fit.arm.scheduled:
                 raise NotIdentifiedError(
@@ -107,7 +99,7 @@ def as_measured(_: Arm) -> Conditions:
 
 
 def compared_lengths(arms: Sequence[ArmFit]) -> Lengths:
-    """The lengths at which arms are compared if none are asked for: those of no speculation, else of the first measured arm.
+    """The lengths at which arms are compared if none are asked for: of no speculation, else of the first measured arm.
 
     Arms that are compared must serve the same requests. Each at its own lengths, an arm would win by shorter answers.
     """
@@ -128,11 +120,11 @@ def compared_text(arms: Sequence[ArmFit], wanted: Conditions) -> str:
     elsewhere: dict[str, list[str]] = {}
     for fit in arms:
         if fit.measurements and strays(fit.lengths, now, SAME):
-            elsewhere.setdefault(_tokens_text(fit.lengths), []).append(_name(fit.arm))
+            elsewhere.setdefault(_tokens_text(fit.lengths), []).append(spoken(fit.arm))
     if not elsewhere:
         return ""
     asked = wanted.prompt_tokens is not None or wanted.output_tokens is not None
-    whose = "as asked" if asked else f"those of {_name(_first(arms).arm)}"
+    whose = "as asked" if asked else f"those of {spoken(_first(arms).arm)}"
     measured = "; ".join(
         f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} measured at {tokens}"
         for tokens, names in elsewhere.items()
@@ -140,12 +132,8 @@ def compared_text(arms: Sequence[ArmFit], wanted: Conditions) -> str:
     return f"{_tokens_text(now)} tokens, {whose} ({measured})"
 
 
-def _name(arm: Arm) -> str:
-    return arm.name if arm.k else "no speculation"
-
-
 def _tokens_text(lengths: Lengths) -> str:
-    """Tokens of prompt and answer: `256/200`; `?` if the files do not say."""
+    """Tokens of prompt and answer: `256/200`; `?` if not in the files."""
     return "/".join(f"{one:.4g}" if one else "?" for one in (lengths.prompt_tokens, lengths.output_tokens))
 
 

@@ -27,10 +27,7 @@ class MetLoad(NamedTuple):
 class LoadPoint:
     """The load to predict for: exactly one of the three is given.
 
-    Attributes:
-        rps: rate of an open loop with Poisson arrivals (1/s).
-        concurrency: imposed concurrency of a closed loop.
-        others: mean number of others in flight of an open loop, at whatever rate that is.
+    A rate (1/s) of an open loop with Poisson arrivals, clients of a closed loop, or others in flight of an open loop on average.
     """
 
     rps: float | None = None
@@ -67,19 +64,16 @@ class Prediction:
     """Expected figures of one arm at one load.
 
     Attributes:
-        arm: the arm.
         latency_s: mean end-to-end latency, or the quantile asked for; None when saturated.
         latency_ci_s: its bounds; None without degrees of freedom or when saturated.
-        ttft_s: mean time to first token, or the quantile asked for; None where not measured or saturated.
-        tpot_s: time per output token; as ttft_s.
+        ttft_s, tpot_s: mean time to first token and per output token, or the quantile asked for; None if not measured, or saturated.
         ttft_ci_s, tpot_ci_s: their bounds; None as for the latency, and for an arm that was not measured.
-        inflight: mean number in flight.
         utilisation: share of saturation.
         saturated: no steady state at this load.
         outside_measured: outside the measured loads or lengths, or saturated. How close to saturation a prediction may
             be used is not decided here: the policy has a limit of `utilisation`.
-        basis: the rows beside the law of steps: the arm's own (`arm`) or those of other arms (`others`).
-        means: names of those figures above that are means although a quantile was asked for: it was not measured.
+        basis: the rows beside the law of steps: the arm's own (`arm`) or rows of other arms (`others`).
+        means: names of figures above that are means although a quantile was asked for: it was not measured.
     """
 
     arm: Arm
@@ -103,14 +97,7 @@ def predict_on(
     load: LoadPoint,
     confidence: float,
 ) -> Prediction:
-    """Read the means at one load off a curve.
-
-    Args:
-        arm: the arm the curve belongs to.
-        curve: its latency against load, under the conditions.
-        load: the load.
-        confidence: two-sided level of the bounds.
-    """
+    """Read the means at one load off a curve of an arm."""
     latency_s, others = load.on(curve)
     t = t_quantile(confidence, curve.dof)
     if load.rps is not None:
@@ -154,17 +141,10 @@ def at_quantile(
     measured_s: float,
     confidence: float,
 ) -> Prediction:
-    """Put a quantile in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
+    """Put a quantile (0.5, 0.95, 0.99) in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
 
-    Other conditions move a quantile as they move the mean.
-
-    Args:
-        mean: the means at the load.
-        quantile: 0.5, 0.95 or 0.99.
-        met: the others in flight at the load.
-        fit: the arm's own fit; None for an arm that was not measured.
-        measured_s: mean latency among as many others under the conditions under which the arm was measured.
-        confidence: two-sided level of the bounds.
+    Other conditions move a quantile as they move the mean: `measured_s` is the mean latency among as many others (`met`) under
+    the conditions under which the arm was measured. `fit` is None for an arm that was not measured.
     """
     if mean.latency_s is None or met.value is None:
         return mean
@@ -208,11 +188,7 @@ def _moved(law: LineFit | None, mean_s: float | None, others: float) -> float:
 
 
 def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
-    """Refuse a quantile of the end-to-end latency that was not measured.
-
-    Raises:
-        NotIdentifiedError: saying which quantiles were.
-    """
+    """Refuse a quantile of the end-to-end latency that was not measured, and name the measured ones."""
     if fit is None:
         raise NotIdentifiedError(f"{arm}: not measured, so none of its quantiles is known; ask for the mean")
     measured = sorted(float(share) for share in fit.quantiles)

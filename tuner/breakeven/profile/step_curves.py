@@ -17,11 +17,10 @@ from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
-from breakeven.profile.adaptive_drafts import adaptive_tiers
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
-from breakeven.profile.step_fit import StepLaw, nominal_yield
+from breakeven.profile.step_fit import StepLaw, adaptive_tiers, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.tiers import Schedule
 
@@ -48,7 +47,6 @@ class _AskedArm(NamedTuple):
     Attributes:
         demand: of its requests, scalars.
         measured: demand when the arm was measured; None if that is the same.
-        others_range: measured range of others in flight.
         strayed: whether arm or lengths lie outside what was measured.
         apart: lengths at which the arm was measured, if other arms were measured at others and no row of it shows what lengths change.
     """
@@ -63,18 +61,7 @@ class _AskedArm(NamedTuple):
 def step_curve(
     law: StepLaw, arm: Arm, arms: Sequence[ArmFit], drafters: Sequence[MeasuredDrafter], wanted: Conditions
 ) -> Curve:
-    """Curve of an arm under given conditions, measured or not.
-
-    Args:
-        law: of all arms.
-        arm: the arm.
-        arms: fits of the measured arms.
-        drafters: acceptance of each.
-        wanted: conditions that differ from those measured.
-
-    Raises:
-        NotIdentifiedError: the arm's drafter was not measured, or not under such conditions.
-    """
+    """Curve of an arm under given conditions, measured or not."""
     own = next((fit for fit in arms if fit.arm == arm), None)
     asked = _asked(arm, own, arms, drafters, wanted)
     converted = _by_law(law, arm, arms, asked, wanted.tokens_per_step_error)
@@ -120,7 +107,13 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         ceiling_rps,
         asked.strayed,
         closed_knots=np.stack(
-            [others, np.maximum.accumulate(_closed(costs, demand, others) * raised)], axis=-1
+            [
+                others,
+                np.maximum.accumulate(
+                    closed_loop(costs, _repeated(demand, others.size), others + 1.0).served.latency_s * raised
+                ),
+            ],
+            axis=-1,
         ),
         start_sd=law.starts_of(arm),
     )
@@ -146,15 +139,13 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
     """The curve halfway between two conversions of an arm to other lengths, with half of their distance as its own doubt.
 
     If each arm was measured at lengths of its own, no row shows which part of a request grows with its answer. The law then
-    explains a difference of arms by their lengths. Where each step takes as long as it did, decoding grows by the steps.
-
-    Args:
-        curve: as the law of steps converts it.
-        measured: the arm's curve at its own lengths.
-        steps: of a request after its first token, over those when it was measured.
+    explains a difference of arms by their lengths. Where each step takes as long as it did, decoding grows by the steps (after
+    the first token, over those when the arm was measured).
     """
     others = curve.knots[:, 0]
-    before_s, after_s = (0.0 if one.ttft is None else one.ttft.along(others) for one in (measured, curve))
+    before_s, after_s = (
+        0.0 if one.ttft is None else one.ttft.c1_s + others * one.ttft.c2_s for one in (measured, curve)
+    )
     decoding_s = np.maximum(measured.met_latencies(others) - before_s, _LEAST_S)
     gap = np.log((after_s + steps * decoding_s) / curve.knots[:, 1])
     half = np.exp(0.5 * gap)
@@ -182,11 +173,6 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
     )
 
 
-def _closed(costs: CostsOfSteps, demand: Demand, others: FloatArray) -> FloatArray:
-    """Latency (s) in a closed loop whose clients meet so many others."""
-    return closed_loop(costs, _repeated(demand, others.size), others + 1.0).served.latency_s
-
-
 def _repeated(demand: Demand, loads: int) -> Demand:
     """The demand repeated for a number of loads."""
     tiers = tuple(tier.each(lambda value: np.full(loads, value)) for tier in demand.tiers)
@@ -208,12 +194,7 @@ def _with_parts(
 ) -> Curve:
     """The curve with the lines of TTFT and of time per output token, as far as they were measured.
 
-    Args:
-        curve: of the arm.
-        arm: the arm.
-        beside: its own fit, or its neighbours ascending in k.
-        ttft: (others, TTFT by the law) at the knots, shape (2, K).
-        later_tokens: output tokens after the first.
+    `beside` is the arm's own fit, or its neighbours ascending in k; `ttft` has (others, TTFT by the law) at the knots, shape (2, K).
     """
     ends = curve.line_ends
     latency_s = curve.met_latencies(ends)
@@ -269,7 +250,7 @@ def _asked(
     compared = compared_lengths(arms)
     measured = own.lengths.or_those_of([fit.lengths for fit in arms]) if own is not None else compared
     now = wanted.lengths(compared)
-    # The law uses rows at other lengths too: near those asked for, they say how far it was measured.
+    # The law uses rows at other lengths too: near the lengths asked for, they show how far it was measured.
     rows = [row for fit in ([own] if own else arms) for row in (*fit.measurements, *fit.other_lengths)]
     loads = [one.others for one in rows if not strays(Lengths(one.prompt_tokens, one.output_tokens), now)]
     demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)
@@ -296,11 +277,7 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
 def _tiers(
     arm: Arm, own: ArmFit | None, family: MeasuredDrafter | None, tokens_per_step: float | None
 ) -> tuple[Tier, ...]:
-    """Tiers of an arm's drafting.
-
-    Raises:
-        NotIdentifiedError: the acceptance of a draft length that was not measured is not known.
-    """
+    """Tiers of an arm's drafting; the acceptance of a draft length that was not measured must be known."""
     if not arm.k:
         return (Tier(1, np.zeros(()), np.ones(())),)
     model = family.acceptance if family else None

@@ -9,7 +9,7 @@ and the logarithm of a prompt token over a position. The order is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from breakeven.laws.step_law import (
     Answering,
     CostsOfSteps,
     Demand,
+    Tier,
     Together,
     closed_loop,
     departure_shares,
@@ -49,7 +50,7 @@ DRAFTING = ("drafting_s", "draft_s", "each_draft_s")
 """Costs of a drafter."""
 
 _OF_ENGINE = len(SENSITIVE) - len(DRAFTING)
-"""How many of `SENSITIVE` are costs of the engine: those with which `ENGINE` begins; a drafter's follow."""
+"""How many of `SENSITIVE` are costs of the engine: `ENGINE` begins with them; a drafter's follow."""
 
 LEVEL = 0.015
 """Standard deviation of an arm's level (ln): each arm is an engine that was started in another way."""
@@ -67,14 +68,41 @@ def nominal_yield(k: int) -> float:
     return float((1.0 + k) ** 0.6)
 
 
-class ArmLoads(NamedTuple):
-    """Loads of one arm, each an array.
+def adaptive_tiers(
+    k: int, seen: Sequence[tuple[float, float]], yields: Callable[[int], float]
+) -> tuple[Tier, ...]:
+    """Tiers of scalars between which the drafts change that an engine with adaptive verification verifies.
 
-    Attributes:
-        demand: of its requests; lengths are scalars or have one value per load.
-        closed: whether the load is a closed loop.
-        rps: answered requests (1/s).
-        inflight: mean number in flight.
+    Such an engine drafts k tokens in every step and counts all of them as drafted, also drafts that it does not verify. So
+    accepted over drafted falls with the load while the drafter stays as good. The tokens per step are counted right, and show
+    how many drafts it verified at least: as many as would have yielded as much at a fixed length.
+
+    `seen` has the mean number in flight and the tokens per step of each row, at least one; `yields` gives the tokens per step at a
+    fixed draft length of 1 and more.
+    """
+    inflight, tokens = (np.array(column, dtype=float) for column in zip(*sorted(seen), strict=True))
+    by_length = np.maximum.accumulate([1.0, *(yields(length) for length in range(1, k + 1))])
+    tiers = []
+    for first in _batches(float(inflight[-1])):
+        e = float(np.interp(np.log(first), np.log(np.maximum(inflight, 1.0)), tokens))
+        verified = np.interp(e, by_length, np.arange(k + 1.0))
+        tiers.append(Tier(first, np.asarray(float(k)), np.asarray(e), np.asarray(verified)))
+    return tuple(tiers)
+
+
+def _batches(most: float) -> Iterator[int]:
+    """Batch sizes 1, 2, 3, 4, 6, 8, 12, ... up to the largest."""
+    first, half = 1, 1
+    while first <= max(most, 1.0):
+        yield first
+        half = first // 2 if first & (first - 1) == 0 else first // 3
+        first += max(half, 1)
+
+
+class ArmLoads(NamedTuple):
+    """Loads of one arm, each an array: whether it is a closed loop, answered requests (1/s), mean number in flight.
+
+    Lengths of the demand are scalars or have one value per load.
     """
 
     demand: Demand
@@ -84,13 +112,9 @@ class ArmLoads(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Latencies at one arm's loads by the law, and their derivatives by each figure of the law.
+    """Mean latencies and times to the first token (s) at one arm's loads by the law, shape (loads,).
 
-    Attributes:
-        latency_s: mean latency, shape (loads,).
-        ttft_s: mean time to the first token.
-        of_latency: d ln(latency) / d(figure), shape (loads, figures).
-        of_ttft: d ln(ttft) / d(figure).
+    Their derivatives d ln / d(figure) by each figure of the law have shape (loads, figures).
     """
 
     latency_s: FloatArray
@@ -101,12 +125,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Index of each figure.
-
-    Attributes:
-        families: names of drafters.
-        arms: names of measured arms.
-    """
+    """Index of each figure, by the names of drafters and of measured arms."""
 
     families: tuple[str, ...]
     arms: tuple[str, ...]
@@ -142,13 +161,7 @@ class Layout:
         return self.levels + self.arms.index(arm) if arm in self.arms else None
 
     def costs(self, figures: FloatArray, family: str, arm: str) -> CostsOfSteps:
-        """The costs of an arm's steps.
-
-        Args:
-            figures: shape (size,).
-            family: its drafter; any name without speculation.
-            arm: its name; one that was not measured has no level of its own.
-        """
+        """The costs of an arm's steps; an arm that was not measured has no level of its own, and one without speculation any family."""
         engine = dict(zip(ENGINE, figures, strict=False))
         at, level = self.drafting(family), self.level(arm)
         raised = 1.0 if level is None else np.exp(figures[level])
@@ -171,15 +184,7 @@ class Layout:
         )
 
     def answers(self, figures: FloatArray, family: str, arm: str, loads: ArmLoads, most: int) -> Answers:
-        """Latencies at an arm's loads by the law.
-
-        Args:
-            figures: shape (size,).
-            family: its drafter.
-            arm: its name.
-            loads: the loads.
-            most: largest number that decodes together.
-        """
+        """Latencies at an arm's loads by the law, of which at most `most` requests decode together."""
         costs = self.costs(figures, family, arm)
         latency_s, ttft_s = np.empty(loads.rps.shape), np.empty(loads.rps.shape)
         of_latency = np.zeros((*loads.rps.shape, self.size))
@@ -202,12 +207,7 @@ class Layout:
     ) -> Answers:
         """Latencies of an arm and their derivatives, from the steps of its requests.
 
-        Args:
-            figures: shape (size,).
-            family: its drafter.
-            arm: its name.
-            demand: of the loads, shape (loads,), or (1,) where all ask for the same.
-            found: their mean times and the steps behind them.
+        The demand has shape (loads,), or (1,) where all loads ask for the same.
         """
         costs = self.costs(figures, family, arm)
         number = np.arange(float(found.of_first.shape[-1]))
@@ -253,7 +253,7 @@ def _of(demand: Demand, here: FloatArray) -> Demand:
 def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sensitivities of the steps, shape (costs, loads, numbers), and of the departures, shape (numbers, knots).
 
-    The sensitivities to departures are those of the first load, because all loads of an arm have the same draft length.
+    The sensitivities to departures are of the first load, because all loads of an arm have the same draft length.
     """
     context = demand.context_tokens[..., None]
     step = np.empty(0)
@@ -271,13 +271,9 @@ def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tup
 
 
 class StepCostFound(NamedTuple):
-    """One cost of the law.
+    """One cost of the law, named as in `breakeven.laws.step_law.CostsOfSteps`, a drafter's after its family; in seconds if in `_s`.
 
-    Attributes:
-        name: as in `breakeven.laws.step_law.CostsOfSteps`; a drafter's after its family.
-        value: seconds where the name ends in `_s`.
-        ci: bounds.
-        prior: whether rows say hardly more of it than was known before any of them.
+    `prior`: whether rows show hardly more of it than was known before any of them.
     """
 
     name: str
@@ -320,7 +316,7 @@ class ArmStarts:
     drift_error: float = 0.0
 
     def findings(self, arm: str) -> Iterator[StartFinding]:
-        """Their significant differences, for the arm of this name."""
+        """Significant differences of the starts, for the arm of this name."""
         if self.apart > _SIGNIFICANT * self.apart_error:
             apart = f"{self.number} starts of its engine differ by {math.expm1(self.apart):.1%}"
             yield StartFinding(Reason.STARTS_DIFFER, f"{arm}: {apart}")
@@ -334,12 +330,9 @@ class ArmStarts:
 
 @dataclass(frozen=True, slots=True)
 class EngineStarts:
-    """Scatter of one configuration from one start of its engine to the next.
+    """Scatter of one configuration from one start of its engine to the next: standard deviation (ln) of one start around the mean.
 
-    Attributes:
-        sd: standard deviation (ln) of one start around the mean of all.
-        differences: number of differences between starts behind it, beside the prior.
-        arms: starts of each measured arm, in the order of the law's arms.
+    Behind it are so many differences between starts, beside the prior. Arms are in the order of the law's.
     """
 
     sd: float = 0.0
@@ -349,8 +342,7 @@ class EngineStarts:
     def sd_of(self, place: int | None) -> float:
         """Standard deviation (ln) of an arm's latencies because few starts measured them, drift of the machine included.
 
-        Args:
-            place: of the arm among the law's; None: it was not measured.
+        `place` is the arm's among the law's; None if it was not measured.
         """
         if place is None or place >= len(self.arms):
             return self.sd
@@ -360,18 +352,14 @@ class EngineStarts:
 
 @dataclass(frozen=True, slots=True)
 class StepLaw:
-    """The one law of all arms as it was fitted.
+    """The one law of all arms as it was fitted, by names of drafters and measured arms.
 
     Attributes:
-        families: names of the drafters.
-        arms: names of the measured arms.
         figures: in the order of the module's text.
-        covariance: of the figures.
-        noise: standard deviation of one mean latency (ln).
-        dof: degrees of freedom of the noise.
+        noise: standard deviation of one mean latency (ln), with `dof` degrees of freedom.
         form: how far arms depart from the law.
         gaps: the rows of all arms beside the law.
-        from_prior: names of costs of which the rows say hardly more than was known before any of them.
+        from_prior: names of costs of which the rows show hardly more than was known before any of them.
         starts: scatter between starts of an engine.
     """
 
@@ -403,7 +391,7 @@ class StepLaw:
         return found._replace(sd=np.hypot(found.sd, LEVEL))
 
     def starts_of(self, arm: Arm) -> float:
-        """Standard deviation (ln) of an arm's latencies over starts of its engine, beside those that were measured."""
+        """Standard deviation (ln) of an arm's latencies over starts of its engine, beside the measured ones."""
         return self.starts.sd_of(self.arms.index(arm.name) if arm.name in self.arms else None)
 
     @property
@@ -418,11 +406,7 @@ class StepLaw:
         return tuple(found for arm, starts in pairs for found in starts.findings(arm))
 
     def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
-        """Every cost with its bounds, the engine's first, then each drafter's.
-
-        Args:
-            confidence: two-sided level of the bounds.
-        """
+        """Every cost with its two-sided bounds, the engine's first, then each drafter's."""
         t = t_quantile(confidence, self.dof)
         names = self.layout.costs_named
         spread = np.sqrt(np.diag(np.array(self.covariance)))[: len(names)] * min(t, _NORMAL_T)

@@ -58,12 +58,7 @@ class Whereabouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FormError:
-    """Size of the departures.
-
-    Attributes:
-        sd: standard deviation (ln) of a departure where nothing was measured.
-        reach: difference in ln(1 + others) over which it stays nearly constant.
-    """
+    """Size of the departures: standard deviation (ln) where nothing was measured, and reach in ln(1 + others)."""
 
     sd: float
     reach: float
@@ -117,13 +112,7 @@ class Gaps:
         return Whereabouts(*np.array(self.places))
 
     def departures(self, form: FormError, noise: float, wanted: Whereabouts) -> Departures:
-        """The departures at other places.
-
-        Args:
-            form: their size.
-            noise: standard deviation of one row (ln), if rows have none of their own.
-            wanted: n places.
-        """
+        """The departures at other places; `noise` is the standard deviation of one row (ln), if rows have none of their own."""
         across = form.covariance(wanted, self._at)
         scattered = self._scattered(form, noise)
         weights = np.linalg.solve(scattered, across.T).T
@@ -140,13 +129,7 @@ class Gaps:
         return np.asarray(form.covariance(self._at, self._at) + np.diag(own))
 
     def left_out(self, form: FormError, noise: float, covariance: FloatArray) -> FloatArray:
-        """Gap of each row to what all others predict for it, shape (rows,).
-
-        Args:
-            form: as in `departures`.
-            noise: likewise.
-            covariance: of the figures of the law.
-        """
+        """Gap of each row to what all others predict for it, shape (rows,), with the covariance of the law's figures."""
         # For a normal model each left-out gap is (K^-1 y)/diag(K^-1), with K the covariance of rows before any was seen.
         inverse = np.linalg.inv(self._scattered(form, noise))
         slopes = inverse @ np.array(self.slopes)

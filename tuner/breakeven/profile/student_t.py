@@ -40,31 +40,16 @@ def _curve_probability(width: float, dof: int) -> float:
 
 @lru_cache(maxsize=256)
 def t_quantile(confidence: float, dof: int) -> float:
-    """Return the t with P(|T| <= t) = confidence; infinite without degrees of freedom.
-
-    Args:
-        confidence: two-sided level, between 0 and 1 (both excluded).
-        dof: degrees of freedom.
-
-    Raises:
-        ValueError: confidence is not between 0 and 1.
-    """
+    """The t with P(|T| <= t) = confidence (two-sided, between 0 and 1); infinite without degrees of freedom."""
     return _quantile(two_sided_probability, confidence, dof)
 
 
 @lru_cache(maxsize=256)
 def band_quantile(confidence: float, dof: int) -> float:
-    """Return the multiple of the standard deviation that holds a whole curve, not one point of it.
+    """The multiple of the standard deviation that holds a whole curve, not one point of it; infinite without degrees of freedom.
 
     Scheffe's sqrt(3*F): two curves may differ in level, slope and bend. A claim about some load of a range needs it: of two
     equal arms the pointwise bounds miss 1 somewhere in two of five data sets, those of a straight line in one of five.
-
-    Args:
-        confidence: level, between 0 and 1 (both excluded).
-        dof: degrees of freedom; infinite without any.
-
-    Raises:
-        ValueError: confidence is not between 0 and 1.
     """
     return _quantile(_curve_probability, confidence, dof)
 
