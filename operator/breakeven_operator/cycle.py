@@ -28,10 +28,9 @@ from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import SERVICES, NamespacedName, Ref
 from breakeven_operator.noted_writer import NotedWriter, PlanWriter
 from breakeven_operator.ports import Clock, Manifest
-from breakeven_operator.reconcile.action_plan import ServiceOutcome, reference
+from breakeven_operator.reconcile.action_plan import Failed, ServiceOutcome, failed, reference
 from breakeven_operator.reconcile.annotation_owner import taken_over
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
-from breakeven_operator.reconcile.failed import Failed, failed
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, of_annotation
 from breakeven_operator.resources import SpeculativeService

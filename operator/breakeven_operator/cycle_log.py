@@ -13,8 +13,7 @@ from breakeven_operator.admission import Decided
 from breakeven_operator.agenda import Agenda
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle_report import CycleReport
-from breakeven_operator.reconcile.action_plan import reference
-from breakeven_operator.reconcile.failed import Failed
+from breakeven_operator.reconcile.action_plan import Failed, reference
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import Telemetry

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from breakeven_operator.ports import TrialSettings
-from breakeven_operator.reconcile.observation import CycleLimits
+from breakeven_operator.reconcile.case import CycleLimits
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.settings import Settings
 from breakeven_operator.watching import WatchSettings

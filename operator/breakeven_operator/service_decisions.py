@@ -19,8 +19,8 @@ from breakeven_operator.admission import Decided
 from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import RESUME_ANNOTATION, service_of
+from breakeven_operator.reconcile.case import ServiceObservation
 from breakeven_operator.reconcile.live_metrics import FleetReading
-from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.reconcile.service import reconcile
 from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites

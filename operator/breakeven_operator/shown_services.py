@@ -8,7 +8,7 @@ from datetime import datetime
 from breakeven_operator.actions import WriteStatus
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
-from breakeven_operator.reconcile.failed import Failed
+from breakeven_operator.reconcile.action_plan import Failed
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.writer import WriteResult

@@ -7,7 +7,7 @@ that all pods of both arms share and that lasts (the hour, the texts); each scat
 fifth, and the pods of one arm get up to a fifth more than those of the other.
 
 A roll replaces a quarter of the pods at a time, two blocks each. It is looked at after every block, as the operator does,
-by the operator's own rule (`roll_outcome`). The promise is right, or half as large again.
+by the operator's own rule (`roll_evidence.outcome`). The promise is right, or half as large again.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_roll_experiments.py [--judge]
 
@@ -31,7 +31,7 @@ from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks, LatencyAt
 from breakeven.planning.roll_experiment import experiment
-from breakeven_operator.reconcile.roll_outcome import Outcome, outcome
+from breakeven_operator.reconcile.roll_evidence import Outcome, outcome
 from breakeven_operator.resources.rolloutstatus import HistoryResult
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
 from breakeven_sim.engine.core import Engine

@@ -1,7 +1,7 @@
 """How often each word about a roll is right where requests are long, lengths drift and new pods begin cold.
 
 Fleets are those of `fakes.rolled_fleet`: events of an engine that was written for this bench alone. What their counters show
-is read by the operator's own code, compared by `planning.roll_experiment` and judged by `roll_outcome` after every block, as
+is read by the operator's own code, compared by `planning.roll_experiment` and judged by `roll_evidence.outcome` after every block, as
 the operator does. The law is the straight line in the rate that a calibration would fit to the exact latencies. The promise is
 a gain in any case, so that a roll is disproved as soon as it is shown to lose.
 

@@ -17,10 +17,10 @@ from breakeven.profile import Comparison, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.reconcile.case_reading import arrivals_of
 from breakeven_operator.reconcile.fleet_query import arrivals_query
 from breakeven_operator.reconcile.judge import choose
 from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_operator.reconcile.service import arrivals_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import default_document

@@ -12,6 +12,7 @@ from breakeven_operator.adapters.prometheus_answers import PrometheusAnswers, Sa
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import block_s, roll_query
+from breakeven_operator.reconcile.roll_evidence import GIVE_UP_WINDOWS
 from breakeven_operator.reconcile.roll_failures import (
     ArmRequests,
     LaterReading,
@@ -21,7 +22,6 @@ from breakeven_operator.reconcile.roll_failures import (
     read_later,
 )
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
-from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
 from breakeven_operator.workloads.known import target_name

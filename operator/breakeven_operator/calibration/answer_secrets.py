@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 VOLUME = "breakeven-answers"
 MOUNT_PATH = "/var/run/breakeven/answers"
+MOUNT = {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}
 TYPE = "breakeven.dev/answers"
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 """Label by which a pod knows its Job's uid; Kubernetes sets it."""
@@ -31,12 +32,7 @@ _KEY = "answers.json.gz"
 
 @dataclass(frozen=True, slots=True)
 class AnswerOwner:
-    """The calibration that answers belong to.
-
-    Attributes:
-        namespace, service, run: whose calibration it is.
-        job, job_uid: the Job that asked for them, with which they go.
-    """
+    """The calibration that answers belong to, and the Job that asked for them, with which they go."""
 
     namespace: str
     service: str
@@ -70,11 +66,6 @@ def answers_volume(jobs: Sequence[str]) -> dict[str, Any]:
         {"secret": {"name": job, "optional": True, "items": [{"key": _KEY, "path": job}]}} for job in jobs
     ]
     return {"name": VOLUME, "projected": {"sources": sources}}
-
-
-def answers_mount() -> dict[str, Any]:
-    """How the judge's driver mounts it."""
-    return {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}
 
 
 def kept_answers(job: str, folder: Path = Path(MOUNT_PATH)) -> AnswerSet | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,25 +19,35 @@ from breakeven.planning.objective import Slo
 from breakeven.profile import LoadPoint, Profile
 from breakeven.serving.hindrances import arm_hindrances, unknown_words
 from breakeven.serving.vllm_versions import version_of
-from breakeven_operator.actions import Action, Create, DoneFit, EmitEvent, Fit, FitOutcome
+from breakeven_operator.actions import Action, Create, DoneFit, EmitEvent, Fit
 from breakeven_operator.calibration import podcopy, schedule_making
-from breakeven_operator.calibration.arm_finding import with_words
-from breakeven_operator.calibration.arm_outcome import followed, is_over, seen, word_of, worth_another_start
-from breakeven_operator.calibration.arms_progress import ArmLeftOut, ArmsProgress
-from breakeven_operator.calibration.display import human_time
+from breakeven_operator.calibration.arms_progress import (
+    ArmLeftOut,
+    ArmsProgress,
+    followed,
+    is_over,
+    seen,
+    word_of,
+    worth_another_start,
+)
+from breakeven_operator.calibration.conclusion import with_words
 from breakeven_operator.calibration.jobs import build_job, job_name
 from breakeven_operator.calibration.measurements import points_csv
 from breakeven_operator.calibration.podcopy import NotCopyableError, engine_of
 from breakeven_operator.calibration.run_plan import second_start_s
-from breakeven_operator.calibration.transition import Transition
-from breakeven_operator.calibration.trial_reading import kept_words, place_is_held, trial_of
-from breakeven_operator.calibration.trial_state import TrialStage, TrialState
+from breakeven_operator.calibration.transition import Transition, human_time
+from breakeven_operator.calibration.trial_state import (
+    TrialStage,
+    TrialState,
+    kept_words,
+    place_is_held,
+    trial_of,
+)
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.reconcile.barred_arms import refuse_answers
 from breakeven_operator.reconcile.questions import policy_of
 from breakeven_operator.reconcile.steps import RollCost
-from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.base import WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
@@ -53,14 +63,9 @@ from breakeven_operator.workloads.served_engine import ServedEngine
 
 @dataclass
 class Trials:
-    """One cycle of a run that has its plan.
+    """One cycle of a run that has its plan; `spec` is what the service asks for by now.
 
-    Attributes:
-        transition: the cycle.
-        plan: what is measured.
-        spec: what the service asks for by now.
-        fitted: a fit from which the present arm is to be settled; None without one.
-        progress: how each arm goes.
+    `fitted` is a fit from which the present arm is to be settled; None without one.
     """
 
     transition: Transition
@@ -176,14 +181,7 @@ class FitFirst(NamedTuple):
 
 
 class ChosenArm(NamedTuple):
-    """A choice.
-
-    Attributes:
-        arm: status of the arm, with the choice.
-        reason: word of the choice.
-        message: how the run says it.
-        event: how an event says it.
-    """
+    """A choice: the arm's status with it, its word, and how the run and an event say it."""
 
     arm: ArmStatus
     reason: ClusterReason
@@ -195,20 +193,12 @@ def settled(progress: ArmsProgress, index: int) -> PlannedArm | None:
     """An arm as its engine runs it; None if that is still to be found from the arms before it."""
     planned, arm = progress.plan.arms[index], progress.arms[index]
     if planned.wins_again:
-        return _started_again(progress, arm.repeats)
+        first = next((at for at, one in enumerate(progress.plan.arms) if one.arm == arm.repeats), None)
+        again = settled(progress, first) if first is not None else None
+        return again.replace(arm=WINNER_AGAIN) if again is not None else None
     if planned.scheduled:
         return None if arm.schedule is None else schedule_making.with_schedule(planned, arm.schedule)
     return planned
-
-
-def _started_again(progress: ArmsProgress, repeats: str | None) -> PlannedArm | None:
-    """The arm of this name as it is started a second time; None if the run has no such arm."""
-    for first, arm in zip(progress.plan.arms, progress.arms, strict=True):
-        if first.arm == repeats:
-            table = arm.schedule
-            whole = first if table is None else schedule_making.with_schedule(first, table)
-            return whole.replace(arm=WINNER_AGAIN)
-    return None
 
 
 def no_second_start(progress: ArmsProgress) -> ArmLeftOut | None:
@@ -225,13 +215,7 @@ def no_second_start(progress: ArmsProgress) -> ArmLeftOut | None:
 def choose_schedule(
     progress: ArmsProgress, index: int, fitted: DoneFit | None
 ) -> FitFirst | ArmLeftOut | ChosenArm:
-    """Choose the schedule that an arm measures.
-
-    Args:
-        progress: of the run.
-        index: number of the arm.
-        fitted: a fit from which the present arm is to be settled; None without one.
-    """
+    """Choose the schedule that an arm measures."""
     view, planned = progress.transition.view, progress.plan.arms[index]
     assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
     engine = podcopy.engine_of(view.target.engine)
@@ -267,53 +251,19 @@ def choose_schedule(
 def choose_winner(
     progress: ArmsProgress, index: int, fitted: DoneFit | None, spec: SpeculativeServiceSpec
 ) -> FitFirst | ArmLeftOut | ChosenArm:
-    """Choose the arm that starts a second time.
+    """Choose the arm that starts a second time: of the speculative ones, the winner at most of the expected loads.
 
-    Args:
-        progress: of the run.
-        index: number of the second start among the arms.
-        fitted: a fit from which the present arm is to be settled; None without one.
-        spec: what the service asks for by now.
+    Of equal ones it is the winner at the lowest load. With answers required an arm needs AnswersAgree to be entered. The luck
+    of its first start is part of the gain for which an arm is chosen. The points of a second start were chosen by nobody.
     """
-    if fitted is None or fitted.fit.settles != progress.plan.arms[index].arm:
+    plan, left_out = progress.plan, ClusterReason.SECOND_START_SKIPPED
+    if fitted is None or fitted.fit.settles != plan.arms[index].arm:
         return FitFirst(progress.to_fit, f"chosen from {', '.join(progress.fittable)}")
-    answers = progress.transition.run.status.answers
-    name, message = would_win(fitted.outcome, answers, progress.plan, spec)
-    if name is None:
-        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
-    arm = progress.arms[index].replace(repeats=name, message=message[:1024])
-    return ChosenArm(arm, ClusterReason.SECOND_START, message, message)
-
-
-# The arm that starts a second time: the one that would win, by the points of all arms before it.
-#
-# The luck of its first start is part of the gain for which an arm is chosen. The points of a second start were chosen by nobody.
-
-
-class WinnerChoice(NamedTuple):
-    """Name of the arm that would win; None if none would. Either way with a sentence."""
-
-    arm: str | None
-    message: str
-
-
-def would_win(
-    outcome: FitOutcome, answers: Iterable[ArmAnswers], plan: CalibrationPlan, spec: SpeculativeServiceSpec
-) -> WinnerChoice:
-    """Choose the speculative arm that wins at most of the expected loads; of equal ones that of the lowest load.
-
-    Args:
-        outcome: of the fit of all points so far.
-        answers: words about the answers of arms; with Require an arm needs AnswersAgree to be entered.
-        plan: of the run, with the expected loads; without any, those that are bought for by default.
-        spec: of the service, with its objectives.
-    """
-    if outcome.profile_json is None:
-        return WinnerChoice(None, outcome.error or "the fit gave no reason")
+    if fitted.outcome.profile_json is None:
+        return ArmLeftOut(left_out, fitted.outcome.error or "the fit gave no reason")
+    answers = {one.arm: one for one in progress.transition.run.status.answers}
     try:
-        profile = with_words(
-            Profile.from_json(outcome.profile_json, "fit"), {one.arm: one for one in answers}
-        )
+        profile = with_words(Profile.from_json(fitted.outcome.profile_json, "fit"), answers)
         arms = [
             fit.arm
             for fit in profile.arms
@@ -321,17 +271,19 @@ def would_win(
         ]
         none = next((fit for fit in profile.arms if not fit.k and fit.believable), None)
         if none is None or none.saturation_rps is None:
-            return WinnerChoice(None, "no speculation has no law to compare with")
+            return ArmLeftOut(left_out, "no speculation has no law to compare with")
         loads = plan.expected_rps or tuple(share * none.saturation_rps for share in EXPECTED_SHARES)
         best = [_best(profile, arms, rps, policy_of(spec, RollCost()).slo) for rps in loads]
     except BreakevenError as error:
-        return WinnerChoice(None, str(error))
+        return ArmLeftOut(left_out, str(error))
     speculating = Counter(arm.name for arm in best if arm.k)
     shown = ", ".join(f"{rps:.3g}" for rps in loads)
     if not speculating:
-        return WinnerChoice(None, f"no arm would win over no speculation at {shown} requests/s per replica")
+        return ArmLeftOut(left_out, f"no arm would win over no speculation at {shown} requests/s per replica")
     ((name, wins),) = speculating.most_common(1)
-    return WinnerChoice(name, f"{name} would win at {wins} of {len(best)}: {shown} requests/s per replica")
+    message = f"{name} would win at {wins} of {len(best)}: {shown} requests/s per replica"
+    arm = progress.arms[index].replace(repeats=name, message=message[:1024])
+    return ChosenArm(arm, ClusterReason.SECOND_START, message, message)
 
 
 def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
@@ -344,18 +296,9 @@ def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
     return found.kept or found.arm
 
 
-# The Job of one arm, from its start to its end; started once more if its engine or its pod died.
-
-
 @dataclass(frozen=True, slots=True)
 class JobFollower:
-    """Follows the Job of one arm in one cycle.
-
-    Attributes:
-        progress: of the run.
-        index: number of the arm.
-        planned: the arm as its engine runs it.
-    """
+    """Follows the Job of one arm in one cycle; the arm is planned as its engine runs it."""
 
     progress: ArmsProgress
     index: int
@@ -364,10 +307,8 @@ class JobFollower:
     def go(self) -> tuple[Action, ...] | None:
         """Follow an arm's Job, or make it; None if the arm is over."""
         progress, status = self.progress, self.progress.transition.run.status
-        trial, digest = (
-            trial_of(progress.transition, progress.plan, self.planned.arm),
-            progress.plan.image_digest,
-        )
+        trial = trial_of(progress.transition, progress.plan, self.planned.arm)
+        digest = progress.plan.image_digest
         if digest is not None and trial.images - {digest}:
             return self._other_image(trial)
         arm = progress.arms[self.index]
@@ -462,11 +403,6 @@ class JobFollower:
             return ()
         message = f"{self.planned.arm}: {trial.message}"[:1024]
         return (EmitEvent(transition.ref, str(trial.reason), message, warning=True, throttled=True),)
-
-
-# Arms of a plan that are not started: the service names them no longer, or the target's engine would refuse them.
-#
-# Both are known before a pod of theirs holds a GPU.
 
 
 _RUNNER = "VLLM_USE_V2_MODEL_RUNNER"

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import ValidationError
 
+from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
-from breakeven.phrases import counted
-from breakeven.profile import Profile
+from breakeven.estimate import Estimate
+from breakeven.phrases import counted, figure, spoken
+from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
-from breakeven_operator.calibration.arm_finding import (
-    ArmFinding,
-    best_break_even,
-    complaints,
-    percent,
-    with_words,
-    worst_residual,
-)
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.transition import Transition
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -34,6 +29,8 @@ from breakeven_operator.resources.calibrationrun import (
     RunPhase,
     read_run,
 )
+from breakeven_operator.resources.decisionstatus import PaysWhereStatus
+from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
 from breakeven_operator.resources.speculationprofile import (
     FitQuality,
@@ -110,30 +107,24 @@ def _succeeded(
     missing = _missing(run, plan, findings)
     skipped = {arm.arm for arm in run.status.arm_statuses if arm.phase is ArmPhase.SKIPPED}
     failed = [arm for arm in missing if arm.arm not in skipped]
-    arms, points = len(good), sum(finding.fit.points for finding in good)
-    message = (
-        f"{counted(arms, 'arm')}, {counted(points, 'point')}, worst residual {percent(worst_residual(good))}"
-    )
+    points, worst = sum(finding.fit.points for finding in good), worst_residual(good)
+    message = f"{counted(len(good), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}"
     if doubts:
         message += f"; not to be used: {complaints(doubts)}"
     if missing:
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
     readable = (*(finding.readable() for finding in findings), *missing)
+    text = profile.to_json() if run.status.answers else fitted_json
     return (
         *_answer_events(transition, run.status.answers),
         *_start_events(transition, profile),
-        Create(
-            PROFILES,
-            _profile_object(
-                transition, plan, readable, profile.to_json() if run.status.answers else fitted_json
-            ),
-        ),
+        Create(PROFILES, _profile_object(transition, plan, readable, text)),
         WriteStatus(
             Ref(PROFILES, run.metadata.namespace, run.metadata.name),
             SpeculationProfileStatus(
                 fit=FitQuality.PARTIAL if doubts or failed else FitQuality.GOOD,
-                worst_error_percent=100 * worst_residual(good),
-                display=ProfileDisplay(worst=percent(worst_residual(good)), break_even=best),
+                worst_error_percent=100 * worst,
+                display=ProfileDisplay(worst=percent(worst), break_even=best),
             ).to_json_object(),
         ),
         *transition.finish(
@@ -200,8 +191,7 @@ def _profile_object(
 ) -> dict[str, object]:
     """The SpeculationProfile; named after its run, so that a cycle repeated after a crash makes it once."""
     run = transition.run
-    if transition.view.service is None:
-        raise ValueError("a profile belongs to a service")
+
     points = [point.time for point in run.status.points if point.time is not None]
     spec = SpeculationProfileSpec(
         service_ref=ServiceReference(name=run.spec.service_ref.name),
@@ -225,4 +215,108 @@ def _profile_object(
             "labels": labels,
         },
         "spec": spec.to_json_object(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFinding:
+    """One arm of the profile and how it compares with no speculation."""
+
+    profile: Profile
+    fit: ArmFit
+    answers: ArmAnswers | None = None
+    drafter: str | None = None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Against no speculation; None for that arm itself, and where either has no law."""
+        if self.fit.k == 0 or self.fit.c1_s is None:
+            return None
+        try:
+            return self.profile.compare(self.fit.arm, NO_SPECULATION, rps=0.0)
+        except BreakevenError:
+            return None
+
+    def break_even(self) -> str | None:
+        """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load."""
+        comparison = self.comparison
+        if comparison is None:
+            return None
+        if comparison.break_even_rps is None:
+            return "beyond measured" if comparison.break_even_beyond_range else str(comparison.verdict)
+        ends = comparison.break_even_ci_rps
+        bounds = f" [{_end(ends[0])},{_end(ends[1])}]" if ends not in {None, (None, None)} else ""
+        return f"{figure(comparison.break_even_rps)}{bounds} rps"
+
+    def readable(self) -> ProfileArm:
+        """The arm as the SpeculationProfile shows it."""
+        fit, comparison = self.fit, self.comparison
+        return ProfileArm(
+            arm=fit.arm.name,
+            schedule=fit.schedule,
+            drafter=self.drafter,
+            c1_seconds=fit.c1_s,
+            c2_seconds=fit.c2_s,
+            saturation_rps=fit.saturation_rps,
+            points=fit.points,
+            believable=fit.believable,
+            reason=fit.reason or None,
+            answers=self.answers.word if self.answers is not None else None,
+            **(_compared(comparison) if comparison is not None else {}),
+        )
+
+
+def with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
+    """The profile with the word about each arm's answers, which goes where the profile goes."""
+    if not answers:
+        return profile
+    words = {arm: one.word for arm, one in answers.items()}
+    return replace(profile, arms=tuple(replace(fit, answers=words.get(fit.arm.name)) for fit in profile.arms))
+
+
+def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
+    """The break-even of the believable speculative arm that pays up to the highest load."""
+    candidates = [finding for finding in findings if finding.fit.believable and finding.fit.k > 0]
+
+    def reach(finding: ArmFinding) -> tuple[bool, float]:
+        comparison = finding.comparison
+        always = comparison is not None and str(comparison.verdict) == "always"
+        return always, (comparison.break_even_rps or 0.0) if comparison is not None else -1.0
+
+    return max(candidates, key=reach).break_even() if candidates else None
+
+
+def complaints(findings: Iterable[ArmFinding]) -> str:
+    """Reasons of the arms without a believable law: `no speculation: ResidualTooLarge (worst 14.2 %)`."""
+    words = {reason.value: reason.meaning for reason in Reason}
+    said = []
+    for finding in findings:
+        fit = finding.fit
+        if fit.believable:
+            continue
+        worst = (
+            "" if fit.max_relative_error is None else f", worst residual {percent(fit.max_relative_error)}"
+        )
+        said.append(f"{spoken(fit.arm)}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
+    return "; ".join(said) or "no speculative arm was fitted"
+
+
+def worst_residual(findings: Iterable[ArmFinding]) -> float:
+    """Largest relative error of the arms' laws at their points, as a share; 0 without any."""
+    return max((finding.fit.max_relative_error or 0.0 for finding in findings), default=0.0)
+
+
+def percent(share: float) -> str:
+    """A share as sentences and columns show it: `14.2%`."""
+    return f"{100 * share:.1f}%"
+
+
+def _end(bound: float | None) -> str:
+    return "-" if bound is None else f"{figure(bound)}"
+
+
+def _compared(comparison: Comparison) -> dict[str, object]:
+    return {
+        "verdict": PaysWhereStatus(str(comparison.verdict).capitalize()),
+        **bounded("break_even_rps", Estimate.of(comparison.break_even_rps, comparison.break_even_ci_rps)),
     }

@@ -21,17 +21,12 @@ from breakeven.arm import ADAPTIVE
 from breakeven.methods import ADAPTIVE_KEY
 from breakeven_operator.calibration import answer_secrets, podcopy, sending
 from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.kinds import JOBS, RUNS
-from breakeven_operator.labels import (
-    ARM_LABEL,
-    MANAGED_BY,
-    RUN_LABEL,
-    SERVICE_LABEL,
-    owner_reference,
-)
+from breakeven_operator.kinds import CRONJOBS, JOBS, ROLE_BINDINGS, RUNS, SERVICE_ACCOUNTS, SERVICES
+from breakeven_operator.labels import ARM_LABEL, MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.base import StatusModel
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
+from breakeven_operator.resources.calibrationspec import Calibration
 from breakeven_operator.resources.candidates import table_of
 from breakeven_operator.workloads.served_engine import ServedEngine
 
@@ -60,28 +55,17 @@ _DRIVER_RESOURCES = {"requests": {"cpu": "500m", "memory": "192Mi"}, "limits": {
 
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
-    """Time limits of one arm's Job.
-
-    Attributes:
-        sweep_s: time for measuring, given to the driver.
-        active_s: time from the Job's start after which Kubernetes ends it, operator or not.
-    """
+    """Time for measuring, given to the driver, and time from the Job's start after which Kubernetes ends it, operator or not."""
 
     sweep_s: int
     active_s: int
 
 
 class TrialPlan(StatusModel):
-    """The measurement of one Job: the document that its driver reads.
+    """The measurement of one Job: the document that its driver reads. The plan is without its arms.
 
-    Attributes:
-        run: name of the CalibrationRun.
-        plan: of the run, without its arms.
-        service: name of the SpeculativeService.
-        judged: Jobs of the arms whose answers are judged, no speculation first; empty: the driver measures an arm.
-        prompts: path of the file of prompts; None without one.
-        max_seconds: time for measuring.
-        max_concurrency: clients of the ceiling point.
+    `judged` are Jobs of the arms whose answers are judged, no speculation first; empty if the driver measures an arm. `prompts` is
+    the path of the file of prompts. The ceiling point has `max_concurrency` clients.
     """
 
     run: str
@@ -130,12 +114,6 @@ def account_name(service: str) -> str:
 
 def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: TrialLimits) -> dict[str, Any]:
     """The Job that measures one arm, owned by the run.
-
-    Args:
-        view: of the run, with the target whose pod template is copied.
-        plan: what the run measures.
-        arm: which arm.
-        limits: how long it may take.
 
     Raises:
         NotCopyableError: the template cannot be copied; the message says why.
@@ -245,7 +223,7 @@ def _driver(
     prompts = sending.workload_spec(trial.plan.workload).prompts
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
     if trial.judged:
-        mounts.append(answer_secrets.answers_mount())
+        mounts.append(answer_secrets.MOUNT)
     elif trial.plan.answers_seconds:
         path = f"metadata.labels['{answer_secrets.JOB_UID_LABEL}']"
         env.append({"name": "BREAKEVEN_JOB_UID", "valueFrom": {"fieldRef": {"fieldPath": path}}})
@@ -301,17 +279,123 @@ def _certificate(container: Manifest, file: str) -> tuple[list[dict[str, Any]], 
 
 def token_volume() -> dict[str, Any]:
     """The token volume that Kubernetes would mount into every container; here one container mounts it."""
+    namespace = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
     return {
         "name": TOKEN_MOUNT["name"],
         "projected": {
             "sources": [
                 {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
                 {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-                {
-                    "downwardAPI": {
-                        "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]
-                    }
-                },
+                {"downwardAPI": {"items": [namespace]}},
             ]
         },
+    }
+
+
+def trial_access(service: Manifest, cluster_role: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """ServiceAccount and RoleBinding of one service's drivers; the service owns both, and they go with it.
+
+    The chart creates the ClusterRole with the drivers' few rights.
+    """
+    name, namespace = account_name(service["metadata"]["name"]), service["metadata"]["namespace"]
+    meta = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {**MANAGED_BY, SERVICE_LABEL: service["metadata"]["name"]},
+        "ownerReferences": [
+            owner_reference(SERVICES, service["metadata"]["name"], service["metadata"]["uid"])
+        ],
+    }
+    account = {
+        "apiVersion": SERVICE_ACCOUNTS.api_version,
+        "kind": SERVICE_ACCOUNTS.kind,
+        "metadata": meta,
+        # A driver mounts its token itself; nothing else that might run under this account gets one unasked.
+        "automountServiceAccountToken": False,
+    }
+    binding = {
+        "apiVersion": ROLE_BINDINGS.api_version,
+        "kind": ROLE_BINDINGS.kind,
+        "metadata": meta,
+        "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": cluster_role},
+        "subjects": [{"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": namespace}],
+    }
+    return account, binding
+
+
+def cronjob_name(service: str) -> str:
+    """Name of the service's CronJob."""
+    return f"breakeven-{service}"
+
+
+def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] | None:
+    """The CronJob whose Jobs ask for a calibration; None if the service has no schedule.
+
+    Its Jobs only create a CalibrationRun and hold no GPU; `kubectl create job --from=cronjob/...` does the same by
+    hand. Missed times are not made up for: one calibration is as good as three.
+    """
+    calibration = Calibration.read((service["spec"].get("calibration") or {}), "spec.calibration")
+    if calibration.schedule is None:
+        return None
+    meta = service["metadata"]
+    labels = {**MANAGED_BY, SERVICE_LABEL: meta["name"]}
+    return {
+        "apiVersion": CRONJOBS.api_version,
+        "kind": CRONJOBS.kind,
+        "metadata": {
+            "name": cronjob_name(meta["name"]),
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner_reference(SERVICES, meta["name"], meta["uid"])],
+        },
+        "spec": {
+            "schedule": calibration.schedule,
+            **({"timeZone": calibration.time_zone} if calibration.time_zone else {}),
+            "suspend": bool(service["spec"].get("paused", False)),
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": 3600,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 1,
+            "jobTemplate": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "backoffLimit": 2,
+                    "activeDeadlineSeconds": 300,
+                    "ttlSecondsAfterFinished": 3600,
+                    "template": {
+                        "metadata": {"labels": labels},
+                        "spec": _asking_pod(service, settings),
+                    },
+                },
+            },
+        },
+    }
+
+
+def _asking_pod(service: Manifest, settings: TrialSettings) -> dict[str, Any]:
+    """The pod that asks for a calibration of the service: one container of Breakeven's image, without a GPU."""
+    meta = service["metadata"]
+    container: dict[str, Any] = {
+        "name": DRIVER,
+        "image": settings.image,
+        "command": ["breakeven-operator"],
+        "args": ["request-run"],
+        "env": [
+            {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            {"name": "BREAKEVEN_SERVICE", "value": meta["name"]},
+            {"name": "BREAKEVEN_SERVICE_UID", "value": meta["uid"]},
+        ],
+        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {**SECURITY_CONTEXT, "runAsNonRoot": True},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [TOKEN_MOUNT],
+    }
+    if settings.image_pull_policy:
+        container["imagePullPolicy"] = settings.image_pull_policy
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": account_name(meta["name"]),
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        "volumes": [token_volume()],
     }

@@ -9,37 +9,49 @@ is not the present arm's is deleted in every cycle, and all of them when the run
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from pydantic import ValidationError
+
+from breakeven.arm import Arm
 from breakeven.errors import InputError
+from breakeven.phrases import counted, spoken
+from breakeven.points.point import Point
+from breakeven.readers.reading import is_yaml, read_text
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import Trials
-from breakeven_operator.calibration.run_beginning import admit
+from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, stored
+from breakeven_operator.calibration.podcopy import NotCopyableError
+from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.calibration.transition import Transition, job_ref
+from breakeven_operator.calibration.sending import named_files, text_of
+from breakeven_operator.calibration.transition import Transition, human_time, job_ref
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, Ref
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.calibrationrun import (
+    ArmPhase,
+    ArmStatus,
     CalibrationPlan,
     CalibrationRunStatus,
+    ImportedArm,
     RunPhase,
+    StoredPoint,
     read_run,
 )
+from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 _SERVICE_COMES = timedelta(minutes=5)
 
 
 def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tuple[Action, ...]:
-    """Actions of this cycle for one unfinished run.
-
-    Args:
-        view: the run and its surroundings.
-        now: time of the observation.
-        fitted: a fit that this run asked for in order to settle its next arm.
+    """Actions of this cycle for one unfinished run; `fitted` is a fit that it asked for in order to settle its next arm.
 
     Raises:
         InputError: its service cannot be read.
@@ -86,16 +98,13 @@ def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, 
         InputError: the run cannot be read.
     """
     transition = Transition(view, read_run(view.run), now)
+    event = EmitEvent(transition.ref, str(write.reason), write.sentence, warning=True, throttled=True)
     if isinstance(write.action, WriteStatus):
-        event = EmitEvent(transition.ref, str(write.reason), write.sentence, warning=True, throttled=True)
         return (event,)
     plan = transition.run.status.plan
     if plan is not None and (now - write.since).total_seconds() > plan.pending_deadline_seconds:
         return transition.finish(RunPhase.FAILED, ClusterReason.WRITE_REFUSED, write.sentence)
-    return (
-        *transition.write({"reason": str(write.reason), "message": write.sentence[:1024]}),
-        EmitEvent(transition.ref, str(write.reason), write.sentence, warning=True, throttled=True),
-    )
+    return (*transition.write({"reason": str(write.reason), "message": write.sentence[:1024]}), event)
 
 
 def _unreadable(view: RunView, problem: InputError, now: datetime) -> tuple[Action, ...]:
@@ -166,3 +175,185 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
             " longer counts"
         )
     return None
+
+
+def files_read(view: RunView) -> Mapping[str, Collection[str]]:
+    """The files that `admit` reads now, keys by the name of their ConfigMap, of a run that begins in this cycle.
+
+    Raises:
+        InputError: the run or its service cannot be read.
+    """
+    run, service = view.run, view.service
+    if service is None or (run.get("status") or {}).get("plan") is not None or view.duplicate_of is not None:
+        return {}
+    wanted = named_files(run, service)
+    if not wanted or _waits(view, SpeculativeService.read(service, "the service")) is not None:
+        return {}
+    return wanted
+
+
+def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, ...]:
+    """Fix the run's measurements, unless the run has to wait or cannot be done at all."""
+    waits = _waits(transition.view, service)
+    if waits is not None:
+        return transition.write(
+            {"phase": RunPhase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
+        )
+    imports = transition.run.spec.import_from
+    if transition.view.files_problem is not None:
+        reason = ClusterReason.IMPORT_REFUSED if imports else ClusterReason.WORKLOAD_INVALID
+        return transition.finish(RunPhase.FAILED, reason, transition.view.files_problem)
+    try:
+        plan = make_plan(transition.view, transition.run, service)
+        imported = read_imports(transition.view, plan, imports) if imports else None
+    except NotCopyableError as refusal:
+        return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
+    names = ", ".join(spoken(arm.arm) for arm in plan.arms)
+    if imported is None:
+        statuses = tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms)
+        most = "at most " if plan.load_choice is LoadChoice.AUTO else ""
+        message = (
+            f"arms {names}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+            f" and {human_time(plan.budget.max_duration_seconds)}"
+        )
+    else:
+        plan = plan.replace(**imported.lengths())
+        statuses, message = imported.arms, f"arms {names}; {counted(len(imported.points), 'point')} imported"
+    # Imported points stand in the status before the plan that rests on them, so that the files are never read again.
+    points = None if imported is None else [point.to_json_object() for point in imported.points]
+    return (
+        *(() if points is None else (WriteStatus(transition.ref, {"points": points}, manager=MANAGER),)),
+        *transition.write(
+            {
+                "phase": RunPhase.STARTING,
+                "reason": str(ClusterReason.CALIBRATION_STARTED),
+                "message": message[:1024],
+                "plan": plan,
+                "started_time": transition.now,
+                "arm_statuses": statuses,
+            }
+        ),
+        EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_STARTED), message),
+    )
+
+
+def _waits(view: RunView, service: SpeculativeService) -> str | None:
+    if service.spec.paused:
+        return "spec.paused is true"
+    if view.target is None:
+        target = service.spec.target_ref
+        return f"there is no {target.kind} {target.name} in this namespace"
+    if len(view.target.gpu_classes) > 1:
+        return f"pods run on {' and '.join(view.target.gpu_classes)} (MixedGpuClasses): a run begins once they share a GPU class"
+    if not view.target.identifiable:
+        return "no pod serves with the target's present template yet: neither image nor GPU class is known"
+    if not view.may_start:
+        return "as many calibrations as are allowed at a time are under way"
+    return None
+
+
+MANAGER = "breakeven-import"
+"""Field manager of imported points, as each arm's driver has its own."""
+_TEXT = "imported results"
+_MOST_POINTS = 1000
+# A megabyte of YAML takes two seconds, a hundred times as long as JSON, and the cycle waits for it.
+_MOST_YAML = 1 << 20
+
+
+class Imported(NamedTuple):
+    """The points of all arms, as the run's status holds them, and the result of each arm."""
+
+    points: tuple[StoredPoint, ...]
+    arms: tuple[ArmStatus, ...]
+
+    def lengths(self) -> dict[str, int]:
+        """Mean lengths as a plan has them, of the points that say them."""
+        columns = ("prompt_tokens", "output_tokens")
+        known = {
+            name: [value for point in self.points if (value := getattr(point, name)) is not None]
+            for name in columns
+        }
+        return {name: max(1, round(sum(values) / len(values))) for name, values in known.items() if values}
+
+
+def read_imports(view: RunView, plan: CalibrationPlan, imports: Iterable[ImportedArm]) -> Imported:
+    """Read every file that a run imports: measurements of other load generators, fitted and judged like any other.
+
+    Raises:
+        NotCopyableError: a ConfigMap or key is not there, or a file cannot stand for its arm; says which and why.
+    """
+    found: list[StoredPoint] = []
+    yaml_size = 0
+    for one in imports:
+        index = 0
+        for key in one.config_map.keys:
+            yaml_size += _yaml_size(view, one, key)
+            if yaml_size > _MOST_YAML:
+                raise _refused("more than 1 MiB of YAML in all; expected JSON, or fewer reports")
+            points = _points(view, plan, one, key)
+            if len(found) + len(points) > _MOST_POINTS:
+                raise _refused(f"{len(found) + len(points)} points; expected at most {_MOST_POINTS}")
+            try:
+                found += (stored(one.arm, place, point, None) for place, point in enumerate(points, index))
+            except ValidationError as error:
+                field = ".".join(str(part) for part in error.errors()[0]["loc"])
+                raise _refused(f"{one.arm}: {field} does not fit a CalibrationRun") from None
+            index += len(points)
+    arms = tuple(
+        _arm_status(arm.arm, [point for point in found if point.arm == arm.arm]) for arm in plan.arms
+    )
+    return Imported(tuple(found), arms)
+
+
+def _yaml_size(view: RunView, one: ImportedArm, key: str) -> int:
+    """Characters of a file that is YAML; 0 of any other, and of one that is not there."""
+    data = (view.config_maps.get(one.config_map.name) or {}).get("data") or {}
+    text = str(data.get(key) or "")
+    return len(text) if is_yaml(text) else 0
+
+
+def _points(view: RunView, plan: CalibrationPlan, one: ImportedArm, key: str) -> list[Point]:
+    name = one.config_map.name
+    if name not in view.config_maps:
+        raise _refused(
+            f"ConfigMap {name} may not be read: grant the operator `get` on configmaps (chart: rbac)"
+        )
+    where = f"ConfigMap {name}, key {key}"
+    planned = next(arm for arm in plan.arms if arm.arm == one.arm)
+    arm = Arm(planned.method, planned.k, planned.candidate)
+    text = text_of(view.config_maps, name, key, "importFrom")
+    try:
+        points = read_text(text, where, arm, _MOST_POINTS)
+    except InputError as error:
+        raise _refused(str(error)) from None
+    for point in points:
+        if (point.method, point.k) != (arm.method, arm.k) or point.schedule is not None:
+            raise _refused(
+                f"{point.origin}: arm {point.arm.name}; expected {one.arm} ({arm.method}, {arm.k})"
+            )
+        _check_setting(point, plan)
+    return [replace(point, candidate=arm.candidate, sweep=None, text_source=_TEXT) for point in points]
+
+
+def _check_setting(point: Point, plan: CalibrationPlan) -> None:
+    """Refuse a point that names another GPU or model; most files name neither."""
+    if point.gpu is not None and point.gpu != plan.gpu_product:
+        raise _refused(f"{point.origin}: gpu {point.gpu[:64]!r}; expected {plan.gpu_product}")
+    served = {plan.model, plan.served_model_name} - {None}
+    if point.model is not None and served and point.model not in served:
+        expected = " or ".join(sorted(str(name) for name in served))
+        raise _refused(f"{point.origin}: model {point.model[:64]!r}; expected {expected}")
+
+
+def _arm_status(arm: str, points: list[StoredPoint]) -> ArmStatus:
+    usable = sum(point.usable for point in measured_of(points))
+    phase, reason = ArmPhase.DONE, ClusterReason.ARM_MEASURED
+    message = f"{usable} usable points imported"
+    if usable < MIN_POINTS:
+        phase, reason = ArmPhase.FAILED, ClusterReason.IMPORT_REFUSED
+        message = f"only {usable} of {len(points)} imported points are usable, {MIN_POINTS} are needed"
+    return ArmStatus(arm=arm, phase=phase, reason=str(reason), message=message)
+
+
+def _refused(message: str) -> NotCopyableError:
+    return NotCopyableError(ClusterReason.IMPORT_REFUSED, f"importFrom: {message}")

@@ -60,12 +60,9 @@ def usable_points(points: Iterable[StoredPoint]) -> int:
 def points_csv(
     status: CalibrationRunStatus, plan: CalibrationPlan, arms: Container[str] | None = None
 ) -> str:
-    """The points of a run as one points file, with what they have in common in columns of their own.
+    """The points of a run as one points file in the plan's order, with what they have in common in columns of their own.
 
-    Args:
-        status: with the points.
-        plan: of the run; its order is the file's.
-        arms: names of the arms to take; None: all.
+    None stands for all arms.
     """
     return written(
         [

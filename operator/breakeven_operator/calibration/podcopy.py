@@ -98,11 +98,8 @@ class NotCopyableError(Exception):
 class EngineAddress:
     """How the driver reaches the engine in its own pod.
 
-    Attributes:
-        scheme: http or https.
-        port: the engine's.
-        key_variable: the environment entry with the API key, copied by reference; None: the engine asks for none.
-        certificate: path of the engine's own certificate; only with https.
+    The key variable is an entry of the environment, copied by reference; None if the engine asks for no key. The certificate is
+    a path of the engine's, only with https.
     """
 
     scheme: str
@@ -261,13 +258,8 @@ def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Ite
     A copy cannot keep the labels by which its target is served and scaled, and NetworkPolicies often select by these. Any
     policy that isolates the copy in the same direction is enough: its owner chooses what it allows.
 
-    Args:
-        template: the target's pod template.
-        labels: the copy's.
-        policies: NetworkPolicies of the namespace.
-
     Raises:
-        NotCopyableError: traffic into or out of the target is restricted, and that of the copy would not be.
+        NotCopyableError: traffic into or out of the target is restricted, and traffic of the copy would not be.
     """
     own = (template.get("metadata") or {}).get("labels") or {}
     left: dict[str, list[str]] = {}
@@ -338,13 +330,8 @@ def engine_sidecar(
     """The engine as a native sidecar that counts as started when it answers.
 
     Liveness goes (a busy engine must not be restarted in mid-measurement), readiness and preStop go (nobody follows
-    the pod). Its last log lines become its termination message, which explains a failure without reading logs.
-
-    Args:
-        engine: the target's.
-        speculative_config: the arm's; None: no speculation.
-        startup_s: how long it may take to answer.
-        discreet: it must not log its requests, because they are a user's own.
+    the pod). Its last log lines become its termination message, which explains a failure without reading logs. A discreet one
+    must not log its requests, because they are a user's own.
     """
     container = engine.container
     sidecar = {name: container[name] for name in _ENGINE_FIELDS if name in container}
@@ -358,16 +345,18 @@ def engine_sidecar(
         sidecar["env"] = [entry for entry in sidecar["env"] if entry.get("name") != VARIABLE]
     address = engine_address(engine)
     probe = dict(container.get("startupProbe") or container.get("readinessProbe") or {})
-    if not {"httpGet", "exec", "tcpSocket", "grpc"} & probe.keys():
-        probe = {"httpGet": {"path": "/health", "port": address.port, "scheme": address.scheme.upper()}}
-    handler = {
-        name: value for name, value in probe.items() if name in {"httpGet", "exec", "tcpSocket", "grpc"}
-    }
+    handler = {name: probe[name] for name in ("httpGet", "exec", "tcpSocket", "grpc") if name in probe}
+    if not handler:
+        probe = {}
+        handler["httpGet"] = {"path": "/health", "port": address.port, "scheme": address.scheme.upper()}
     period_s = 2
     return {
         "name": ENGINE,
         **sidecar,
-        "ports": [_without_host_port(port) for port in container.get("ports") or []],
+        "ports": [
+            {name: value for name, value in port.items() if name not in {"hostPort", "hostIP"}}
+            for port in container.get("ports") or []
+        ],
         "restartPolicy": "Always",
         "startupProbe": {
             **handler,
@@ -410,7 +399,3 @@ def content_hash(target: ServedEngine | None) -> str:
         "pod": pod_spec(engine, gpu_label="", gpu_product=""),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _without_host_port(port: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in port.items() if name not in {"hostPort", "hostIP"}}

@@ -13,6 +13,7 @@ from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
+from breakeven_operator.calibration.transition import mean_start_s
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.target import refuse_transfer
 from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
@@ -120,9 +121,8 @@ def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[
         )
     names = set(spec.arms or known)
     for name in spec.arms:
-        method = (
-            candidates.method_of(known[name]) if known[name].scheduled and not known[name].adaptive else None
-        )
+        made = known[name].scheduled and not known[name].adaptive
+        method = candidates.method_of(known[name]) if made else None
         lengths = {arm.name for arm in method.arms()} if method is not None else set()
         # A schedule is made from draft lengths of the same run: without any that is named, from all of its method.
         names |= lengths if not lengths & names else set()
@@ -179,13 +179,9 @@ def trial_limits(
 
     The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
     """
-    present, left_s, startup_s = (
-        plan.arms[index],
-        budget_left_s(plan, used_gpu_s, elapsed_s),
-        _startup_s(arms),
-    )
-    answers_s, measured = plan.answers_seconds or 0, sum(not arm.second_start for arm in plan.arms)
-    judgement_s = answers_s * measured
+    present, left_s = plan.arms[index], budget_left_s(plan, used_gpu_s, elapsed_s)
+    answers_s = plan.answers_seconds or 0
+    judgement_s = answers_s * sum(not arm.second_start for arm in plan.arms)
     to_come = sum(not arm.second_start for arm in plan.arms[index:])
     point_s = _point_s(plan)
     # The judge needs no share of an arm's size: it measures a few loads. For the winner's second start nothing is kept: a
@@ -195,7 +191,7 @@ def trial_limits(
     share_s = max(0.0, left_s - kept_s) / max(1, to_come)
     needed_s = (plan.points_of(present) + _SPARE_POINTS) * point_s
     beside_s = judgement_s if present.judges else 0 if present.wins_again else answers_s
-    sweep_s = max(1, round(min(needed_s, share_s - startup_s - beside_s)))
+    sweep_s = max(1, round(min(needed_s, share_s - mean_start_s(arms) - beside_s)))
     active_s = min(
         plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + beside_s + _STOPPING_S,
         # The budget counts from the moment the pod holds its GPUs, which the Job's own clock does not know.
@@ -214,16 +210,7 @@ def budget_left_s(plan: CalibrationPlan, used_gpu_s: float, elapsed_s: float) ->
 
 def second_start_s(plan: CalibrationPlan, arms: Iterable[ArmStatus]) -> float:
     """Seconds that a second start of an arm takes: the engine's mean start so far, and a few loads."""
-    return _startup_s(arms) + LOADS_AGAIN * _point_s(plan)
-
-
-def _startup_s(arms: Iterable[ArmStatus]) -> float:
-    starts = [
-        (arm.ready_time - arm.started_time).total_seconds()
-        for arm in arms
-        if arm.ready_time and arm.started_time
-    ]
-    return sum(starts) / len(starts) if starts else 0.0
+    return mean_start_s(arms) + LOADS_AGAIN * _point_s(plan)
 
 
 def _point_s(plan: CalibrationPlan) -> float:

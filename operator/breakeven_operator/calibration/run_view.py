@@ -16,26 +16,23 @@ class RunView:
     """Everything about one CalibrationRun that its state machine may look at.
 
     Attributes:
-        run: the CalibrationRun object.
         service: the SpeculativeService it belongs to; None if that is gone.
         target: the workload it copies; None if that is gone. Before pods of its present template serve, a run is not admitted.
-        jobs: Jobs labelled with this run; pods: their pods.
+        jobs, pods: labelled with this run.
         selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, ...) that must not match a
             calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
-        network_policies: NetworkPolicies of the namespace; a calibration pod is isolated wherever its target is.
         may_start: whether this run may start new Jobs now (not paused, and a place among the fleet's calibrations).
         duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
-        settings: what all Jobs have in common.
+        network_policies: of the namespace; a calibration pod is isolated wherever its target is.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
         warnings: what events say of pods that do not come, by uid.
-        seen_lengths: mean prompt and output tokens of the target's recent requests, and how much of prompts its prefix cache held;
-            None if unknown.
-        in_force: the profile that decisions use now, of the same fingerprint; None without one.
         claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
-        config_maps: ConfigMaps that the run or its service names, by name, while it begins; None: there is no such one. One that
+        config_maps: ConfigMaps that the run or its service names, while it begins; None if there is no such one. A ConfigMap that
             the operator may not read is not in it.
         files_problem: why these were not all read.
-        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
+        seen_lengths: mean lengths of the target's recent requests, and how much of prompts its prefix cache held.
+        in_force: the profile that decisions use now, of the same fingerprint; None without one.
+        lost_nodes: nodes whose kubelet does not say that it is Ready.
     """
 
     run: Manifest

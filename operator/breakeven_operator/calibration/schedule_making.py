@@ -77,14 +77,10 @@ class KnownSteps:
 def drafted(
     outcome: FitOutcome, family: str, batches: int, zero_draft_tax: float, running: Schedule | None
 ) -> Drafted:
-    """Make the schedule of a method from a fit of its arms.
+    """Make the schedule of a method from a fit of no speculation and the method's draft lengths.
 
-    Args:
-        outcome: of the fit of no speculation and of the method's draft lengths.
-        family: name of the method.
-        batches: largest batch size of the engine.
-        zero_draft_tax: how much longer a step with draft length 0 takes than one without speculation, as a share.
-        running: the schedule of this method that the target runs; None without one.
+    A step with draft length 0 takes `zero_draft_tax` longer than one without speculation, as a share. `running` is the schedule of
+    this method that the target runs.
     """
     if outcome.profile_json is None:
         return _none(ClusterReason.SCHEDULE_NOT_MADE, outcome.error or "the fit gave no reason")
@@ -148,12 +144,8 @@ def _worth_changing(costs: KnownSteps, running: Schedule, found: Schedule) -> bo
 def zero_draft_tax(profile: Profile | None, family: str) -> float:
     """How much longer requests take in the schedule's tier without drafts than without speculation, as a share.
 
-    Args:
-        profile: one that measured a schedule of this method on the same target; None without one.
-        family: name of the method.
-
-    Returns:
-        The median over the points that lie well within that tier; the documented assumption if there is none.
+    It is the median over the points well within that tier of a profile that measured a schedule of this method on the same
+    target; the documented assumption without any.
     """
     fits = profile.arms if profile is not None else ()
     fit = next((fit for fit in fits if fit.arm.name == f"{family}/{SCHEDULE}"), None)

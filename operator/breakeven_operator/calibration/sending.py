@@ -35,12 +35,7 @@ MOUNT_PATH = "/var/run/breakeven/prompts"
 
 
 class PlannedWorkload(NamedTuple):
-    """The requests of a run.
-
-    Attributes:
-        prompt_tokens, output_tokens: means.
-        document: everything else, as the JSON of a WorkloadSpec; None if there is nothing else.
-    """
+    """The mean lengths of a run's requests, and everything else as the JSON of a WorkloadSpec; None if there is nothing else."""
 
     prompt_tokens: int
     output_tokens: int
@@ -68,7 +63,7 @@ def planned_workload(view: RunView, service: SpeculativeService) -> PlannedWorkl
 
 def _lengths(view: RunView, workload: WorkloadSpec) -> tuple[int, int]:
     if workload.lengths is not None and workload.lengths.pairs:
-        pairs = _pairs(workload, seed=0)
+        pairs = _pairs(workload)
         return max(1, round(pairs.mean_prompt_tokens)), max(2, round(pairs.mean_output_tokens))
     if workload.prompt_tokens is not None and workload.output_tokens is not None:
         return workload.prompt_tokens, max(2, workload.output_tokens)
@@ -118,13 +113,7 @@ def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
 
 
 def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, what: str) -> str:
-    """The text that stands under a ConfigMap's key.
-
-    Args:
-        config_maps: by name; None: there is no such ConfigMap.
-        name: which.
-        key: its key.
-        what: who asks for it.
+    """The text that stands under a ConfigMap's key; `what` asks for it.
 
     Raises:
         NotCopyableError: there is no such ConfigMap or key, or its value is no text.
@@ -177,13 +166,7 @@ def own_prompts(plan: CalibrationPlan) -> bool:
 
 
 def imposed(document: str | None, config: Mapping[str, Any] | None, k: int) -> Mapping[str, Any] | None:
-    """The speculative configuration of a calibration pod, with imposed acceptance if the plan's workload asks for it.
-
-    Args:
-        document: of the plan's workload.
-        config: the arm's, as it would serve; None: no speculation.
-        k: its draft length.
-    """
+    """The speculative configuration of a calibration pod, with imposed acceptance if the plan's workload asks for it."""
     synthetic = workload_spec(document).synthetic_acceptance
     if config is None or synthetic is None or k == 0:
         return config
@@ -196,7 +179,7 @@ def imposed(document: str | None, config: Mapping[str, Any] | None, k: int) -> M
 
 
 def file_of(prompts: PromptSource | None) -> str | None:
-    """Where the load driver finds the file of prompts; None: there is none."""
+    """Where the load driver finds the file of prompts; None if there is none."""
     if prompts is None:
         return None
     if prompts.config_map is not None:
@@ -206,33 +189,22 @@ def file_of(prompts: PromptSource | None) -> str | None:
 
 
 def volume_of(prompts: PromptSource | None) -> dict[str, Any] | None:
-    """The volume that holds the file of prompts; None: there is none."""
+    """The volume that holds the file of prompts; None if there is none."""
     if prompts is None:
         return None
-    if prompts.config_map is not None:
-        key = prompts.config_map.key
-        source: dict[str, Any] = {
-            "configMap": {"name": prompts.config_map.name, "items": [{"key": key, "path": key}]}
-        }
-    elif prompts.persistent_volume_claim is not None:
-        source = {
-            "persistentVolumeClaim": {
-                "claimName": prompts.persistent_volume_claim.claim_name,
-                "readOnly": True,
-            }
-        }
-    elif prompts.image is not None:
-        source = {"image": {"reference": prompts.image.reference}}
-    else:
-        return None
-    return {"name": VOLUME, **source}
+    config_map, claim = prompts.config_map, prompts.persistent_volume_claim
+    if config_map is not None:
+        items = [{"key": config_map.key, "path": config_map.key}]
+        return {"name": VOLUME, "configMap": {"name": config_map.name, "items": items}}
+    if claim is not None:
+        return {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}}
+    return {"name": VOLUME, "image": {"reference": prompts.image.reference}} if prompts.image else None
 
 
 def mount_of(prompts: PromptSource | None) -> list[dict[str, Any]]:
-    """How the load driver mounts it."""
-    if volume_of(prompts) is None:
-        return []
-    return [{"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}]
+    """How the load driver mounts the file of prompts."""
+    mount = {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}
+    return [mount] if volume_of(prompts) is not None else []
 
 
 def text_name(prompts: PromptSource) -> str:
@@ -243,14 +215,7 @@ def text_name(prompts: PromptSource) -> str:
 def sent(
     spec: WorkloadSpec, prompt_tokens: int, output_tokens: int, dataset: Dataset | None, *, drafts: bool
 ) -> SentWorkload:
-    """The workload as the load driver takes it.
-
-    Args:
-        spec: what the plan says beside the means.
-        prompt_tokens: mean length.
-        output_tokens: likewise of the answers.
-        dataset: the file of prompts, read.
-        drafts: whether the engine speculates, so that imposed acceptance means something.
+    """The workload as the load driver takes it; imposed acceptance means something only if the engine drafts.
 
     Raises:
         InputError: a figure is out of range.
@@ -276,15 +241,14 @@ def _scattering(spec: WorkloadSpec, prompt_tokens: int, output_tokens: int) -> L
     if lengths is None:
         return None
     if lengths.pairs:
-        return _pairs(spec, seed=0)
+        return _pairs(spec)
     stdevs = lengths.prompt_tokens_stdev or 0, lengths.output_tokens_stdev or 0
     return LogNormalLengths(prompt_tokens, output_tokens, *stdevs) if any(stdevs) else None
 
 
-def _pairs(spec: WorkloadSpec, seed: int) -> EmpiricalLengths:
+def _pairs(spec: WorkloadSpec) -> EmpiricalLengths:
     rows = spec.lengths.pairs if spec.lengths is not None else ()
     return EmpiricalLengths(
         [LengthPair(row.prompt_tokens, row.output_tokens) for row in rows],
         [float(row.weight or 1) for row in rows],
-        seed,
     )

@@ -13,19 +13,21 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from breakeven_operator.calibration.jobs import DRIVER
+from breakeven_operator.calibration.jobs import DRIVER, arm_label, job_name
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import own_prompts
+from breakeven_operator.calibration.transition import Transition
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
+from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import Manifest
 from breakeven_operator.printable import one_line
 from breakeven_operator.resources.calibrationrun import CalibrationPlan
 from breakeven_operator.workloads import podstatus
 from breakeven_operator.workloads.fingerprint import registry_digest
-from breakeven_operator.workloads.object_facts import condition, parse_time
-from breakeven_operator.workloads.presence import deletion, is_finished, is_lost
+from breakeven_operator.workloads.object_facts import condition, owner_uid, parse_time
+from breakeven_operator.workloads.presence import deletion, is_finished, is_lost, is_overdue
 from breakeven_operator.workloads.trouble import not_started
 
 _OUT_OF_MEMORY = re.compile(
@@ -64,8 +66,6 @@ _LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
 _WITHHELD = "its last lines are withheld, since its prompts are a user's own (kubectl logs has them)"
 _LAST_LINES = 6
 _LONGEST = 700
-
-
 WORKLOAD_UNREADABLE = 5
 """Exit code of a driver whose file of prompts is not there, or is none."""
 OUT_OF_TIME = 6
@@ -73,8 +73,6 @@ OUT_OF_TIME = 6
 _DEADLINE = "DeadlineExceeded"
 # A pod ends within seconds of its driver, and its engine within the grace period of the copy.
 _LINGERS = timedelta(seconds=120)
-
-
 _OF_DRIVERS = {
     WORKLOAD_UNREADABLE: ClusterReason.WORKLOAD_INVALID,
     OUT_OF_TIME: ClusterReason.BUDGET_EXHAUSTED,
@@ -100,7 +98,6 @@ class TrialState:
     """State of one arm's Job.
 
     Attributes:
-        stage: how far it is.
         reason: why it is broken, or why it waits; None if there is nothing to say.
         message: a sentence for `reason`, with the engine's last log lines where these show the cause.
         pod: the newest pod.
@@ -108,7 +105,7 @@ class TrialState:
         ready: when the engine first answered.
         ended: when the last pod ended; None while one runs.
         held_s: seconds that pods seen now have held a place (times GPUs per pod is the caller's).
-        images: digests of the engine's image that its pods run, as far as nodes tell those of a registry.
+        images: digests of the engine's image that its pods run, as far as nodes show digests of a registry.
     """
 
     stage: TrialStage
@@ -122,35 +119,22 @@ class TrialState:
     images: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Time limits of an arm's start and of its wait for a place.
-
-    Attributes:
-        pending: without a node.
-        startup: from the engine's start to its first answer.
-    """
-
-    pending: timedelta
-    startup: timedelta
-
-
-def read_trial(
-    view: RunView, job: Manifest | None, pods: Iterable[Manifest], plan: CalibrationPlan, now: datetime
-) -> TrialState:
-    """State of an arm's Job.
-
-    Args:
-        view: of the run, with Events about Jobs and words of events about pods.
-        job: the Job; None if there is none.
-        pods: its pods.
-        plan: of the run.
-        now: the present.
-    """
+def trial_of(transition: Transition, plan: CalibrationPlan, arm: str) -> TrialState:
+    """How far an arm's trial is, by the Jobs and pods of its run."""
+    view, now, name = transition.view, transition.now, job_name(transition.run.metadata.name, arm)
+    job = next((job for job in view.jobs if job["metadata"]["name"] == name), None)
     if job is None:
         return TrialState(TrialStage.ABSENT)
-    mine = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
-    held_s = sum(podstatus.held_s(pod, now) for pod in mine)
+    # An earlier Job of the same name may still be on its way out, with its pods.
+    mine = sorted(
+        (
+            pod
+            for pod in view.pods
+            if (pod["metadata"].get("labels") or {}).get(ARM_LABEL) == arm_label(arm)
+            and owner_uid(pod) in {"", job["metadata"].get("uid")}
+        ),
+        key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")),
+    )
     newest = mine[-1] if mine else None
     stage, reason, message = _stage(view, job, newest, plan, now)
     if newest is not None and stage in _UNDER_WAY and is_gone(newest, view.lost_nodes, now):
@@ -163,7 +147,7 @@ def read_trial(
         scheduled=min((time for pod in mine if (time := podstatus.scheduled(pod))), default=None),
         ready=min((time for pod in mine if (time := podstatus.started(pod, DRIVER))), default=None),
         ended=podstatus.ended_at(newest) if newest else None,
-        held_s=held_s,
+        held_s=sum(podstatus.held_s(pod, now) for pod in mine),
         images=frozenset(
             found
             for pod in mine
@@ -188,10 +172,7 @@ class FoundStage(NamedTuple):
 def _stage(
     view: RunView, job: Manifest, pod: Manifest | None, plan: CalibrationPlan, now: datetime
 ) -> FoundStage:
-    deadlines = Deadlines(
-        pending=timedelta(seconds=plan.pending_deadline_seconds),
-        startup=timedelta(seconds=plan.startup_deadline_seconds),
-    )
+
     warning = view.warnings.get(pod["metadata"].get("uid", ""), "") if pod is not None else ""
     conditions = {
         c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"
@@ -201,12 +182,11 @@ def _stage(
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     if pod is None:
         events = [event for event in view.events if _about(event, job)]
-        return _job_failure(failed) if failed is not None else _without_pod(job, events, deadlines, now)
-    # The engine is asked a user's own prompts, and its last words may repeat one.
-    trouble = _pod_trouble(pod, deadlines, discreet=own_prompts(plan))
+        return _job_failure(failed) if failed is not None else _without_pod(job, events, plan, now)
+    trouble = _evicted(pod) or _engine_death(pod, plan) or _driver_death(pod)
     if trouble is None and _is_measured(pod, now):
         return FoundStage(TrialStage.DONE, None, outlives(pod, now) or "")
-    stuck = _not_started(pod, warning, deadlines, now)
+    stuck = _not_started(pod, warning, plan, now)
     if stuck is not None and stuck.stage is TrialStage.BROKEN:
         trouble = trouble or stuck
     # At the deadline Kubernetes stops the driver, whose own words say no more than that.
@@ -214,7 +194,7 @@ def _stage(
     if failed is not None and (trouble is None or (of_driver and failed.get("reason") == _DEADLINE)):
         return _job_failure(failed)
     # The pod knows better than the Job why it failed, and knows it earlier.
-    return trouble or stuck or _living(pod, warning, deadlines, now)
+    return trouble or stuck or _living(pod, warning, plan, now)
 
 
 def _is_measured(pod: Manifest, now: datetime) -> bool:
@@ -243,30 +223,28 @@ def is_gone(pod: Manifest, lost_nodes: Collection[str], now: datetime) -> bool:
     return deleted and not is_finished(pod) and is_lost(pod, lost_nodes, now)
 
 
+def _broken(reason: ClusterReason, message: str) -> FoundStage:
+    return FoundStage(TrialStage.BROKEN, reason, _sentence(message))
+
+
 def _gone(pod: Manifest) -> FoundStage:
     node = (pod.get("spec") or {}).get("nodeName") or "its node"
     message = f"pod {pod['metadata']['name']} is lost with {node} and does not go"
-    return FoundStage(TrialStage.BROKEN, ClusterReason.POD_DISRUPTED, message)
+    return _broken(ClusterReason.POD_DISRUPTED, message)
 
 
 def _job_failure(failed: Mapping[str, Any]) -> FoundStage:
     if failed.get("reason") == _DEADLINE:
-        return FoundStage(
-            TrialStage.BROKEN, ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds"
-        )
-    return FoundStage(
-        TrialStage.BROKEN,
-        ClusterReason.DRIVER_FAILED,
-        _sentence(str(failed.get("message") or "the Job failed")),
-    )
+        return _broken(ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds")
+    return _broken(ClusterReason.DRIVER_FAILED, str(failed.get("message") or "the Job failed"))
 
 
 def _without_pod(
-    job: Manifest, events: Iterable[Manifest], deadlines: Deadlines, now: datetime
+    job: Manifest, events: Iterable[Manifest], plan: CalibrationPlan, now: datetime
 ) -> FoundStage:
     """A Job whose pod the API server refuses says so only in its events."""
     created = parse_time(job["metadata"].get("creationTimestamp")) or now
-    late = now - created > deadlines.pending
+    late = (now - created).total_seconds() > plan.pending_deadline_seconds
     if (job.get("spec") or {}).get("suspend"):
         stage = TrialStage.BROKEN if late else TrialStage.QUEUED
         return FoundStage(
@@ -277,7 +255,7 @@ def _without_pod(
     ]
     if not refusals:
         if late:
-            return FoundStage(TrialStage.BROKEN, ClusterReason.UNSCHEDULABLE, "the Job got no pod")
+            return _broken(ClusterReason.UNSCHEDULABLE, "the Job got no pod")
         return FoundStage(TrialStage.QUEUED, None, "")
     note = refusals[-1]
     reason = ClusterReason.QUOTA_EXCEEDED if "exceeded quota" in note else ClusterReason.ADMISSION_DENIED
@@ -286,12 +264,7 @@ def _without_pod(
     return FoundStage(TrialStage.BROKEN if final else TrialStage.QUEUED, reason, _sentence(note))
 
 
-def _pod_trouble(pod: Manifest, deadlines: Deadlines, *, discreet: bool) -> FoundStage | None:
-    """A failure of a pod; None if there is none."""
-    return _evicted(pod) or _engine_death(pod, deadlines, discreet=discreet) or _driver_death(pod)
-
-
-def _not_started(pod: Manifest, warning: str, deadlines: Deadlines, now: datetime) -> FoundStage | None:
+def _not_started(pod: Manifest, warning: str, plan: CalibrationPlan, now: datetime) -> FoundStage | None:
     """A container that Kubernetes cannot start: reported at once, and waited for as long as that may help.
 
     Such a pod holds its GPUs idle, so it gets no longer than a pod that waits for them.
@@ -300,7 +273,8 @@ def _not_started(pod: Manifest, warning: str, deadlines: Deadlines, now: datetim
     if trouble is None:
         return None
     waited = trouble.waited(None, now)
-    over = waited > deadlines.pending or trouble.is_over(waited, deadlines.pending.total_seconds())
+    pending_s = plan.pending_deadline_seconds
+    over = waited.total_seconds() > pending_s or trouble.is_over(waited, pending_s)
     stage = TrialStage.BROKEN if over else TrialStage.STARTING
     return FoundStage(stage, trouble.reason, _sentence(trouble.message))
 
@@ -313,7 +287,7 @@ def _evicted(pod: Manifest) -> FoundStage | None:
     return FoundStage(TrialStage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message))
 
 
-def _engine_death(pod: Manifest, deadlines: Deadlines, *, discreet: bool) -> FoundStage | None:
+def _engine_death(pod: Manifest, plan: CalibrationPlan) -> FoundStage | None:
     """The engine ended before the driver had; afterwards Kubernetes ends it, and that is no death."""
     driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated") or {}
     crash = podstatus.ended(podstatus.container(pod, ENGINE), before=parse_time(driver.get("finishedAt")))
@@ -321,14 +295,21 @@ def _engine_death(pod: Manifest, deadlines: Deadlines, *, discreet: bool) -> Fou
         return None
     started, finished = parse_time(crash.get("startedAt")), parse_time(crash.get("finishedAt"))
     killed = crash.get("exitCode") in {137, 143} and crash.get("reason") != "OOMKilled"
-    if killed and started and finished and finished - started >= deadlines.startup:
+    if (
+        killed
+        and started
+        and finished
+        and finished - started >= timedelta(seconds=plan.startup_deadline_seconds)
+    ):
         # Restarted because it did not answer in time: it was killed, it did not crash.
-        return _startup_exceeded(deadlines)
+        return _startup_exceeded(plan)
     if podstatus.started(pod, DRIVER) is not None:
-        # The engine had answered before: whatever its last lines are about, its configuration was not refused.
-        shown = _WITHHELD if discreet else last_lines(str(crash.get("message") or "")) or "no last words"
+        # A user's own prompts may stand in the last words. The engine had answered before: whatever its last lines are about, its configuration was not refused.
+        shown = (
+            _WITHHELD if own_prompts(plan) else last_lines(str(crash.get("message") or "")) or "no last words"
+        )
         message = f"the engine ended while it was measured, with exit code {crash.get('exitCode')}: {shown}"
-        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(message))
+        return _broken(ClusterReason.ENGINE_CRASHED, message)
     return _classify(crash)
 
 
@@ -338,40 +319,34 @@ def _driver_death(pod: Manifest) -> FoundStage | None:
         words = _LOG_TIME.sub("", str(ended.get("message") or ""))
         said = last_lines(words) or f"the driver ended with {ended.get('exitCode')}"
         reason = _OF_DRIVERS.get(int(ended.get("exitCode") or 0), ClusterReason.DRIVER_FAILED)
-        return FoundStage(TrialStage.BROKEN, reason, _sentence(said))
+        return _broken(reason, said)
     status = pod.get("status") or {}
     if ended is None and status.get("phase") == "Failed":
-        return FoundStage(
-            TrialStage.BROKEN,
-            ClusterReason.DRIVER_FAILED,
-            _sentence(str(status.get("message") or "the pod failed")),
-        )
+        return _broken(ClusterReason.DRIVER_FAILED, str(status.get("message") or "the pod failed"))
     return None
 
 
-def _living(pod: Manifest, warning: str, deadlines: Deadlines, now: datetime) -> FoundStage:
+def _living(pod: Manifest, warning: str, plan: CalibrationPlan, now: datetime) -> FoundStage:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "True":
         created = parse_time(pod["metadata"].get("creationTimestamp")) or now
         said = str(scheduled.get("message") or warning or "the pod has no node yet")
-        stage = TrialStage.BROKEN if now - created > deadlines.pending else TrialStage.QUEUED
+        late = (now - created).total_seconds() > plan.pending_deadline_seconds
+        stage = TrialStage.BROKEN if late else TrialStage.QUEUED
         return FoundStage(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
     if podstatus.started(pod, DRIVER) is not None:
         return FoundStage(TrialStage.MEASURING, ClusterReason.ARM_MEASURING, "")
     running = parse_time(
         ((podstatus.container(pod, ENGINE).get("state") or {}).get("running") or {}).get("startedAt")
     )
-    if running is not None and now - running > deadlines.startup + timedelta(seconds=30):
-        return _startup_exceeded(deadlines)
+    if running is not None and (now - running).total_seconds() > plan.startup_deadline_seconds + 30:
+        return _startup_exceeded(plan)
     return FoundStage(TrialStage.STARTING, ClusterReason.ARM_STARTING, "")
 
 
-def _startup_exceeded(deadlines: Deadlines) -> FoundStage:
-    return FoundStage(
-        TrialStage.BROKEN,
-        ClusterReason.STARTUP_DEADLINE_EXCEEDED,
-        f"the engine did not answer within {deadlines.startup.total_seconds():.0f} s",
-    )
+def _startup_exceeded(plan: CalibrationPlan) -> FoundStage:
+    message = f"the engine did not answer within {plan.startup_deadline_seconds} s"
+    return _broken(ClusterReason.STARTUP_DEADLINE_EXCEEDED, message)
 
 
 def _classify(crash: Mapping[str, Any]) -> FoundStage:
@@ -379,16 +354,13 @@ def _classify(crash: Mapping[str, Any]) -> FoundStage:
     said = str(crash.get("message") or "")
     shown = last_lines(said) or f"the engine ended with exit code {crash.get('exitCode')}"
     if crash.get("reason") == "OOMKilled":
-        return FoundStage(
-            TrialStage.BROKEN,
-            ClusterReason.ENGINE_OUT_OF_MEMORY,
-            _sentence(f"the engine was killed for its memory use: {shown}"),
-        )
+        message = f"the engine was killed for its memory use: {shown}"
+        return _broken(ClusterReason.ENGINE_OUT_OF_MEMORY, message)
     if _OUT_OF_MEMORY.search(said):
-        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_OUT_OF_MEMORY, _sentence(shown))
+        return _broken(ClusterReason.ENGINE_OUT_OF_MEMORY, shown)
     if int(crash.get("exitCode") or 0) < _SIGNALS and not _BROKE.search(said) and (own := _refusal(said)):
-        return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CONFIG_REFUSED, _sentence(own))
-    return FoundStage(TrialStage.BROKEN, ClusterReason.ENGINE_CRASHED, _sentence(shown))
+        return _broken(ClusterReason.ENGINE_CONFIG_REFUSED, own)
+    return _broken(ClusterReason.ENGINE_CRASHED, shown)
 
 
 def _refusal(said: str) -> str | None:
@@ -413,3 +385,21 @@ def last_lines(text: str, count: int = _LAST_LINES) -> str:
 
 def _sentence(text: str) -> str:
     return one_line(text)[: _LONGEST + 200]
+
+
+def place_is_held(transition: Transition) -> bool:
+    """Whether a pod of the run has its GPUs still: not once it has ended, nor when its node is lost."""
+    view = transition.view
+    return any(
+        not is_finished(pod) and not is_gone(pod, view.lost_nodes, transition.now) for pod in view.pods
+    )
+
+
+def kept_words(pods: Iterable[Manifest], now: datetime) -> str:
+    """Pods that were deleted and keep their GPUs because of a finalizer, as a clause; empty if there are none."""
+    kept = [
+        f"pod {pod['metadata']['name']} was deleted and is kept by {', '.join(pod['metadata']['finalizers'])}"
+        for pod in pods
+        if pod["metadata"].get("finalizers") and is_overdue(pod, now) and not is_finished(pod)
+    ]
+    return f"{'; '.join(kept)}: it may hold its GPUs" if kept else ""

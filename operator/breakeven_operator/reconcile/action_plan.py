@@ -17,18 +17,16 @@ from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.packed import whole
 from breakeven_operator.ports import MeanLengths
+from breakeven_operator.printable import one_line
 from breakeven_operator.reconcile.calibration_state import Calibrated
-from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY
-from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
-from breakeven_operator.reconcile.metrics_aspect import metrics_aspect
+from breakeven_operator.reconcile.case import CycleFacts, CycleLimits
+from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY, Aspect, merge
+from breakeven_operator.reconcile.doubts import doubt_aspects
 from breakeven_operator.reconcile.model_account import GAP_S
 from breakeven_operator.reconcile.objectives import objectives_message
-from breakeven_operator.reconcile.observation import CycleLimits
-from breakeven_operator.reconcile.paying import pays_now, with_measured
-from breakeven_operator.reconcile.status_report import report
+from breakeven_operator.reconcile.status_report import metrics_aspect, report
 from breakeven_operator.reconcile.steps import Event, RolloutStep
-from breakeven_operator.reconcile.verdict import HOLD, Verdict
+from breakeven_operator.reconcile.verdict import HOLD, Verdict, pays_now, with_measured
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
@@ -41,13 +39,9 @@ class ServiceOutcome:
     """A plan, and the status it leads to (also when that is not worth a write).
 
     Attributes:
-        plan: what to do.
-        status: as published to metrics.
-        verdict: of this cycle.
         lengths: mean prompt and output tokens of the target's recent requests; None if not known.
         unwritten: whether the status has moved, and waits for the written one to be old enough.
-        otherwise: the status to go on from if the API server refuses the annotation that the plan writes; None: it writes
-            none.
+        otherwise: status to go on from if the API server refuses the plan's annotation; None if it writes none.
     """
 
     plan: ActionPlan
@@ -83,15 +77,13 @@ def reference(service: SpeculativeService) -> Ref:
 
 def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:
     """Order matters: what must survive a crash is written before what it announces."""
-    service, step, verdict = cycle.service, cycle.step, cycle.verdict
+    service, step, old = cycle.service, cycle.step, cycle.service.status
     status = report(cycle, limits.gpu_price_per_hour)
     ref = reference(service)
-    old = service.status
     written = old.decision.time if old.decision is not None else None
-    forced = step.write is not None or bool(step.ended) or bool(cycle.calibrated.ended)
     document = status.to_json_object()
     worth = Worth.NOW
-    if not forced:
+    if step.write is None and not step.ended and not cycle.calibrated.ended:
         worth = worth_writing(holds, document, written, cycle.now, limits.status_refresh_s)
     actions: list[Action] = []
     if cycle.calibrated.create is not None:
@@ -108,7 +100,7 @@ def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits)
     return ServiceOutcome(
         plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, document)),
         status=status,
-        verdict=verdict,
+        verdict=cycle.verdict,
         lengths=cycle.live.lengths if cycle.live is not None else None,
         unwritten=worth is Worth.LATER,
         otherwise=_without_write(cycle, status, limits.gpu_price_per_hour),
@@ -128,20 +120,14 @@ def _without_write(
     return report(replace(cycle, step=replace(step.otherwise, memory=memory)), gpu_price_per_hour)
 
 
-# Messages of a cycle: events about changes, and the canonical log line.
-
-
 def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
     """Events of changes: a change of arm, a verdict whose reason differs from the last one written, a flip of PAYS."""
     said = list(cycle.step.events)
     verdict = cycle.verdict
     before = old.decision.reason if old.decision is not None else None
     if str(verdict.reason) != before and verdict.reason not in {event.reason for event in said}:
-        warning = (
-            verdict.action == HOLD
-            and isinstance(verdict.reason, ClusterReason)
-            and verdict.reason not in QUIET
-        )
+        of_cluster = isinstance(verdict.reason, ClusterReason)
+        warning = verdict.action == HOLD and of_cluster and verdict.reason not in QUIET
         said.append(Event(verdict.reason, verdict.message, warning, throttled=True, about=_about(cycle)))
     elif (flip := _flip(cycle, old)) is not None:
         said.append(flip)
@@ -150,14 +136,9 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
         told = condition is not None and (condition.status, condition.reason) == ("False", aspect.reason)
         if aspect.holds is False and not told and aspect.reason not in {str(event.reason) for event in said}:
             said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
-    if (gone := _clients_give_up(cycle, old)) is not None:
-        said.append(gone)
-    if (breach := _breach(cycle, old)) is not None and breach.reason not in {event.reason for event in said}:
-        said.append(breach)
-    if (refused := _refused(cycle, old)) is not None and refused.reason not in {
-        event.reason for event in said
-    }:
-        said.append(refused)
+    for found in (_clients_give_up(cycle, old), _breach(cycle, old), _refused(cycle, old)):
+        if found is not None and found.reason not in {event.reason for event in said}:
+            said.append(found)
     if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
         said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
     return tuple(said)
@@ -183,7 +164,6 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
 
 
 def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
-    """The API server began to refuse a write."""
     ready = old.condition(READY)
     if cycle.refused is None or (ready is not None and ready.reason == cycle.refused.reason):
         return None
@@ -191,13 +171,11 @@ def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
 
 
 def _clients_give_up(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
-    """Clients began to give up, which the status did not say before."""
     if cycle.live is None:
         return None
     aspect, before = metrics_aspect(cycle.live), old.condition(METRICS)
-    if aspect.reason != ClusterReason.CLIENTS_GIVE_UP or (
-        before is not None and before.reason == aspect.reason
-    ):
+    known = before is not None and before.reason == aspect.reason
+    if known or aspect.reason != ClusterReason.CLIENTS_GIVE_UP:
         return None
     return Event(ClusterReason.CLIENTS_GIVE_UP, aspect.message, warning=True, throttled=True)
 
@@ -206,7 +184,6 @@ _WORDS = {str(reason): reason for reason in ClusterReason}
 
 
 def _breach(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
-    """Users began or ceased to wait longer than is promised."""
     objectives, before = cycle.objectives, old.condition(OBJECTIVES)
     if objectives is None or objectives.holds is None:
         return None
@@ -261,7 +238,7 @@ _RENEWALS = {one.json_path: one.renewal for one in status_fields(SpeculativeServ
 
 
 class Worth(Enum):
-    """Whether a status should replace the one that was written; LATER: once that one is old enough."""
+    """Whether a status should replace the one that was written; LATER if it should once that is old enough."""
 
     NOT = auto()
     LATER = auto()
@@ -271,14 +248,9 @@ class Worth(Enum):
 def worth_writing(
     old: Mapping[str, Any], new: Mapping[str, Any], written: datetime | None, now: datetime, refresh_s: float
 ) -> Worth:
-    """Whether `new` should replace `old`, which was written at `written`.
+    """Whether `new` should replace `old` (JSON both), written at `written`; None if nothing was ever written.
 
-    Args:
-        old: status as the API server has it, JSON.
-        new: status of this cycle, JSON.
-        written: None: nothing was ever written.
-        now: time of the observation.
-        refresh_s: figures that moved by more than 5 % (percentages: by more than a point), and sentences with other words, are written at most this often.
+    Figures that moved by more than 5 % (percentages: by a point) and sentences with other words are written every `refresh_s`.
     """
     if written is None or now - written > _LONGEST_UNWRITTEN:
         return Worth.NOW
@@ -303,7 +275,7 @@ def worth_writing(
 
 
 def _renewal(key: str) -> Renewal:
-    """The rule of a field; one of another version of the operator has that of the part it is in."""
+    """The rule of a field; a field of another version of the operator follows the rule of the part it is in."""
     while key and key not in _RENEWALS:
         key = key.rpartition(".")[0]
     return _RENEWALS.get(key, Renewal.AT_ONCE)
@@ -312,7 +284,7 @@ def _renewal(key: str) -> Renewal:
 def _missed(renewal: Renewal, before: object, after: object, since_s: float) -> bool:
     """Whether an operator that starts again would miss what was learned within such a time.
 
-    The one that learned it goes on with it, see `unwritten`. The first window of an arm teaches as much as the next half
+    The operator that learned it goes on with it, see `unwritten`. The first window of an arm teaches as much as the next half
     hour, and the first ones of an account begin it. Amounts grow without a bound that is soon reached.
     """
     if since_s >= _MISSED_S:
@@ -331,7 +303,7 @@ def _since_s(before: object, after: object) -> float:
 
 
 def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Differences, leaf by leaf: the path without places in lists, and both values; None: absent."""
+    """Differences, leaf by leaf: the path without places in lists, and both values; None for an absent one."""
     # Most of a status is as it was, and equal parts need no look at their leaves.
     if old == new:
         return
@@ -345,7 +317,7 @@ def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]
 
 
 def _parts(value: Any) -> Mapping[str, Any] | None:
-    """The fields of an object, the entries of a list by their place; None: a leaf."""
+    """The fields of an object, the entries of a list by their place; None for a leaf."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list):
@@ -366,3 +338,52 @@ def _close(old: Any, new: Any, share: float, small_step: float = 0.0) -> bool:
             return _FIGURE.sub("#", old) == _FIGURE.sub("#", new)
         return False
     return abs(a - b) <= max(small_step, share * max(abs(a), abs(b)))
+
+
+_LONGEST_ERROR = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A service whose cycle failed, and the plan that makes its status say so.
+
+    The service is as /metrics shows it: its last figures, with the condition that marks them as stale.
+    """
+
+    service: SpeculativeService
+    plan: ActionPlan
+
+
+def failed(
+    service: SpeculativeService,
+    status: Mapping[str, Any],
+    error: Exception,
+    now: datetime,
+    resource_version: str = "",
+) -> Failed:
+    """Mark a service as undecided; nothing else of its status and nothing of its target changes.
+
+    The first error stands until a cycle succeeds: a text that differs from cycle to cycle would be a write per cycle. `status`
+    is the JSON that was read, because serialising may be what failed. The write is refused if the service has changed since
+    `resource_version`; empty, it is not.
+    """
+    ref, reason = reference(service), str(ClusterReason.INTERNAL_ERROR)
+    facts = {"action": "Hold", "reason": reason}
+    if service.status.undecided:
+        return Failed(service, ActionPlan(ref, facts=facts))
+    text = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
+    message = f"a defect of the operator keeps it from deciding ({text}); the running arm and the last figures are kept"
+    ready = Aspect(READY, False, reason, message)
+    conditions = merge(service.status.conditions, (ready,), now)
+    marked = {**status, "conditions": [condition.to_json_object() for condition in conditions]}
+    return Failed(
+        service.replace(status=service.status.replace(conditions=conditions)),
+        ActionPlan(
+            ref,
+            (
+                WriteStatus(ref, marked, resource_version or None),
+                EmitEvent(ref, reason, message, warning=True, throttled=True),
+            ),
+            facts,
+        ),
+    )

@@ -14,8 +14,8 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES
 from breakeven_operator.labels import MANAGED_BY, RECALIBRATE_ANNOTATION, SERVICE_LABEL, owner_reference
 from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, ProfileEntry
+from breakeven_operator.reconcile.case import ServiceObservation
 from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
-from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.refused_writes import RefusedWrite, of_creation
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.answerstatus import AnswersInForce
@@ -37,13 +37,8 @@ def calibrated(
 ) -> Calibrated:
     """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
 
-    Args:
-        service: whose it is.
-        observation: its profiles, its runs, and attempts to create one that were refused.
-        identity: of the target with serving pods; None while that is unknown (then nothing is in force).
-        startup_s: start of the target's own pods.
-        now: time of the observation.
-        doubt: gives the reason of live traffic to measure a profile again.
+    Without an identity (no pod serves yet) no profile is in force. `startup_s` is the start of the target's own pods, and
+    `doubt` gives the reason of live traffic to measure a profile again.
     """
     profiles, runs = observation.profiles, observation.runs
     interval_s = observation.timing.calibration_interval_seconds
@@ -63,9 +58,12 @@ def calibrated(
         trigger = None
     due = DueRun()
     if run is not None:
-        due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=running_word(run))
+        word = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING]
+        due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=word)
     elif again is not None:
-        due = DueRun(once_more(service, again), again.spec.trigger).announced(refused)
+        # The same for the changed target; it waits until that serves. Named after the run it follows.
+        once_more = _run(service, f"{again.metadata.uid}/again", again.spec.to_json_object())
+        due = DueRun(once_more, again.spec.trigger).announced(refused)
     elif trigger is not None and (
         held := held_back(service, trigger, identity) or too_soon(status, trigger, entry, interval_s, now)
     ):
@@ -92,7 +90,6 @@ def _with_findings(
     run: CalibrationRun | None,
     due: DueRun,
 ) -> CalibrationStatus:
-    """The status with the profile in force and the run that is under way or due."""
     entry, doubted = found.entry, due.trigger in DOUBTS
     return status.replace(
         run=run.metadata.name if run else due.name or status.run,
@@ -105,28 +102,17 @@ def _with_findings(
     )
 
 
-# The run that is due: what holds it back, and the CalibrationRun to create.
-
-
 _MAX_PAUSE_FACTOR = 16
 # Triggers by which live traffic contradicts the profile in force.
 DOUBTS = frozenset(
-    {
-        Trigger.MODEL_DISAGREES,
-        Trigger.ROLL_DISPROVED,
-        Trigger.ACCEPTANCE_DRIFTED,
-        Trigger.LENGTHS_DRIFTED,
-    }
+    {Trigger.MODEL_DISAGREES, Trigger.ROLL_DISPROVED, Trigger.ACCEPTANCE_DRIFTED, Trigger.LENGTHS_DRIFTED}
 )
 
 
 class DueRun(NamedTuple):
-    """The run to create, if any, and what is said about runs.
+    """The run to create, if any, and the end of the condition's message about it.
 
-    Attributes:
-        create, trigger: both or neither.
-        said: the end of the condition's message.
-        reason: of the condition if no profile is in force; None: that of the search for one.
+    `create` and `trigger` come together. The condition has `reason` if no profile is in force; None leaves it to the search.
     """
 
     create: Create | None = None
@@ -147,7 +133,7 @@ class DueRun(NamedTuple):
 
 
 def spared(first: FirstAnswer | None) -> DueRun | None:
-    """A first calibration that waits for the past, or that the past speaks against; None: it may begin."""
+    """A first calibration that waits for the past, or that the past speaks against; None if it may begin."""
     if first == AWAITED:
         return DueRun(said="; no run starts before its past is read", reason=ClusterReason.READING_PAST)
     if first is not None and first.pays_nothing:
@@ -176,17 +162,10 @@ def too_soon(
     interval_s: float,
     now: datetime,
 ) -> str | None:
-    """When a run that is due may begin; None: now.
+    """When a run that is due may begin; None if it may now.
 
     A profile that is doubted as soon as it is in force will hardly be mended by the next one: each such run in a row
     doubles the pause, as each failure does.
-
-    Args:
-        status: of the runs before.
-        trigger: why it is due.
-        entry: the profile in force.
-        interval_s: least time between two runs.
-        now: time of the observation.
     """
     if trigger is Trigger.REQUESTED:
         return None
@@ -203,11 +182,6 @@ def too_soon(
     # A time, not a time left: a message that changes every second would never be written, or always.
     failed = f" ({status.failures} failed in a row)" if status.failures else ""
     return f"the next run starts at {next_time:%Y-%m-%dT%H:%M:%SZ}{failed}; a new {RECALIBRATE_ANNOTATION} does not wait"
-
-
-def once_more(service: SpeculativeService, run: CalibrationRun) -> Create:
-    """The same run for the changed target; it waits until that serves. Named after the run it follows."""
-    return _run(service, f"{run.metadata.uid}/again", run.spec.to_json_object())
 
 
 def requested_run(
@@ -245,9 +219,6 @@ def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> 
             "spec": spec,
         },
     )
-
-
-# Runs of a service: those that ended are counted in its status, and the one that is under way is put into words.
 
 
 _LONGEST_SAYING = 500
@@ -312,7 +283,7 @@ def failure_of(status: CalibrationStatus) -> ClusterReason | None:
 
 
 def failure_words(status: CalibrationStatus) -> str:
-    """Why the last run failed, as the middle of a sentence; empty if it did not."""
+    """The failure of the last run as the middle of a sentence; empty if it did not fail."""
     reason = failure_of(status)
     if reason is None or status.last_run is None:
         return ""
@@ -340,11 +311,6 @@ def progress_of(run: CalibrationRun | None) -> dict[str, object]:
     }
 
 
-def running_word(run: CalibrationRun) -> ClusterReason:
-    """The word for an unfinished run: what keeps its pod from coming, or that it is under way."""
-    return _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING]
-
-
 def phase_words(run: CalibrationRun) -> str:
     """Phase of an unfinished run, with what keeps its pod from coming and how far it is, as the end of a sentence."""
     words = str(run.status.phase or RunPhase.PENDING).lower()
@@ -363,11 +329,8 @@ def _stuck(run: CalibrationRun) -> str | None:
     return run.status.reason if run.status.reason in _STUCK else None
 
 
-# The profile in force: the newest one that was measured on what the target is now, and why it is, or why none is.
-
-
 class InForce(NamedTuple):
-    """The profile in force, why it is or none is, what to measure for (None: nothing), and whether all doubt is gone."""
+    """The profile in force, why it is or none is, what to measure for (None for nothing), and whether all doubt is gone."""
 
     entry: ProfileEntry | None
     reason: ClusterReason
@@ -386,13 +349,7 @@ def find_in_force(
 ) -> InForce:
     """The newest profile of what the target is now, unless it has expired or cannot be read.
 
-    Args:
-        service: whose it is.
-        identity: of the target; None while no pod serves.
-        profiles: of the service, in any order.
-        failures: runs in a row that have failed.
-        now: time of the observation.
-        doubt: gives the reason of live traffic to measure a profile again; None: it is not asked.
+    `failures` are runs in a row that have failed.
     """
     newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
     own = [entry for entry in newest if identity is not None and identity.has(entry.fingerprint)]
@@ -400,31 +357,19 @@ def find_in_force(
         return _none_fits(newest, identity, failures)
     entry = own[0]
     if entry.profile is None:
-        return InForce(
-            None,
-            ClusterReason.PROFILE_UNREADABLE,
-            f"{entry.name}: {entry.problem}",
-            Trigger.PROFILE_UNREADABLE,
-        )
+        problem = f"{entry.name}: {entry.problem}"
+        return InForce(None, ClusterReason.PROFILE_UNREADABLE, problem, Trigger.PROFILE_UNREADABLE)
     age_s = (now - entry.created).total_seconds()
     limit_s = service.spec.calibration.profile_max_age_seconds
     if age_s > limit_s:
-        return InForce(
-            None,
-            ClusterReason.PROFILE_EXPIRED,
-            f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {figure(limit_s / 86400)})",
-            Trigger.PROFILE_EXPIRED,
-        )
+        old = f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {figure(limit_s / 86400)})"
+        return InForce(None, ClusterReason.PROFILE_EXPIRED, old, Trigger.PROFILE_EXPIRED)
     # An arm with another drafter was not measured, whatever the old one was measured to do under its name.
     measured = entry.arms - service.spec.candidates.replaced(entry.drafters)
     missing = sorted({arm.name for arm in service.spec.candidates.arms()} - measured)
     if missing:
-        return InForce(
-            entry,
-            ClusterReason.CANDIDATES_CHANGED,
-            f"{entry.name} is in force without {', '.join(missing)}, not yet measured",
-            Trigger.CANDIDATES_CHANGED,
-        )
+        lacks = f"{entry.name} is in force without {', '.join(missing)}, not yet measured"
+        return InForce(entry, ClusterReason.CANDIDATES_CHANGED, lacks, Trigger.CANDIDATES_CHANGED)
     doubted = doubt(entry) if doubt is not None else Doubt()
     message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
     return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
@@ -438,21 +383,13 @@ def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failur
     if identity is None:
         return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
     if identity.gpu_product is None:
-        return InForce(
-            None,
-            ClusterReason.GPU_CLASS_UNKNOWN,
-            "the nodes of the pods carry no GPU product label, so no profile counts for them: label the nodes (GPU Feature Discovery)",
-            None,
-        )
-    return InForce(
-        None,
-        ClusterReason.FINGERPRINT_CHANGED,
-        (
-            f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
-            "(image, model, arguments, GPU class or parallelism differ)"
-        ),
-        Trigger.FINGERPRINT_CHANGED,
+        message = "the nodes of the pods carry no GPU product label, so no profile counts for them: label the nodes (GPU Feature Discovery)"
+        return InForce(None, ClusterReason.GPU_CLASS_UNKNOWN, message, None)
+    message = (
+        f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
+        "(image, model, arguments, GPU class or parallelism differ)"
     )
+    return InForce(None, ClusterReason.FINGERPRINT_CHANGED, message, Trigger.FINGERPRINT_CHANGED)
 
 
 def _later(service: SpeculativeService, entry: ProfileEntry) -> str:

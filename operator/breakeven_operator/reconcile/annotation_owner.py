@@ -41,9 +41,7 @@ def check_ownership(context: RolloutContext) -> RolloutStep:
 def foreign(context: RolloutContext, *, at_once: bool = False) -> RolloutStep:
     """The annotation is not what was last written, nor what a change of ours is going to or coming from.
 
-    Args:
-        context: of the cycle.
-        at_once: the annotation stood for less than a cycle, so that no person has removed it.
+    If it stood for less than a cycle (`at_once`), no person has removed it.
     """
     workload, memory = context.workload, context.memory
     if workload.value is not None:
@@ -93,11 +91,6 @@ def note_writers(memory: MemoryStatus, workload: Workload, *, writing: bool) -> 
     """Remember when others last wrote while the annotation stood: only who wrote later can have dropped it.
 
     Both times are the API server's, so no two clocks are compared. A write of others costs one write of the status.
-
-    Args:
-        memory: of the service.
-        workload: the target.
-        writing: the annotation is written in this cycle.
     """
     if workload.value is None and not writing:
         return memory
@@ -108,11 +101,6 @@ def taken_over(
     context: RolloutContext, manager: str, seen: str, reason: ClusterReason = ClusterReason.TAKEN_OVER
 ) -> RolloutStep:
     """Somebody else owns the annotation: hold until a person hands it back."""
-    superseded = (
-        (ended(context, HistoryResult.SUPERSEDED, f"{manager} took the annotation over"),)
-        if context.rollout
-        else ()
-    )
     message = (
         f"{manager} {seen}; nothing is written until spec.paused is set and unset again, or the annotation "
         "breakeven.dev/resume gets a new value"
@@ -120,7 +108,7 @@ def taken_over(
     return RolloutStep(
         rollout=None,
         memory=context.memory.replace(taken_over_by=manager[:128], pause_seen=False),
-        ended=superseded,
+        ended=ended(context, HistoryResult.SUPERSEDED, f"{manager} took the annotation over"),
         events=(Event(reason, message, warning=True),),
         reason=reason,
         message=message,
@@ -131,7 +119,7 @@ def taken_over(
 def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutStep | None:
     """Whether a person handed the annotation back, or ended a back-off; that alone writes and restarts nothing.
 
-    None: nobody holds it and nothing was asked. Otherwise a step that is busy while somebody still holds it.
+    None if nobody holds it and nothing was asked. Otherwise a step that is busy while somebody still holds it.
     """
     memory = context.memory
     holder = memory.taken_over_by

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import CalibrationRun
 from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.servicestatus import CalibrationStatus
-from breakeven_operator.workloads.workload import Workload
 
 
 class FailedArm(NamedTuple):
@@ -25,14 +24,12 @@ class FailedArm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """A SpeculationProfile, parsed once.
+    """A SpeculationProfile, parsed once; `profile` is None if it cannot be read, and `problem` says why.
 
     Attributes:
         arms: names of the arms that were measured, or tried in vain.
-        failed: (name, reason word) of those that were tried in vain.
-        profile: None if it cannot be read; `problem` says why.
         model, image: of the template that was measured, as its manifest names them; None if the profile does not say.
-        drafters: mark of each arm's drafter; without those of a profile that names arms alone.
+        drafters: mark of each arm's drafter; none for a profile that names arms alone.
     """
 
     name: str
@@ -66,11 +63,8 @@ class Calibrated:
         entry: the profile in force; None without one that may be used.
         reason, message: of the condition Calibrated.
         run: the unfinished run, None if none is.
-        create: a run to create.
-        trigger: why.
-        status: for the service's status.
         ended: runs that ended since the last cycle and are accounted for in `status`.
-        former: the newest profile of the same model and GPU class, if none is in force: by its word an arm is left, and none
+        former: the newest profile of the same model and GPU class, if none is in force: an arm is left on its word, and no arm
             entered.
     """
 
@@ -92,13 +86,5 @@ class Calibrated:
 
     @property
     def profile_name(self) -> str | None:
-        """Its name."""
+        """Name of the profile in force."""
         return self.entry.name if self.entry is not None else None
-
-
-def awaiting(state: Calibrated, workload: Workload) -> Calibrated:
-    """The same of a target of which no pod serves: the word is what keeps its pods from coming, if that is said."""
-    trouble = workload.trouble
-    if workload.identifiable or trouble is None:
-        return state
-    return replace(state, reason=trouble.reason, message=f"{state.message}; {trouble.message}")

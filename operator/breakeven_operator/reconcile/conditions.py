@@ -26,7 +26,7 @@ _STATUS = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: Condi
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """State of a condition in this cycle; `holds` None: unknown."""
+    """State of a condition in this cycle; `holds` is None if it is unknown."""
 
     type: str
     holds: bool | None

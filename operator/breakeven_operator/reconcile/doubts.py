@@ -6,43 +6,136 @@ profile's figures are converted, which is no reason to distrust them. Either ask
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import NormalDist
+from typing import NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.deciding import Decision
-from breakeven.profile import Profile
+from breakeven.errors import BreakevenError
+from breakeven.planning.observed_load import LiveAcceptance, Load, sampling_error
+from breakeven.profile import ArmFit, Conditions, Profile
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.barred_arms import suspected, suspicion_of
 from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
-from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.drift import MADE_UP_TEXT, Drift, drift
+from breakeven_operator.reconcile.case import Case, CycleFacts
+from breakeven_operator.reconcile.conditions import ACCEPTANCE, LENGTHS, MODEL, Aspect
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
     AccountRules,
+    behind,
     disagreement,
+    latency_ratio,
     of_arm,
     recent,
     span_s,
     with_window,
 )
 from breakeven_operator.reconcile.questions import load_of, seen_of
-from breakeven_operator.reconcile.suspicion import suspected, suspicion_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
-from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.memorystatus import MemoryStatus, Suspicion
 from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
 from breakeven_operator.resources.updatepolicy import Timing
+
+SAMPLES_DIFFER = 0.11
+"""Acceptance of two samples of one text, of thousands of drafts each, differs by 5 to 11 %."""
+
+MADE_UP_TEXT = frozenset({"synthetic text", "random tokens", "synthetic acceptance"})
+"""Texts that nobody's users have written; see `breakeven.load_driver.sent_workload`."""
+
+
+class Survival(NamedTuple):
+    """Share of drafts whose first tokens up to a position (from 1) were all accepted; None if not known."""
+
+    position: int
+    live: float | None
+    calibrated: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Clauses with a live figure significantly outside the calibrated one, and that one; empty if it is not outside."""
+
+    acceptance: str = ""
+    lengths: str = ""
+
+
+def survival(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance]) -> tuple[Survival, ...]:
+    """Live and calibrated survival by draft position; empty for what drafts nothing, or lengths that follow the load."""
+    live = next((one.survival for one in seen if one.arm == arm), ())
+    fit = _fit(profile, arm)
+    calibrated = fit.survival_per_draft if fit is not None else ()
+    if arm.scheduled:
+        return ()
+    size = min(max(len(live), len(calibrated)), arm.k)
+    return tuple(
+        Survival(i + 1, live[i] if i < len(live) else None, calibrated[i] if i < len(calibrated) else None)
+        for i in range(size)
+    )
+
+
+def drift(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance], load: Load) -> Drift:
+    """Figures of the arm in place by which its text differs significantly from the calibrated one."""
+    fit = _fit(profile, arm)
+    if fit is None:
+        return Drift()
+    return Drift(_of_acceptance(profile, fit, seen, load), _of_lengths(profile, fit, load))
+
+
+def _of_acceptance(profile: Profile, fit: ArmFit, seen: Sequence[LiveAcceptance], load: Load) -> str:
+    live = next((one for one in seen if one.arm == fit.arm), None)
+    if live is None or fit.tokens_per_step is None or fit.arm.k == 0:
+        return ""
+    z = NormalDist().inv_cdf(0.5 + profile.confidence / 2.0)
+    error = z * sampling_error(fit, load, seen)
+    e, calibrated = live.tokens_per_step, fit.tokens_per_step
+    if abs(e - calibrated) > SAMPLES_DIFFER * calibrated + error * e:
+        return f"{e:.2f} tokens per step where {calibrated:.2f} were calibrated"
+    # Accepted drafts make E - 1: an error of E is a larger share of E - 1.
+    of_accepted = error * e / max(e - 1.0, 0.1)
+    for one in survival(profile, fit.arm, seen):
+        if one.live is None or one.calibrated is None:
+            continue
+        if abs(one.live - one.calibrated) > SAMPLES_DIFFER + of_accepted * one.live:
+            return f"position {one.position} survives in {one.live:.0%} of drafts where {one.calibrated:.0%} were calibrated"
+    return ""
+
+
+def _of_lengths(profile: Profile, fit: ArmFit, load: Load) -> str:
+    """Lengths beyond which the arm's prediction is an extrapolation, whatever the load."""
+    try:
+        strayed = profile.curve(fit.arm, Conditions(None, load.prompt_tokens, load.output_tokens)).strayed
+    except BreakevenError:
+        # The profile does not say at which lengths it was measured: there is nothing to be outside of.
+        return ""
+    if not strayed:
+        return ""
+    measured = fit.lengths
+    pairs = (
+        ("prompts", load.prompt_tokens, measured.prompt_tokens),
+        ("answers", load.output_tokens, measured.output_tokens),
+    )
+    told = [
+        f"{name} of {live:.0f} tokens where {calibrated:.0f} were calibrated"
+        for name, live, calibrated in pairs
+        if live is not None and calibrated and abs(live / calibrated - 1.0) > SAMPLES_DIFFER
+    ]
+    return " and ".join(told) or "lengths that were not calibrated"
+
+
+def _fit(profile: Profile, arm: Arm) -> ArmFit | None:
+    return next((fit for fit in profile.arms if fit.arm == arm), None)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountFindings:
-    """Findings of the account of the arm in place at this moment.
+    """Findings of the account of the arm in place, by the windows that still count (oldest first).
 
-    Attributes:
-        windows: that still count, oldest first.
-        lasting: whether they span timing.disagreementSeconds.
-        disagreement: a sentence with both figures; None: latency agrees with the prediction, or the windows are too few.
+    `lasting` is whether they span timing.disagreementSeconds. Without a disagreement latency agrees with the prediction, or the
+    windows are too few.
     """
 
     windows: tuple[AccountWindow, ...]
@@ -50,7 +143,7 @@ class AccountFindings:
     disagreement: str | None
 
     def drifted(self, word: ClusterReason) -> bool | None:
-        """Whether something lay significantly outside in every window of the account; None: too early to say."""
+        """Whether something lay significantly outside in every window of the account; None if it is too early to say."""
         if not self.windows or (str(word) in self.windows[-1].drifted and not self.lasting):
             return None
         return all(str(word) in one.drifted for one in self.windows) if self.lasting else False
@@ -78,10 +171,7 @@ def findings_of(
 def take_account(case: Case, decision: Decision | None, *, settled: bool) -> MemoryStatus:
     """The memory with the present window in the account, and with a suspicion if the account gives rise to one.
 
-    Args:
-        case: of the service, with the memory that the library's answer leaves.
-        decision: that answer; None: the library was not asked.
-        settled: whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
+    `settled` is whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
     """
     memory, rules, arm = case.memory, rules_of(case.spec, case.context.timing), case.measured_arm
     profile, profile_name = case.profile, case.calibrated.profile_name
@@ -144,3 +234,143 @@ def _words(found: Drift) -> Iterator[str]:
         yield str(ClusterReason.ACCEPTANCE_DRIFTED)
     if found.lengths:
         yield str(ClusterReason.LENGTHS_DRIFTED)
+
+
+STILL_ALLOWED = (
+    "until another profile is in force no arm is entered on its word: no speculation, and arms whose own latency was "
+    "measured here, may be, and so may any arm while requests queue up or miss an objective"
+)
+_DRIFTS = {ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED, LENGTHS: ClusterReason.LENGTHS_DRIFTED}
+_UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.TEXT_AS_CALIBRATED)})
+
+# Reasons for which nothing is known of the text and the latency of present requests.
+_NO_FIGURES = frozenset(
+    {
+        ClusterReason.METRICS_MISSING,
+        ClusterReason.METRICS_EMPTY,
+        ClusterReason.METRICS_NAN,
+        ClusterReason.METRICS_STALE,
+        ClusterReason.METRICS_IMPOSSIBLE,
+        ClusterReason.METRICS_MISLABELLED,
+        ClusterReason.METRICS_PARTIAL,
+    }
+)
+
+
+def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
+    """Doubts of live traffic about the profile in force."""
+    spec, calibrated, live = cycle.service.spec, cycle.calibrated, cycle.live
+    running = cycle.running.arm if cycle.running is not None else None
+    memory = cycle.step.memory
+
+    def found() -> Drift:
+        return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
+
+    said = aspects(memory, calibrated.profile_name, found, rules_of(spec, cycle.timing), cycle.now, live)
+    # A text that never drifted needs no condition, but one that nobody can see does. A text that drifted says when it is over.
+    status = cycle.service.status
+    return tuple(
+        one
+        for one in said
+        if one.type not in _DRIFTS or one.reason not in _UNREMARKABLE or status.condition(one.type)
+    )
+
+
+def aspects(
+    memory: MemoryStatus,
+    profile: str | None,
+    found: Callable[[], Drift],
+    rules: AccountRules,
+    now: datetime,
+    live: Live | None = None,
+) -> tuple[Aspect, ...]:
+    """The conditions about the profile: does it agree with what is measured, is the text the one that was calibrated.
+
+    `found` says how the present text has drifted; it is asked only if some of it has.
+    """
+    findings = findings_of(memory, profile, rules, now)
+    suspicion = suspicion_of(memory, profile)
+    blind = _blind(live)
+    return (
+        _model(findings, suspicion, profile, rules, blind),
+        *_drifts(findings, found, profile, rules, blind),
+    )
+
+
+class _Blind(NamedTuple):
+    """Why present traffic says nothing about the profile, and about which of its sides."""
+
+    reason: ClusterReason
+    message: str
+    of_acceptance: bool
+
+
+def _blind(live: Live | None) -> _Blind | None:
+    if live is not None and live.figures is not None and live.figures.given_up:
+        gone = f"clients give up {live.figures.given_up:.0%} of the requests that began"
+        said = f"{gone}: those that finish do not speak for all"
+        return _Blind(ClusterReason.CLIENTS_GIVE_UP, said, of_acceptance=False)
+    if live is not None and live.reason in _NO_FIGURES:
+        return _Blind(live.reason, f"not known at present: {live.message}", of_acceptance=True)
+    return None
+
+
+def _model(
+    findings: AccountFindings,
+    suspicion: Suspicion | None,
+    profile: str | None,
+    rules: AccountRules,
+    blind: _Blind | None,
+) -> Aspect:
+    if suspicion is not None:
+        said = f"{suspicion.message or suspicion.reason}; {STILL_ALLOWED}"
+        return Aspect(MODEL, False, suspicion.reason, said)
+    if blind is not None and profile is not None:
+        return Aspect(MODEL, None, str(blind.reason), blind.message)
+    if not findings.lasting or profile is None:
+        said = _too_early(findings, profile, rules)
+        return Aspect(MODEL, None, str(ClusterReason.MODEL_UNTESTED), said)
+    ratio = latency_ratio(findings.windows, rules.confidence)
+    told = f"requests take {ratio.value:.2f} times what {profile} predicts" if ratio else ""
+    return Aspect(MODEL, True, str(ClusterReason.MODEL_AGREES), f"{told}, {behind(findings.windows)}")
+
+
+def _drifts(
+    findings: AccountFindings,
+    found: Callable[[], Drift],
+    profile: str | None,
+    rules: AccountRules,
+    blind: _Blind | None,
+) -> Iterator[Aspect]:
+    for name, word in _DRIFTS.items():
+        drifted, of_acceptance = findings.drifted(word), name == ACCEPTANCE
+        if blind and profile is not None and not drifted and (blind.of_acceptance or not of_acceptance):
+            yield Aspect(name, None, str(blind.reason), blind.message)
+        elif drifted:
+            said = found().acceptance if of_acceptance else found().lengths
+            cause = "; the text is another one, or the drafter was replaced in place" if of_acceptance else ""
+            yield Aspect(
+                name,
+                False,
+                str(word),
+                f"{said or 'outside of what was calibrated'}, for {span_s(findings.windows) / 60:.0f} minutes{cause}; {profile} predicts for it with wider bounds, "
+                "and is believed within them",
+            )
+        elif drifted is None:
+            yield Aspect(name, None, str(ClusterReason.MODEL_UNTESTED), _too_early(findings, profile, rules))
+        else:
+            yield Aspect(
+                name,
+                True,
+                str(ClusterReason.TEXT_AS_CALIBRATED),
+                "nothing lies significantly outside of what was calibrated",
+            )
+
+
+def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRules) -> str:
+    if profile is None:
+        return "no profile is in force"
+    return (
+        f"the arm in place was measured for {span_s(findings.windows) / 60:.0f} minutes under {profile}; "
+        f"timing.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
+    )

@@ -19,12 +19,9 @@ _NAMED_DOUBTS, _NAMED_OTHERS = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class FirstAnswer:
-    """Answer of a service's past. It is shown, and no roll rests on it.
+    """Answer of a service's past, or why there is none. It is shown, and no roll rests on it.
 
-    Attributes:
-        profile: laws of the arms that ran; None: the past determines none, or was not read yet.
-        sentence: which past that is and what it cannot say, or why there is none.
-        pays_nothing: whether every candidate ran and pays at no load.
+    `profile` has the laws of the arms that ran; None if the past determines none, or was not read yet.
     """
 
     profile: Profile | None
@@ -38,14 +35,9 @@ AWAITED = FirstAnswer(None, "its past is being read")
 def first_answer(
     past: KnownPast, candidates: Sequence[Arm], others: Sequence[OthersMeasured], queries: int, samples: int
 ) -> FirstAnswer:
-    """Answer of a past that was read.
+    """Answer of a past that was read, with others' measurements of candidates that never ran in it.
 
-    Args:
-        past: the windows that count, and their fit.
-        candidates: arms that a calibration would measure.
-        others: measurements of others of those that never ran.
-        queries: that its Prometheus was asked.
-        samples: that these gave.
+    `queries` is how often its Prometheus was asked, and `samples` how many these gave.
     """
     days = (past.grid.last_s - past.grid.first_s) / 86_400
     told = "".join(f"; {one.sentence}" for one in others[:_NAMED_OTHERS])

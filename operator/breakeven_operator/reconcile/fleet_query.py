@@ -1,11 +1,10 @@
 """The PromQL that watches a fleet: one instant query per Prometheus, window and set of extra matchers; one for the past.
 
 Every statistic is summed by (namespace, pod, model_name) over engines, each of which counts once (`engine_series`), and is
-named by the label `stat`. All are joined by `or`:
-the number of queries does not grow with services or statistics, and all values belong to one evaluation time. Which
-pods count is decided afterwards, in memory, from the pods' names. A large fleet is watched by sums over the pods of each
-ReplicaSet, and looked at pod by pod only where something has to be decided. Text of users reaches a query only through
-`quoted` (values) or not at all (label names are checked).
+named by the label `stat`. All are joined by `or`: the number of queries does not grow with services or statistics, and all
+values belong to one evaluation time. Which pods count is decided afterwards, in memory, from the pods' names. A large fleet
+is watched by sums over the pods of each ReplicaSet, and looked at pod by pod only where something has to be decided. Text of
+users reaches a query only through `quoted` (values) or not at all (label names are checked).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _INCREASES = (*NEEDED_COUNTERS, "drafts")
 _OF_CACHE = ("prefilled", "hits")
 
 NEEDED = (*NEEDED_COUNTERS, "running", "waiting")
-"""Statistics without which nothing is decided. The others are those of an engine that speculates."""
+"""Statistics without which nothing is decided. The others are of an engine that speculates."""
 
 WORKLOAD = "workload"
 ROLLED = ("ttft_s", "started", "step_s", "generated", "prefilled", "hits")
@@ -142,16 +141,12 @@ def sums_query(
 ) -> str:
     """Everything the operator watches, summed over siblings: the pods of each ReplicaSet, or of a target whose pods keep their names.
 
-    The answer grows with services, not with pods, and shows only whether anything has moved.
-
-    Args: see fleet_query.
+    The answer grows with services, not with pods, and shows only whether anything has moved. Arguments and errors are as for
+    `fleet_query`.
 
     Returns:
         An instant query whose result has the labels namespace, siblings, model_name and `stat`; `evaluated_s` has `stat`
-        alone. `last_seen_s` and `waiting_min` are those of the pod that has the least; `reporting` is the number of pods.
-
-    Raises:
-        ValueError: a matcher that is none.
+        alone. `last_seen_s` and `waiting_min` are of the pod that has the least; `reporting` is the number of pods.
     """
     chosen = engines.only(Matcher("namespace", "=~", any_of(namespaces)))
     by = f"namespace,{SIBLINGS},model_name,{STAT}"
@@ -300,15 +295,9 @@ def past_query(
     cluster, so that their names show to which workload they belong. The rate of all pods is divided by the replicas of that
     time, because a mean over pods would count a replica twice while a roll replaces it.
 
-    Args:
-        namespaces: of the services.
-        engines: those that count, by further matchers and the prefix of their names.
-        lookback_s: how far back.
-        step_s: distance of the rates; each is a mean over so long.
-
     Returns:
         An instant query whose result is a range vector with the labels namespace, workload (kind and name; empty: pods of no
-        known kind) and model_name; numbers of replicas have the label figure.
+        known kind) and model_name; numbers of replicas have the label figure. Each rate is a mean over a step.
 
     Raises:
         ValueError: a matcher that is none.
@@ -385,19 +374,12 @@ def arrivals_query(
     """Requests that were asked for so far, of each pod of some workloads, at short steps over the last windows.
 
     Counters, not increases: an increase extrapolates to the ends of its range, which makes Poisson arrivals look like bursts.
-    Beside them stands the time of the newest scrape, because a step may see none or two.
-
-    Args:
-        workloads: namespace and name; pods of others whose names begin in the same way come along.
-        engines: those that count, by further matchers and the prefix of their names.
-        window_s: of the figures. Six of them are asked for, in steps of a twentieth.
+    Beside them stands the time of the newest scrape, because a step may see none or two. Workloads and errors are as for
+    `roll_query`; six windows are asked for, in steps of a twentieth.
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, pod, model_name and `stat`: two series of
         120 values for each pod.
-
-    Raises:
-        ValueError: a matcher that is none.
     """
     chosen = engines.only(*of_workloads(workloads))
     begun = chosen.by_pod("sum", chosen.counted_once("max", {"started": chosen.counter("started")}))

@@ -12,10 +12,10 @@ from breakeven.profile.fits import Bounds
 from breakeven.reasons import PAYS
 
 PAST_MARK = " (past)"
-"""End of PAYS while the figures are those of a past."""
+"""End of PAYS while the figures are of a past."""
 
 FORMER_MARK = " (old)"
-"""The same while they are those of a profile that is not in force any more."""
+"""End of PAYS while the figures are of a profile that is not in force any more."""
 
 
 def figure(value: float | None, unit: str = "") -> str:
@@ -41,9 +41,7 @@ def ratio(value: float | None, bounds: Bounds | None) -> str:
 def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
     """The column SPEEDUP: the figure that PAYS goes by, or that there is no ratio because one of the two is saturated.
 
-    Args:
-        comparison: by the profile.
-        measured: by live latency, where that overrules the profile.
+    A `measured` speedup overrules the profile's.
     """
     if measured is not None:
         return f"{ratio(measured.value, measured.bounds)} measured"

@@ -20,10 +20,9 @@ from breakeven.planning.surprise import LargestRate
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.barred_arms import why_leave
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.leaving import why_leave
-from breakeven_operator.reconcile.observation import ServiceObservation
+from breakeven_operator.reconcile.case import Case, ServiceObservation
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
 from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
@@ -34,27 +33,18 @@ from breakeven_operator.workloads.running_arm import RunningArm
 
 
 def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tuple[Verdict, MemoryStatus]:
-    """The verdict before anything that only forbids acting on it, and the memory that it leaves.
-
-    Args:
-        case: of the service.
-        step: what is under way.
-        observation: its profiles of any image and model, and requests on the arm since its roll.
-    """
-    memory = forget_candidate(case.memory)
-    running = case.running
-    arm = running.arm
+    """The verdict before anything that only forbids acting on it, and the memory that it leaves."""
+    # A cycle in which the library is not asked ends a dwell.
+    memory = case.memory.replace(candidate_arm=None, candidate_since_time=None)
+    running, arm = case.running, case.running.arm
     if arm is None:
         problem = running.problem or "the running arm cannot be told"
         return Verdict(HOLD, None, ClusterReason.ENGINE_CONFIG_REFUSED, problem), memory
     if step.busy and step.reason is not None:
-        return Verdict(
-            HOLD, case.spec.candidates.named(step.leads_to or "") or arm, step.reason, step.message
-        ), memory
-    order, leave = (
-        ordered(case, arm),
-        why_leave(case.context, running, observation.later, observation.profiles),
-    )
+        leads_to = case.spec.candidates.named(step.leads_to or "") or arm
+        return Verdict(HOLD, leads_to, step.reason, step.message), memory
+    order = ordered(case, arm)
+    leave = why_leave(case.context, running, observation.later, observation.profiles)
     if leave is not None and order is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
     decision, basis, doubt = None, Basis.MEASURED, None
@@ -77,16 +67,6 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
 
 def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) -> Verdict:
     """The reason why the library was not asked, else its answer."""
-    unasked = _unasked(case, arm, doubt)
-    if unasked is not None:
-        return unasked
-    if decision is None:
-        return Verdict(HOLD, arm, case.live.reason, f"{case.live.message}; {keeping(arm)}")
-    return _answered(decision, case.running)
-
-
-def _unasked(case: Case, arm: Arm, doubt: str | None) -> Verdict | None:
-    """The verdict if there is no law to answer from; None: there is one."""
     state, running = case.calibrated, case.running
     if state.profile is None:
         reason = ClusterReason.PAUSED if case.spec.paused else state.reason
@@ -97,7 +77,12 @@ def _unasked(case: Case, arm: Arm, doubt: str | None) -> Verdict | None:
         return Verdict(HOLD, arm, ClusterReason.SCHEDULE_NOT_MEASURED, f"{message}; {keeping(arm)}")
     if doubt is not None:
         return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {keeping(arm)}")
-    return None
+    if decision is None:
+        return Verdict(HOLD, arm, case.live.reason, f"{case.live.message}; {keeping(arm)}")
+    action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]
+    return _onto_what_was_measured(
+        Verdict(action, decision.arm, decision.reason, sentence(decision)), running
+    )
 
 
 def _by_former(said: Verdict, decision: Decision, arm: Arm) -> Verdict:
@@ -106,13 +91,6 @@ def _by_former(said: Verdict, decision: Decision, arm: Arm) -> Verdict:
         return replace(said, message=f"{said.message}; by the profile of before, {sentence(decision)}")
     why = f"{sentence(decision)}, by the profile of before ({said.reason}): {said.message.removesuffix(f'; {keeping(arm)}')}"
     return Verdict(SWITCH, NO_SPECULATION, decision.reason, f"{arm} is left: {why}")
-
-
-def _answered(decision: Decision, running: RunningArm) -> Verdict:
-    """The library's answer as a verdict."""
-    action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]
-    verdict = Verdict(action, decision.arm, decision.reason, sentence(decision))
-    return _onto_what_was_measured(verdict, running)
 
 
 def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
@@ -131,15 +109,8 @@ def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
     return Verdict(SWITCH, running.measured_instead, ClusterReason.SCHEDULE_NOT_MEASURED, message)
 
 
-# From live figures and a profile to the arm that should run: the library's decision with the service's policy.
-
-
 def leave_or_keep(case: Case, former: ProfileEntry) -> tuple[Decision, MemoryStatus]:
-    """Ask the library by a profile that is not in force any more whether the arm in place is to be left for no speculation.
-
-    Raises:
-        BreakevenError: see `choose`.
-    """
+    """Ask the library by a profile that is not in force any more whether the arm in place is to be left for no speculation."""
     assert former.profile is not None  # noqa: S101 - one that cannot be read is no former one
     return choose(replace(case, calibrated=replace(case.calibrated, entry=former)), former.profile, ())
 
@@ -149,10 +120,7 @@ def choose(
 ) -> tuple[Decision, MemoryStatus]:
     """Ask the library: its answer, which may not be acted upon yet, and the memory that it leaves.
 
-    Args:
-        case: with usable figures and a known arm.
-        profile: by which arms are compared.
-        candidates: arms that may be entered beside no speculation; None: all of the spec.
+    The case has usable figures and a known arm. `candidates` may be entered beside no speculation; None stands for all of the spec.
 
     Raises:
         BreakevenError: the profile does not know this load, these lengths or this arm.
@@ -182,11 +150,6 @@ def _advised(case: Case) -> Arm | None:
     if case.spec.update_policy.mode is not Mode.RECOMMEND or last is None or last.action != RECOMMEND:
         return None
     return case.spec.candidates.named(last.arm or "") if last.reason != ClusterReason.PINNED else None
-
-
-def forget_candidate(remembered: MemoryStatus) -> MemoryStatus:
-    """The memory after a cycle in which the library was not asked: such a cycle ends a dwell."""
-    return remembered.replace(candidate_arm=None, candidate_since_time=None)
 
 
 def _remembered(case: Case, running: Arm, advised: Arm | None, replicas: int) -> DecisionMemory:
@@ -268,7 +231,7 @@ def _wish(arm: Arm | None, since_s: float | None) -> dict[str, object]:
 
 
 def _stored_largest(status: MemoryStatus, largest: LargestRate, replicas: int) -> dict[str, object]:
-    """The largest load as the status has it; the one that it has already stays as it came."""
+    """The largest load as the status has it; a load that it has already stays as it came."""
     if status.largest_replicas is not None and _epoch(status.largest_time) == largest.at_s:
         return {}
     at_s = largest.at_s if math.isfinite(largest.at_s) else None
@@ -302,22 +265,12 @@ def _time(epoch_s: float | None) -> datetime | None:
     return datetime.fromtimestamp(epoch_s, UTC) if epoch_s is not None else None
 
 
-# Orders of a person, which outrank every figure: mode Disabled and a pinned arm.
-
-
 def ordered(case: Case, arm: Arm) -> Verdict | None:
-    """The verdict that a person has ordered; None: nobody has.
-
-    Args:
-        case: of the service.
-        arm: that runs.
-    """
+    """The verdict that a person has ordered, which outranks every figure; None if nobody has."""
     policy = case.spec.update_policy
     if policy.mode is Mode.DISABLED:
         return Verdict(HOLD, arm, ClusterReason.DISABLED, f"mode Disabled decides nothing; {keeping(arm)}")
-    if policy.pinned_arm is not None:
-        return _pinned(case, policy.pinned_arm, arm)
-    return None
+    return _pinned(case, policy.pinned_arm, arm) if policy.pinned_arm is not None else None
 
 
 def _pinned(case: Case, name: str, running: Arm) -> Verdict:

@@ -53,12 +53,7 @@ class LatencyOwner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LatencyReading:
-    """The answer to one query of latencies; or why there is none.
-
-    Attributes:
-        counts: requests by figure (e2e, ttft, tpot) and upper edge (s), by owner.
-        error: one line when Prometheus gave no usable answer.
-    """
+    """Requests by figure (e2e, ttft, tpot) and upper edge (s), by owner; or the line why Prometheus gave no usable answer."""
 
     counts: Mapping[LatencyOwner, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
     error: str | None = None
@@ -66,12 +61,9 @@ class LatencyReading:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Histograms of one service's pods, or why they may not be used.
+    """Histograms of one service's pods by figure (e2e, ttft, tpot), or why they may not be used.
 
-    Attributes:
-        reason: MetricsAvailable, or why there are none.
-        message: a whole sentence.
-        histograms: by figure (e2e, ttft, tpot); a figure that the engine does not count is absent.
+    A figure that the engine does not count is absent.
     """
 
     reason: ClusterReason
@@ -81,11 +73,6 @@ class Latencies:
 
 def latency_query(targets: Iterable[NamespacedName], engines: EngineSeries, window_s: int) -> str:
     """Requests by latency over the window, of all pods of some workloads.
-
-    Args:
-        targets: the workloads.
-        engines: those that count, by further matchers and the prefix of their names.
-        window_s: over which requests are counted.
 
     Returns:
         An instant query whose result has the labels namespace, siblings, model_name, le and `stat` (e2e, ttft or tpot). An
@@ -162,12 +149,9 @@ def _up_to_edges(element: InstantSample) -> dict[float, float]:
 
 
 def latencies_of(reading: LatencyReading | None, watched: WatchedPods, live: Live) -> Latencies | None:
-    """The latencies of one service's requests; None: nobody asked for them.
+    """The latencies of one service's requests; None if nobody asked for them.
 
-    Args:
-        reading: of its Prometheus; None: not asked.
-        watched: the pods that count.
-        live: its figures: what is wrong with them is wrong here, too, but for few requests, which widen the bounds by themselves.
+    A fault of its live figures is one here, too, but for few requests, which widen the bounds by themselves.
     """
     if reading is None:
         return None

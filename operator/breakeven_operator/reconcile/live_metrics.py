@@ -69,11 +69,11 @@ class FleetReading:
     Attributes:
         pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
         present: whose vLLM series there are, anywhere in this Prometheus.
-        silent: what the names of pods have in common whose page is scraped and has no vLLM series. down: that cannot be scraped.
+        error: one line when Prometheus gave no usable answer.
+        evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None if it does not say.
+        silent, down: common beginnings of the names of pods whose page is scraped and has no vLLM series, or cannot be scraped.
         renamed: the labels that name a pod and its namespace, if these are not `pod` and `namespace`.
         turned_away: requests in the window that a pod answered with an error of its own.
-        error: one line when Prometheus gave no usable answer.
-        evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None: it does not say.
     """
 
     pods: Mapping[NamespacedName, tuple[PodReading, ...]]
@@ -92,7 +92,6 @@ class Live:
 
     Attributes:
         reason: MetricsAvailable, or why the figures may not be used.
-        message: a whole sentence.
         figures: set with MetricsAvailable; to be shown, not to decide on, with TooFewRequests or while the past is awaited.
         past: loads before now, which are expected again.
     """
@@ -130,7 +129,7 @@ class Live:
 
 
 def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
-    """Sort the elements of a fleet query's result by pod, and those of sums by ReplicaSet."""
+    """Sort the elements of a fleet query's result by pod, and elements of sums by ReplicaSet."""
     found: dict[str, list[tuple[SeriesOwner, InstantSample]]] = defaultdict(list)
     for element in series:
         labels = element.labels
@@ -154,7 +153,6 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
 def _of_pods(
     found: Mapping[str, Sequence[tuple[SeriesOwner, InstantSample]]],
 ) -> dict[NamespacedName, tuple[PodReading, ...]]:
-    """Elements by statistic as readings by pod."""
     stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
     accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
     mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
@@ -203,21 +201,12 @@ def read_service(
     The age of a sample is what the operator's clock says less the time that Prometheus' clock gave it. A server whose
     clock is ahead seems fresh for so much longer, and one that is behind old so much sooner; a difference beyond
     `source.staleness_seconds` leaves nothing to be trusted either way.
-
-    Args:
-        fleet: the fleet query's answer.
-        watched: the pods that count.
-        source: window, age of samples and number of requests that the service asks for.
-        limits: what one pod's engine can do at most.
-        now: of the observation.
     """
     if fleet.error is not None:
         return Live(ClusterReason.METRICS_MISSING, f"Prometheus gives no answer: {fleet.error}")
     if not watched.serving:
-        return Live(
-            ClusterReason.REPLICAS_UNREADY,
-            "no pod of the newest template is Ready, so none can be measured",
-        )
+        message = "no pod of the newest template is Ready, so none can be measured"
+        return Live(ClusterReason.REPLICAS_UNREADY, message)
     found = [fleet.pods.get(NamespacedName(watched.namespace, pod.name), ()) for pod in watched.serving]
     if not any(found):
         return _nothing(fleet, watched)
@@ -331,7 +320,7 @@ def _measured(sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Loo
 def _figures(
     sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Look, *, all_of_them: bool
 ) -> Window:
-    """Figures of the sound pods, and of young ones too if there are too few others; the whole load is that of all pods.
+    """Figures of the sound pods, and of young ones too if there are too few others; the whole load is of all pods.
 
     A young pod took in the window what it counted. Any other pod that cannot be measured is taken to carry the mean of the
     measured ones, because the load is shared out among replicas; its requests are no evidence, so the bounds are wider.

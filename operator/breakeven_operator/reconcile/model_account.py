@@ -45,13 +45,7 @@ RUNS_DIFFER = 0.05
 
 @dataclass(frozen=True, slots=True)
 class AccountRules:
-    """How an account is kept.
-
-    Attributes:
-        window_s: over which figures are means.
-        lasting_s: how long something must last to count.
-        confidence: of every bound, two-sided.
-    """
+    """How an account is kept: windows of `window_s`, a finding that must last `lasting_s`, and bounds of a two-sided `confidence`."""
 
     window_s: float
     lasting_s: float
@@ -94,13 +88,8 @@ def with_window(
 ) -> ModelAccount:
     """The account with the present window in it, if that neither overlaps the last one nor says what others have said.
 
-    Args:
-        account: of the arm in place and its profile; a new one has no window.
-        evaluations: of the arms at the present load.
-        figures: of the window; settled and usable.
-        drifted: says what lies outside of what was calibrated; asked only if a window may be added.
-        rules: how the account is kept.
-        now: end of the window.
+    The window's figures are settled and usable. `drifted` says what lies outside of what was calibrated; it is asked only if a
+    window may be added.
     """
     kept = recent(account, now)
     since_s = (now - kept[-1].time).total_seconds() if kept else math.inf
@@ -166,14 +155,7 @@ def predicted_bounds(windows: Sequence[AccountWindow]) -> tuple[float, float]:
 def _median(
     values: Sequence[float], windows: Sequence[AccountWindow], common: float, confidence: float
 ) -> Estimate | None:
-    """The median of positive values, one of each window, and bounds.
-
-    Args:
-        values: of the windows.
-        windows: what the values are of.
-        common: relative standard error that all of them share.
-        confidence: two-sided.
-    """
+    """The median of positive values, one of each window, and bounds; all values share a relative standard error `common`."""
     if not values:
         return None
     logs, size = [math.log(value) for value in values], len(values)
@@ -240,16 +222,12 @@ def _relative_error(prediction: Prediction, confidence: float) -> float | None:
     one = Estimate.of(prediction.latency_s, prediction.latency_ci_s)
     if not one.lower or one.upper is None:
         return None
-    return _within(
-        max(
-            math.log(one.upper / one.lower) / (2.0 * NormalDist().inv_cdf(0.5 + confidence / 2.0)),
-            2.0 / _MOST,
-        )
-    )
+    z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
+    return _within(max(math.log(one.upper / one.lower) / (2.0 * z), 2.0 / _MOST))
 
 
 def disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
-    """The sentence if the account's interval lies outside of the prediction's own; None: it does not."""
+    """The sentence if the account's interval lies outside of the prediction's own; None if it does not."""
     ratio = latency_ratio(windows, rules.confidence)
     if ratio is None:
         return None

@@ -19,13 +19,13 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.conditions import OBJECTIVES, Aspect
 from breakeven_operator.reconcile.latency_metrics import E2E, TPOT, TTFT, Latencies
+from breakeven_operator.reconcile.questions import SLO_QUANTILE
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.objectivestatus import ObjectiveFinding, ObjectiveStatus
 from breakeven_operator.resources.speculativeservice import ServiceLevel
 
-QUANTILE = 0.95
 _ABOVE = 1.0 + 1e-6
-_SHOWN = {"p50": 0.5, "p95": QUANTILE, "p99": 0.99}
+_SHOWN = {"p50": 0.5, "p95": SLO_QUANTILE, "p99": 0.99}
 # How a prediction calls them.
 _PREDICTED = {E2E: "latency", TTFT: "ttft", TPOT: "tpot"}
 _NAMES = {E2E: "E2E", TTFT: "TTFT", TPOT: "TPOT"}
@@ -33,12 +33,9 @@ _NAMES = {E2E: "E2E", TTFT: "TTFT", TPOT: "TPOT"}
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """Measurements of a service's objectives in one cycle.
+    """Measurements of a service's objectives in one cycle, without predictions.
 
-    Attributes:
-        figures: e2e, ttft and tpot, without predictions.
-        latencies: what they rest on.
-        settled: figures whose finding has stood for longer than a window, so that it may be acted upon.
+    `settled` are figures whose finding has stood for longer than a window, so that it may be acted upon.
     """
 
     figures: tuple[ObjectiveStatus, ...]
@@ -47,7 +44,7 @@ class Objectives:
 
     @property
     def holds(self) -> bool | None:
-        """Whether all objectives are kept; False when one has been missed for longer than a window; None: not known."""
+        """Whether all objectives are kept; False when one has been missed for longer than a window; None if not known."""
         asked = [one for one in self.figures if one.finding is not None]
         missed = {one.figure for one in asked if one.finding is ObjectiveFinding.MISSED}
         if missed & self.settled:
@@ -75,7 +72,7 @@ class Objectives:
         ends = [
             (
                 _ABOVE * one.p95_lower_seconds / one.limit_seconds,
-                _over(one.p95_upper_seconds, one.limit_seconds),
+                None if one.p95_upper_seconds is None else one.p95_upper_seconds / one.limit_seconds,
             )
             for one in known
             if one.p95_lower_seconds is not None and one.limit_seconds is not None
@@ -100,14 +97,9 @@ def measured(
     window_s: float,
     now: datetime,
 ) -> Objectives | None:
-    """Hold the objectives against the measured latencies; None without objectives.
+    """Hold the objectives against the measured latencies, counted over `window_s`; None without objectives.
 
-    Args:
-        slo: of the service.
-        latencies: of its pods; None: nobody asked, as for a target that cannot be looked at.
-        before: from the last status.
-        window_s: over which the latencies were counted.
-        now: time of the observation.
+    Nobody asks for latencies of a target that cannot be looked at.
     """
     limits = objectives_of(slo)
     if not limits or latencies is None:
@@ -135,7 +127,7 @@ def _figure(
     if histogram is not None and histogram.requests > 0.0:
         for name, share in _SHOWN.items():
             fields |= bounded(f"{name}_seconds", histogram.quantile(share))
-        p95 = histogram.quantile(QUANTILE)
+        p95 = histogram.quantile(SLO_QUANTILE)
         fields["requests"] = round(histogram.requests)
     if limit_s is None:
         return ObjectiveStatus(figure=figure, **fields)
@@ -145,7 +137,7 @@ def _figure(
         "finding": finding,
         "since_time": old.since_time if old is not None and same else now,
         "limit_seconds": limit_s,
-        "target_percent": round(100 * QUANTILE),
+        "target_percent": round(100 * SLO_QUANTILE),
     }
     if histogram is not None and histogram.requests > 0.0:
         fields |= bounded("attainment_percent", histogram.within(limit_s).times(100.0))
@@ -158,11 +150,8 @@ def _finding(p95: Estimate, limit_s: float) -> ObjectiveFinding:
         return ObjectiveFinding.UNMEASURED
     if p95.lower >= limit_s:
         return ObjectiveFinding.MISSED
-    return (
-        ObjectiveFinding.KEPT
-        if p95.upper is not None and p95.upper <= limit_s
-        else ObjectiveFinding.UNCERTAIN
-    )
+    kept = p95.upper is not None and p95.upper <= limit_s
+    return ObjectiveFinding.KEPT if kept else ObjectiveFinding.UNCERTAIN
 
 
 def with_predictions(
@@ -185,13 +174,7 @@ def with_predictions(
 def objectives_aspect(
     objectives: Objectives | None, figures: Sequence[ObjectiveStatus], *, asked_before: bool
 ) -> Aspect | None:
-    """Whether users get what is promised; None for a service that never promised anything.
-
-    Args:
-        objectives: of this cycle; None: nothing is promised, or the target could not be looked at.
-        figures: the same with predictions.
-        asked_before: whether the status has such a condition.
-    """
+    """Whether users get what is promised; None for a service that never promised anything."""
     if objectives is not None:
         message = objectives_message(objectives, figures)
         return Aspect(OBJECTIVES, objectives.holds, str(objectives.reason), message)
@@ -205,10 +188,9 @@ def objectives_message(objectives: Objectives, figures: Sequence[ObjectiveStatus
     """Measurement of each objective beside its prediction, the worst first."""
     if objectives.latencies.reason is not ClusterReason.METRICS_AVAILABLE:
         return objectives.latencies.message
-    order = list(ObjectiveFinding)
     asked = [one for one in figures if one.finding is not None]
     worst = (ObjectiveFinding.MISSED, ObjectiveFinding.UNCERTAIN, ObjectiveFinding.UNMEASURED)
-    asked.sort(key=lambda one: worst.index(one.finding) if one.finding in worst else len(order))
+    asked.sort(key=lambda one: worst.index(one.finding) if one.finding in worst else len(worst))
     return "; ".join(map(_sentence, asked))
 
 
@@ -234,10 +216,4 @@ def _between(lower_s: float | None, upper_s: float | None) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "beyond the histogram"
-    return latency_text(seconds)
-
-
-def _over(value: float | None, limit: float) -> float | None:
-    return None if value is None else value / limit
+    return "beyond the histogram" if seconds is None else latency_text(seconds)

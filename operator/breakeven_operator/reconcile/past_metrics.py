@@ -28,12 +28,9 @@ class LoadOwner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PastReading:
-    """The answer to one query of the past; or why there is none.
+    """The rates of one query of the past, per replica, by service; or why there are none.
 
-    Attributes:
-        rates: per replica, by service.
-        error: one line when Prometheus gave no usable answer.
-        awaited: namespaces about which the first answer, or its failure, is still to come.
+    `awaited` has the namespaces about which the first answer, or its failure, is still to come.
     """
 
     rates: Mapping[LoadOwner, PastRates] = field(default_factory=dict)
@@ -46,7 +43,7 @@ class PastLoads:
     """Loads of one service's past.
 
     Attributes:
-        rates: per replica (1/s), in time; empty: only the present load is expected.
+        rates: per replica (1/s), in time; empty if only the present load is expected.
         problem: why there are none, as the end of a sentence; empty if there are, or none were asked for.
         awaited: the answer is still to come; a decision without it would rest on the present load alone.
     """
@@ -85,13 +82,7 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
 
 
 def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy) -> PastLoads:
-    """Loads of one service's past, from its Prometheus' reading.
-
-    Args:
-        reading: None: the past was not asked for.
-        key: of the service.
-        policy: how far back the reading goes.
-    """
+    """Loads of one service's past, from its Prometheus' reading; none if the past was not asked for."""
     lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:
         return PastLoads()

@@ -10,13 +10,7 @@ from typing import NamedTuple
 from breakeven.serving.growths import Growths
 from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number, stale
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.fleet_query import (
-    FIRST_SEEN,
-    LAST_SEEN,
-    NEEDED,
-    looked_back_s,
-    series_name,
-)
+from breakeven_operator.reconcile.fleet_query import FIRST_SEEN, LAST_SEEN, NEEDED, looked_back_s, series_name
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 
@@ -26,14 +20,9 @@ FIRST_SCRAPES_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedPods:
-    """The pods of a service that count, and the labels of their series.
+    """The pods of a service that count (Ready, of the newest template), and the labels of their series.
 
-    Attributes:
-        namespace: of the service.
-        model_name: vLLM's `model_name` of this service.
-        serving: Ready pods of the newest template.
-        known: names of all pods of the namespace.
-        keep_names: whether a pod has the name of the one that it replaced, and with it that one's series.
+    `known` names all pods of the namespace. If pods keep names, a pod has its predecessor's, and with it the predecessor's series.
     """
 
     namespace: str
@@ -45,13 +34,10 @@ class WatchedPods:
 
 @dataclass(frozen=True, slots=True)
 class PodReading:
-    """All statistics of one pod under one model name.
+    """All statistics of one pod under one model name; `accepted` counts drafts by position.
 
-    Attributes:
-        model_name: as the series say.
-        stats: by name. accepted: drafts, by position.
-        mixed: labels of series that look like copies of one engine and count different things.
-        ended: names of series that ended within the window.
+    `mixed` are labels of series that look like copies of one engine and count different things. `ended` names series that ended
+    within the window.
     """
 
     model_name: str
@@ -208,7 +194,7 @@ def _inherited(one: ReadPod, look: Look) -> Fault | None:
 
 
 def _ended(one: ReadPod, _: Look) -> Fault | None:
-    """Statistics whose series ended while the others go on: their growth is that of a part of the window."""
+    """Statistics whose series ended while the others go on: they grew in a part of the window."""
     if not one.reading.ended:
         return None
     return Fault(
@@ -249,7 +235,7 @@ def _mixed(one: ReadPod, _: Look) -> Fault | None:
 
 
 def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
-    """Labels in which they are not all the same."""
+    """Labels in which the series differ."""
     names = sorted({name for one in series for name in one})
     return [name for name in names if len({one.get(name) for one in series}) > 1]
 

@@ -19,7 +19,7 @@ from breakeven_operator.resources.memorystatus import MemoryStatus
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
-_SLO_QUANTILE = 0.95
+SLO_QUANTILE = 0.95
 
 
 def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = None) -> Load:
@@ -61,7 +61,7 @@ def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
             tpot_s=_seconds(slo.tpot_p95_milliseconds),
             ttft_s=_seconds(slo.ttft_p95_milliseconds),
             e2e_s=_seconds(slo.e2e_p95_milliseconds),
-            quantile=_SLO_QUANTILE,
+            quantile=SLO_QUANTILE,
         ),
     )
 

@@ -22,11 +22,11 @@ from breakeven.planning.roll_experiment import (
     experiment,
 )
 from breakeven.profile import Conditions, Curve, speedups_at_rps
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
-from breakeven_operator.reconcile.roll_outcome import CONFIDENCE
 from breakeven_operator.resources.figures import bounded
-from breakeven_operator.resources.rolloutstatus import Rollout
+from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout
 from breakeven_operator.workloads.workload import Workload
 
 # Beyond this share of an arm's saturation its law has no slope to move a latency by: a saturation that is a few percent off
@@ -41,16 +41,14 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class RollEvidence:
-    """Evidence by which a roll is measured.
+    """Evidence by which a roll is measured; readings are None if Prometheus was not asked.
 
     Attributes:
-        reading: blocks of its pods; None: not asked.
-        workload: the target. model_name: of the service.
+        reading: blocks of its pods.
         entry: the profile in force, if any.
         conditions: lengths and dispersion of present requests. Acceptance is as calibrated: what is accepted now shows in the
             measurement, and no slope hangs on it much.
-        window_s: of the service.
-        failures: HTTP requests of its pods; None: not asked.
+        failures: HTTP requests of its pods.
     """
 
     reading: RollReading | None
@@ -169,3 +167,74 @@ def _law(curve: Curve) -> LatencyAt:
         return np.where(near, np.nan, curve.latencies_at_rps(np.where(near, 0.0, rates)))
 
     return at
+
+
+# Requests that waited through the roll are worked off in two windows, and a third window measures.
+JUDGED_WINDOWS = 3
+GIVE_UP_WINDOWS = 6
+CONFIDENCE = 0.95
+# Of looks in every cycle: one roll in a hundred that loses nothing may be undone.
+_CONFIDENCE_OF_ALL_LOOKS = 0.98
+# An arm is no worse than another if its bounds exclude a greater loss than this share. Bounds that hold 1 and a greater loss prove nothing:
+# they hold 1 for many arms that lose a tenth.
+_NO_LOSS = 0.05
+# Logarithm of what cold pods may gain from which it is said.
+_MATTERS = 0.02
+
+
+class Outcome(NamedTuple):
+    """How a roll has ended, what is said beside the figures, and the bounds that it rests on."""
+
+    result: HistoryResult
+    reason: ClusterReason
+    bounds: SpeedupBounds
+    remark: str = ""
+
+
+def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Outcome | None:
+    """The word, or None while it is too early for one.
+
+    A loss that is sure by bounds that hold at all looks together is said at any time. Everything else is said once, when
+    three windows have passed since the roll finished. Bounds that hold a gain and a loss are waited for: after six
+    windows they are said to prove nothing. `windows` is below 0 before all pods run the new arm.
+    """
+    bar = _bar(promise)
+    at_any_look = measured.always_valid(_CONFIDENCE_OF_ALL_LOOKS)
+    if at_any_look.upper < bar:
+        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, at_any_look)
+    if windows < JUDGED_WINDOWS:
+        return None
+    bounds = measured.bounds(CONFIDENCE)
+    if bounds.lower > 1.0:
+        if promise.lower is not None and bounds.upper < promise.lower:
+            remark = "; it gains, and significantly less than was promised"
+            return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds, remark)
+        return Outcome(HistoryResult.CONFIRMED, ClusterReason.ROLL_CONFIRMED, bounds)
+    if bounds.upper < bar:
+        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
+    if bounds.upper < 1.0:
+        remark = "; no gain was promised at this load, and the loads for which one was promised have not come"
+        return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
+    if bounds.lower >= 1.0 - _NO_LOSS:
+        return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)
+    if windows < GIVE_UP_WINDOWS:
+        return None
+    return Outcome(HistoryResult.UNPROVEN, ClusterReason.ROLL_UNPROVEN, bounds, _still_cold(measured))
+
+
+def _bar(promise: Estimate) -> float:
+    """The speedup that a roll must not fall short of significantly: 1, or the lower end of the promise if that is below 1.
+
+    An arm that is entered for a peak may lose until then, as far as that was promised.
+    """
+    least = promise.value if promise.lower is None else promise.lower
+    return 1.0 if least is None else min(1.0, least)
+
+
+def _still_cold(measured: MeasuredSpeedup) -> str:
+    """Which pods may not be warm yet, as the end of a sentence; empty if none matters."""
+    if measured.new_cold > _MATTERS:
+        return f"; its new pods may gain up to {100.0 * math.expm1(measured.new_cold):.0f} % more once their prefix caches are filled"
+    if measured.old_cold > _MATTERS:
+        return "; the other arm's pods had begun shortly before, and their prefix caches may have been empty"
+    return ""

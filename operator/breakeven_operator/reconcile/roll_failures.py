@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import NamedTuple
@@ -31,11 +31,11 @@ from breakeven.serving.promql import Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings
-from breakeven_operator.reconcile.roll_answers import ABORTED, FINISHED, answer_counters
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown_blocks
 from breakeven_operator.resources.memorystatus import RequestsBefore
 
-POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", FINISHED
+CUT, ABORTED, BRIEF, TOKENS = "cut", "aborted", "brief", "answer_tokens"
+POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
 FAULTS, BEGUN, WAITED, BROKEN = "http_faults", "started", "ttft_s", "broken"
 COUNTS = (POSTS, REFUSALS, FAULTS, BEGUN, WAITED, SERVED, BROKEN, ABORTED)
 _NEEDED = (POSTS, BEGUN, SERVED)
@@ -123,12 +123,7 @@ class ArmRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FailureFinding:
-    """The requests that fail on the new arm beyond those of the old one.
-
-    Attributes:
-        old, new: requests of both arms.
-        witness: whether both served at the same time.
-    """
+    """The requests that fail on the new arm beyond the old one's; the witness says whether both served at the same time."""
 
     old: ArmRequests
     new: ArmRequests
@@ -154,7 +149,7 @@ class FailureFinding:
             f"; {what}: {a:.0f}, against {b:.0f}" for what, (a, b) in others.items() if a + b >= 0.5
         )
         return (
-            f"{_percent(self.share)} of its requests are refused or fail that are answered on the other arm ({how}; HTTP 4xx: "
+            f"{percent(max(self.share, 0.0))} of its requests are refused or fail that are answered on the other arm ({how}; HTTP 4xx: "
             f"{new.refusals:.0f} of {new.posts:.0f}, against {old.refusals:.0f} of {old.posts:.0f}{more})"
         )
 
@@ -184,10 +179,9 @@ class FailureFinding:
 
 
 class _Left(NamedTuple):
-    """The requests that an arm answers, as a share of those that the other arm answers.
+    """The requests that an arm answers, as a share of those that the other arm answers: 1 if as many fail.
 
     Attributes:
-        left: 1 if as many fail.
         log_sd: standard error of its logarithm.
         came: requests on the new arm.
     """
@@ -216,15 +210,11 @@ def failures_query(
 ) -> str:
     """Counters of HTTP requests, of requests that engines finished and of their answers, once per block of a roll.
 
-    A series that differs only in labels that are not the server's (a second scrape job) counts once.
-
-    Args: see fleet_query.roll_query.
+    A series that differs only in labels that are not the server's (a second scrape job) counts once. Arguments and errors are
+    as for `fleet_query.roll_query`.
 
     Returns:
         An instant query whose result is a range vector with the labels namespace, pod and `stat`.
-
-    Raises:
-        ValueError: a matcher that is none.
     """
     own = engines.only(*of_workloads(workloads))
     answers = answer_counters(own.matchers, own.prefix, lambda series: f"max by ({_BY_COUNTER}) ({series})")
@@ -271,31 +261,24 @@ def _counters(engines: EngineSeries, within_s: int | None = None) -> dict[str, s
 
 @dataclass(frozen=True, slots=True)
 class LaterReading:
-    """The answer about requests after rolls that have their last word; or why there is none.
+    """Requests after rolls that have their last word, by namespace and common beginning of the names of a ReplicaSet's pods.
 
-    Attributes:
-        requests: of the last windows, by namespace and by what the names of a ReplicaSet's pods have in common.
-        error: one line when Prometheus gave no usable answer.
+    `error` is one line when Prometheus gave no usable answer.
     """
 
     requests: Mapping[NamespacedName, ArmRequests] = field(default_factory=dict)
     error: str | None = None
 
     def of(self, namespace: str, pod: str) -> ArmRequests | None:
-        """Those of a pod and its siblings; None if no page counts them."""
+        """Requests of a pod and its siblings; None if no page counts them."""
         return self.requests.get(NamespacedName(namespace, siblings_of(pod)))
 
 
 def later_query(workloads: Iterable[tuple[str, str]], engines: EngineSeries, span_s: int) -> str:
     """The same counters as `failures_query`, by how much they grew, summed over the pods of each ReplicaSet.
 
-    Args: see failures_query.
-
     Returns:
         An instant query whose result has the labels namespace, siblings and `stat`.
-
-    Raises:
-        ValueError: a matcher that is none.
     """
     parts = _counters(engines.only(*of_workloads(workloads)), within_s=int(span_s))
     return "\nor ".join(
@@ -372,5 +355,99 @@ def _unbegun(arm: ArmRequests) -> float:
     return max(arm.came - arm.served, 0.0)
 
 
-def _percent(share: float) -> str:
-    return percent(max(share, 0.0))
+_STATS = (SERVED, CUT, ABORTED, BRIEF, TOKENS)
+_FEWEST_ANSWERS = 100.0
+_FEWEST_BLOCKS = 5
+# Three shares and the length are looked at once, at the roll's last word: about one false alarm in a thousand rolls.
+_SIGNIFICANT = 3.6
+_SHARE = 0.01
+_LENGTH = 0.1
+_SIGNIFICANT_LENGTH = 6.0
+
+
+class AnswerCounts(NamedTuple):
+    """Answers of one arm: finished, cut off at their longest, aborted by clients, of one token at most, and tokens of all."""
+
+    finished: float
+    cut: float
+    aborted: float
+    brief: float
+    tokens: float
+
+    @property
+    def said(self) -> str:
+        """The figures in words."""
+        shares = (count / self.finished for count in (self.cut, self.aborted, self.brief))
+        cut, aborted, brief = map(percent, shares)
+        return f"{self.tokens / self.finished:.0f} tokens, {cut} ended at max_tokens, {aborted} aborted, {brief} of one token at most"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerShift:
+    """How answers of the new arm differ from the old one's in the same time; `differing` names what does significantly."""
+
+    old: AnswerCounts
+    new: AnswerCounts
+    differing: tuple[str, ...]
+
+    @property
+    def said(self) -> str:
+        """Both arms' figures, and what of them differs, as a sentence."""
+        what = f" ({', '.join(self.differing)} differ significantly)" if self.differing else ""
+        return f"answers: {self.new.said}, against {self.old.said}{what}"
+
+
+def answer_counters(matchers: Sequence[Matcher], prefix: str, once: Callable[[str], str]) -> dict[str, str]:
+    """Counters of answers, by statistic; `once` makes each series of a counter count once."""
+
+    def finished(reason: str) -> str:
+        chosen = selector([*matchers, Matcher("finished_reason", "=", reason)])
+        return once(f"{prefix}request_success_total{chosen}")
+
+    brief = selector([*matchers, Matcher("le", "=~", "1(\\.0)?")])
+    return {
+        CUT: finished("length"),
+        ABORTED: finished("abort"),
+        BRIEF: once(f"{prefix}request_generation_tokens_bucket{brief}"),
+        TOKENS: once(f"{prefix}request_generation_tokens_sum{selector(matchers)}"),
+    }
+
+
+def find_answers(reading: RollReading | None, rolled: RolledPods | None) -> AnswerShift | None:
+    """The answers of both arms in the blocks in which both served; None if too few were seen."""
+    if reading is None or reading.error is not None or rolled is None:
+        return None
+    old, new = grown_blocks(reading, rolled, _STATS, (SERVED, TOKENS))
+    together = (np.nan_to_num(old[0]) > 0) & (np.nan_to_num(new[0]) > 0)
+    old, new = old[:, together], new[:, together]
+    counts = [AnswerCounts(*(float(total) for total in np.nansum(blocks, axis=1))) for blocks in (old, new)]
+    if min(one.finished for one in counts) < _FEWEST_ANSWERS or min(one.tokens for one in counts) <= 0.0:
+        return None
+    differing = [
+        name
+        for name, both_ways in (("cut", True), ("aborted", False), ("brief", False))
+        if _differs(name, *counts, both_ways=both_ways)
+    ]
+    if _lengths_differ(old, new):
+        differing.append("tokens")
+    return AnswerShift(counts[0], counts[1], tuple(differing))
+
+
+def _differs(name: str, of_old: AnswerCounts, of_new: AnswerCounts, *, both_ways: bool) -> bool:
+    """Whether two shares of answers differ significantly, and by at least one percent of all answers."""
+    old, new = float(getattr(of_old, name)), float(getattr(of_new, name))
+    change = new / of_new.finished - old / of_old.finished
+    pooled = (old + new + 1.0) / (of_old.finished + of_new.finished + 2.0)
+    sd = math.sqrt(_BURST * pooled * (1.0 - pooled) * (1.0 / of_old.finished + 1.0 / of_new.finished))
+    size = abs(change) if both_ways else change
+    return size > _SHARE and size > _SIGNIFICANT * sd
+
+
+def _lengths_differ(old: FloatArray, new: FloatArray) -> bool:
+    """Whether mean lengths differ significantly, by how their ratio scatters from block to block."""
+    known = (old[4] > 0) & (new[4] > 0)
+    if np.count_nonzero(known) < _FEWEST_BLOCKS:
+        return False
+    ratios = np.log((new[4] / new[0])[known]) - np.log((old[4] / old[0])[known])
+    mean, error = float(ratios.mean()), float(ratios.std(ddof=1)) / math.sqrt(ratios.size)
+    return abs(mean) > math.log1p(_LENGTH) and abs(mean) > _SIGNIFICANT_LENGTH * error

@@ -41,10 +41,7 @@ _PROMPTS = ROLLED[4:]
 class RollReading:
     """The answer to one roll query; or why there is none.
 
-    Attributes:
-        times_s: ends of the blocks (Unix time, s), ascending.
-        pods: statistics by pod and name, each of one value per time; NaN if there is none.
-        error: one line when Prometheus gave no usable answer.
+    `times_s` are the ends of the blocks (Unix time, s), ascending. A statistic has one value per time; NaN if there is none.
     """
 
     times_s: tuple[float, ...] = ()
@@ -64,10 +61,8 @@ class RolledPods:
     """Whose figures count in a roll, by the labels of their series.
 
     Attributes:
-        namespace, model_name: of the service.
-        from_replica_set, to_replica_set: whose pods run the old and the new arm.
         started: when the roll was decided; a ReplicaSet that is brought back had pods before, in another roll.
-        namesakes: by name, if a pod leaves its name to the one that replaces it; None: names show which arm a pod runs.
+        namesakes: by name, if a pod leaves its name to its successor; None if names show which arm a pod runs.
     """
 
     namespace: str
@@ -99,13 +94,7 @@ class RolledPods:
     def parts(
         self, pod: str, times_s: Sequence[float], stats: Mapping[str, FloatArray]
     ) -> tuple[BoolArray, BoolArray]:
-        """The samples that are of the old arm, and those of the new one.
-
-        Args:
-            pod: name.
-            times_s: of the samples.
-            stats: the pod's, over these times.
-        """
+        """The samples of a pod that are of the old arm, and those of the new one."""
         times = np.array(times_s, dtype=float)
         began = times > self.started.timestamp()
         nothing = np.zeros(times.shape, dtype=bool)
@@ -129,7 +118,7 @@ class RolledPods:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BothArms:
-    """The blocks of the old arm's pods and of the new one's, over the same times."""
+    """The blocks of both arms' pods, over the same times."""
 
     old: ArmBlocks
     new: ArmBlocks
@@ -172,11 +161,7 @@ def grown_blocks(
 ) -> tuple[FloatArray, FloatArray]:
     """Growth of counters of both arms' pods, summed over pods, each of shape (counters, blocks); NaN where nothing is known.
 
-    Args:
-        reading: of all pods.
-        rolled: which of them run which arm.
-        names: of the counters, in the order wanted.
-        needed: those without which a pod does not count. Any other has no series before the first of its kind.
+    A pod without one of the `needed` counters does not count. Any other has no series before the first of its kind.
     """
     arms = tuple(np.full((len(names), max(len(reading.times_s) - 1, 0)), np.nan) for _ in range(2))
     sure = [names.index(name) for name in needed]
@@ -195,12 +180,7 @@ def grown_blocks(
 
 def made_by(pod: str, replica_set: str) -> bool:
     """Whether a pod is of a ReplicaSet, by its name."""
-    return pod.startswith(pods_begin(replica_set))
-
-
-def pods_begin(replica_set: str) -> str:
-    """The part that the names of a ReplicaSet's pods have in common."""
-    return f"{replica_set}-"[:_NAME_KEPT]
+    return pod.startswith(f"{replica_set}-"[:_NAME_KEPT])
 
 
 def masked(stats: Mapping[str, FloatArray], part: BoolArray) -> dict[str, FloatArray]:
@@ -256,15 +236,9 @@ def _blocks(stats: Mapping[str, FloatArray], count: int) -> FloatArray | None:
         if last is not None:
             waited_s, begun, stepped_s, generated = (counters[:, index] - counters[:, last]).tolist()
             watched_s = float(sampled_s[index] - sampled_s[last])
+            queued = min(waiting[last], waiting[index])
             # The first token of a request comes in no step.
-            needed = (
-                waited_s,
-                begun,
-                stepped_s,
-                generated - begun,
-                watched_s,
-                min(waiting[last], waiting[index]),
-            )
+            needed = (waited_s, begun, stepped_s, generated - begun, watched_s, queued)
             if _possible(*needed):
                 of_prompts = prompts[:, index] - prompts[:, last]
                 found[:, index] = (*needed, *np.where(of_prompts >= 0.0, of_prompts, np.nan))

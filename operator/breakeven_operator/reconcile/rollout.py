@@ -41,12 +41,10 @@ class ArmChange:
     """A change of arm that is to begin, with the figures that it was decided on.
 
     Attributes:
-        from_arm: the arm that runs.
-        to_arm: the arm that is to run.
         value: the annotation's new value.
-        reason: reason word of the decision.
         speedup: latency of the old arm over that of the new one; infinite if only the old arm is saturated.
-        load_rps: load per replica. latency_s: measured mean latency of the old arm.
+        load_rps: load per replica.
+        latency_s: measured mean latency of the old arm.
     """
 
     from_arm: Arm
@@ -78,13 +76,7 @@ class ArmChange:
 
 
 def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
-    """Start a change of arm.
-
-    Args:
-        context: with nothing under way but, at most, the confirmation of an earlier change.
-        change: the change.
-        uid: of the service; makes the change's id its own.
-    """
+    """Start a change of arm while nothing is under way but, at most, the confirmation of an earlier one."""
     now, workload = context.now, context.workload
     seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{change.value}"
     rollout = Rollout(
@@ -105,9 +97,6 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
         gpu_product=next(iter(workload.gpu_products), None),
         latency_before_seconds=change.latency_s,
     )
-    earlier = (
-        (ended(context, HistoryResult.UNMEASURED, "another change began first"),) if context.rollout else ()
-    )
     message = str(change)
     return RolloutStep(
         rollout=rollout,
@@ -119,7 +108,7 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
             # Requests on the arm that replaces one are compared with them once more.
             requests_before=context.memory.requests_before if change.to_arm.k == 0 else None,
         ),
-        ended=earlier,
+        ended=ended(context, HistoryResult.UNMEASURED, "another change began first"),
         write=WriteAnnotation(
             workload.ref,
             change.value,
@@ -152,8 +141,7 @@ def forget_target(context: RolloutContext) -> RolloutStep:
     Nothing is restored on the new one: its pods have just started, and the next change is decided and gated like a
     first one.
     """
-    message = "the target was deleted and made again"
-    superseded = (ended(context, HistoryResult.SUPERSEDED, message),) if context.rollout else ()
+    superseded = ended(context, HistoryResult.SUPERSEDED, "the target was deleted and made again")
     reverted = context.memory.restores >= MOST_RESTORES
     memory = context.memory.replace(
         written_value=None,
@@ -217,7 +205,7 @@ def end(context: RolloutContext, result: HistoryResult, reason: ClusterReason, m
     return RolloutStep(
         rollout=None,
         memory=memory,
-        ended=(ended(context, result, message),),
+        ended=ended(context, result, message),
         events=(Event(reason, message, warning=result is HistoryResult.DISPROVED),),
     )
 
@@ -239,20 +227,16 @@ def _intended(context: RolloutContext, rollout: Rollout) -> RolloutStep:
         rolling = rollout.replace(phase=RolloutPhase.ROLLING, target_generation=workload.generation)
         owned = context.memory.replace(force_next=False)
         return _rolling(replace(context, memory=owned), rolling)
-    if not _untouched(workload.value, rollout.previous_value):
+    there, before = workload.value, rollout.previous_value
+    if (there is None) != (before is None) or not same_value(there, before):
         return foreign(context)
     if _taken_back(workload, rollout):
         return foreign(context, at_once=True)
     withdrawn = context.memory.replace(written_value=rollout.previous_value)
     if not context.may_write or _past(rollout.deadline_time, context.now):
-        why = (
-            "its deadline passed before it was written"
-            if context.may_write
-            else "paused, or the mode changed, before it was written"
-        )
-        return RolloutStep(
-            rollout=None, memory=withdrawn, ended=(ended(context, HistoryResult.SUPERSEDED, why),)
-        )
+        why = "its deadline passed" if context.may_write else "paused, or the mode changed,"
+        superseded = ended(context, HistoryResult.SUPERSEDED, f"{why} before it was written")
+        return RolloutStep(rollout=None, memory=withdrawn, ended=superseded)
     return RolloutStep(
         rollout.replace(target_generation=workload.generation),
         context.memory,
@@ -273,9 +257,8 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     workload, now = context.workload, context.now
     newest = workload.newest_revision
     known = begun.to_replica_set or (newest if newest != begun.from_replica_set else None)
-    rollout = _waiting_for_its_user(
-        context, _waiting_for_a_place(context, begun.replace(to_replica_set=known))
-    )
+    rollout = _waiting_for_a_place(context, begun.replace(to_replica_set=known))
+    rollout = _waiting_for_its_user(context, rollout)
     if not same_value(workload.value, rollout.value) or workload.value is None:
         return foreign(context)
     if workload.aborted is not None:
@@ -301,9 +284,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
         return _undo_failed(context, rollout, trouble.reason, _in_vain(trouble, waited, workload))
     if late:
         took = (now - rollout.started_time).total_seconds() if rollout.started_time else 0.0
-        why = f"{workload.progress} after {took:.0f} s" + (
-            f"; {trouble.message}" if trouble is not None else ""
-        )
+        why = f"{workload.progress} after {took:.0f} s{f'; {trouble.message}' if trouble is not None else ''}"
         why += workload.lost_words + workload.blocked_words()
         return _undo_failed(context, rollout, ClusterReason.ROLL_DEADLINE_EXCEEDED, why)
     said = "".join(f"; {one}" for one in (workload.waits, trouble and trouble.message) if one)
@@ -322,10 +303,8 @@ def _undo_failed(context: RolloutContext, rollout: Rollout, reason: ClusterReaso
     """Undo a roll that does not come up, unless it has withdrawn a value that belongs to another template."""
     if rollout.reason != ClusterReason.FINGERPRINT_CHANGED:
         return undo(context, rollout, reason, why)
-    kept = (
-        f"{why}; the annotation stays without {rollout.from_arm}, which was never measured on this template"
-    )
-    message = f"{rollout.from_arm} -> {rollout.to_arm}: {kept}"
+    kept = f"the annotation stays without {rollout.from_arm}, which was never measured on this template"
+    message = f"{rollout.from_arm} -> {rollout.to_arm}: {why}; {kept}"
     return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
 
 
@@ -368,7 +347,7 @@ def _aborted(context: RolloutContext, rollout: Rollout, how: str) -> RolloutStep
     return RolloutStep(
         rollout=None,
         memory=context.memory.replace(last_switch_time=context.now),
-        ended=(ended(context, HistoryResult.SUPERSEDED, message),),
+        ended=ended(context, HistoryResult.SUPERSEDED, message),
         events=(Event(ClusterReason.ROLL_ABORTED, message, warning=True),),
         reason=ClusterReason.ROLL_ABORTED,
         message=message,
@@ -435,7 +414,7 @@ def _undone(context: RolloutContext, event: Event) -> RolloutStep:
     return RolloutStep(
         rollout=None,
         memory=context.memory.replace(last_switch_time=context.now),
-        ended=(ended(context, HistoryResult.UNDONE, event.message),),
+        ended=ended(context, HistoryResult.UNDONE, event.message),
         events=(event,),
     )
 
@@ -457,10 +436,6 @@ def _before(context: RolloutContext, rollout: Rollout) -> str | None:
     """The value that undoes a change. A controller that keeps a key of which nobody asks any more needs one in place of none."""
     value = rollout.previous_value
     return value if value is not None or context.workload.kind.takes_back else "null"
-
-
-def _untouched(value: str | None, previous: str | None) -> bool:
-    return (value is None) == (previous is None) and same_value(value, previous)
 
 
 def _taken_back(workload: Workload, rollout: Rollout) -> bool:

@@ -1,7 +1,7 @@
 """How many replicas the target needs: what each arm carries within the objectives, against the load of the whole fleet.
 
 The operator never changes the number of replicas. It says what an autoscaler can scale by, and which arm a target that an
-autoscaler scales should run: the one that needs fewest replicas, whichever is faster at today's load per replica.
+autoscaler scales should run: it needs fewest replicas, whichever is faster at today's load per replica.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FleetNeed:
         capacities: of every believable arm whose capacity is known, in the order of the spec, no speculation first.
         figures: the load; None while it is not known.
         recommended: replicas for it; None if load or capacity are not known.
-        scaled_by: field manager of the autoscaler that scales the target; None: no autoscaler has been seen to.
+        scaled_by: field manager of the autoscaler that scales the target; None if no autoscaler has been seen to.
         fewest: which arm needs fewest replicas for it; None as `recommended`, or if the running arm's need is not known.
     """
 
@@ -65,13 +65,7 @@ def fleet_need(
 ) -> FleetNeed:
     """Capacity of the target's replicas, and the number of replicas that their whole load needs.
 
-    Args:
-        spec: of the service.
-        profile: in force; None without one.
-        context: the target, and the memory, which holds the acceptance that was measured live.
-        running: the arm that the target's template asks for.
-        live: present figures.
-        batch: requests that a pod runs at once; None if unknown.
+    `batch` is the number of requests that a pod runs at once; None if unknown.
     """
     figures, workload = _known(live, spec.metrics_source.window_seconds), context.workload
     known = None

@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
+
+from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
+from breakeven.laws.arrays import FloatArray
+from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans, scatter_of_spans
+from breakeven.phrases import figure
+from breakeven.profile import Conditions
+from breakeven.profile.credit import credited
+from breakeven.serving.counted_window import Arrivals, Window
+from breakeven.serving.plausibility import EngineLimits, engine_limits
+from breakeven.tiers import Schedule
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of, still_wanted
 from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.annotation_owner import note_writers
-from breakeven_operator.reconcile.barred_arms import barred
-from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.case_reading import read_case
-from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.doubts import findings_of, rules_of, take_account
+from breakeven_operator.reconcile.barred_arms import BARRING, barred, still_barred
+from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry
+from breakeven_operator.reconcile.case import Case, CycleFacts, CycleLimits, ServiceObservation
+from breakeven_operator.reconcile.doubts import doubt_of, findings_of, rules_of, take_account
+from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, ASKED, SAMPLED, workload_of
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
-from breakeven_operator.reconcile.leaving import BARRING
-from breakeven_operator.reconcile.observation import CycleLimits, ServiceObservation
+from breakeven_operator.reconcile.latency_metrics import latencies_of
+from breakeven_operator.reconcile.live_metrics import Live, read_service
+from breakeven_operator.reconcile.objectives import measured
+from breakeven_operator.reconcile.past_metrics import LoadOwner, past_of
+from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.reconcile.roll_evidence import RollEvidence, so_far
+from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.rollout import ArmChange, begin, watch
 from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep, ended_roll
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.under_way import go_on
-from breakeven_operator.reconcile.verdict import HOLD, Verdict
+from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
-from breakeven_operator.workloads.running_arm import same_value
+from breakeven_operator.workloads.running_arm import running_arm, same_value
 from breakeven_operator.workloads.workload import Workload
 
 
 def reconcile(
     service: SpeculativeService, observation: ServiceObservation, limits: CycleLimits, now: datetime
 ) -> ServiceOutcome:
-    """Decide about one service.
-
-    Args:
-        service: spec, status and annotations as the API server holds them.
-        observation: what surrounds it.
-        limits: the operator's own settings.
-        now: time of the observation.
-    """
+    """Decide about one service."""
     workload = observation.workload
     refusal = refusal_of(service, observation)
     if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
-        return refused(service, observation, workload, refusal, limits, now)
+        return refused(service, observation, refusal, limits, now)
 
     case, evidence = read_case(service, observation, workload, now)
     step = go_on(case.service, case.context, evidence, observation)
@@ -63,18 +77,16 @@ def reconcile(
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
-    findings = findings_of(
-        case.memory, case.calibrated.profile_name, rules_of(case.spec, observation.timing), now
-    )
+    rules = rules_of(case.spec, observation.timing)
+    findings = findings_of(case.memory, case.calibrated.profile_name, rules, now)
     verdict = replace(verdict, windows=len(findings.windows))
     step = replace(step, memory=case.memory)
-    if verdict.switches and verdict.arm is not None and case.running.arm is not None:
+    if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
         begun = roll_begun(case, step, evidence, verdict)
         waits = of_annotation(observation.failures, now, begun.write)
         refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, limits.may_roll, waits))
         step, verdict = (begun, verdict) if refused_by is None else (step, refused_by)
-    recalibrate = case.calibrated.recalibrate
-    memory = step.memory.replace(recalibrate=recalibrate, target_uid=workload.ref.uid)
+    memory = step.memory.replace(recalibrate=case.calibrated.recalibrate, target_uid=workload.ref.uid)
     memory = note_writers(memory, workload, writing=step.write is not None)
     cycle = CycleFacts(
         service=case.service,
@@ -91,7 +103,91 @@ def reconcile(
     return outcome_of(cycle, observation.written, limits)
 
 
-# A service whose target cannot be looked at: the reason in its status, and the state of a change that was under way.
+def read_case(
+    service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
+) -> tuple[Case, RollEvidence]:
+    """The case, and what its rolls are measured by."""
+    known, rules = service.status.memory, rules_of(service.spec, observation.timing)
+    state = calibrated(
+        service,
+        observation,
+        workload.proven_identity,
+        workload.startup_s,
+        now,
+        (lambda entry: doubt_of(known, entry, rules, now)) if known is not None else None,
+    )
+    trouble = workload.trouble
+    if trouble is not None and not workload.identifiable:
+        # No pod serves: the word is what keeps pods from coming.
+        state = replace(state, reason=trouble.reason, message=f"{state.message}; {trouble.message}")
+    service = with_measured_candidates(service, state.entry, observation.profiles)
+    spec = service.spec
+    engine, identity = workload.engine, workload.identity
+    running = running_arm(workload, spec.candidates)
+    can = engine_limits(engine.words if engine is not None else (), running.arm, spec.candidates.arms())
+    served = identity.served_model if identity is not None else None
+    model_name = spec.metrics_source.served_model_name or served or ""
+    watched = WatchedPods(
+        service.metadata.namespace,
+        model_name,
+        workload.serving,
+        observation.known_pods,
+        keep_names=workload.kind.keeps_names,
+    )
+    live = _present(service, observation, workload, watched, can, now)
+    context = RolloutContext.of(service, workload, state.status.startup_seconds, observation.timing, now)
+    memory = still_barred(context.memory, state.profile_name)
+    if state.profile_name not in {None, memory.profile}:
+        # Lessons about another profile do not count.
+        memory = memory.replace(evidence=())
+    context = replace(context, memory=memory)
+    # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
+    latencies, failures = observation.roll if observation.roll is not None else (None, None)
+    window_s = spec.metrics_source.window_seconds
+    evidence = RollEvidence(latencies, workload, model_name, state.entry, live.conditions, window_s, failures)
+    measured_latencies = latencies_of(observation.latencies, watched, live)
+    objectives = measured(spec.slo, measured_latencies, service.status.objectives, window_s, now)
+    state = with_carried(state, running.arm, live)
+    case = Case(
+        service,
+        context,
+        state,
+        running,
+        live,
+        can,
+        objectives,
+        first=observation.first if state.entry is None else None,
+    )
+    return case, evidence
+
+
+def _present(
+    service: SpeculativeService,
+    observation: ServiceObservation,
+    workload: Workload,
+    watched: WatchedPods,
+    can: EngineLimits,
+    now: datetime,
+) -> Live:
+    """The present figures of the target, with its arrivals and its past."""
+    live = read_service(observation.fleet, watched, service.spec.metrics_source, can, now)
+    namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
+    if figures is not None:
+        pods = {pod.name for pod in watched.serving}
+        memory = service.status.memory
+        rolled = memory.last_switch_time if memory is not None else None
+        since_s = rolled.timestamp() if rolled is not None else None
+        arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures, since_s)
+        live = replace(live, figures=replace(figures, arrivals=arrivals))
+    # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is its makers' workload.
+    grammar = "" if workload.kind.pod_name else workload_of(next((pod.name for pod in watched.serving), ""))
+    key = LoadOwner(namespace, grammar or workload.title, model_name)
+    past = past_of(observation.past, key, service.spec.update_policy)
+    if past.awaited and live.usable:
+        # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
+        # speaks for would be entered by every restart.
+        return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
+    return replace(live, past=past)
 
 
 # Such a target is no measure of a roll, whenever the refusal ends.
@@ -112,7 +208,6 @@ def refusal_of(service: SpeculativeService, observation: ServiceObservation) -> 
 def refused(
     service: SpeculativeService,
     observation: ServiceObservation,
-    workload: Workload | None,
     refusal: Refusal | None,
     limits: CycleLimits,
     now: datetime,
@@ -124,14 +219,12 @@ def refused(
     """
     assert refusal is not None  # noqa: S101 - without a refusal there is a workload with a container
     state = calibrated(service, observation, None, None, now)
-    verdict = Verdict(HOLD, None, refusal.reason, refusal.message)
-    step = _while_refused(service, observation, workload, refusal, now)
     cycle = CycleFacts(
         service=service,
-        workload=workload,
+        workload=observation.workload,
         calibrated=state if refusal.reason is ClusterReason.TARGET_NOT_FOUND else replace(state, create=None),
-        step=step,
-        verdict=verdict,
+        step=_while_refused(service, observation, refusal, now),
+        verdict=Verdict(HOLD, None, refusal.reason, refusal.message),
         cannot_roll=refusal,
         now=now,
         timing=observation.timing,
@@ -141,11 +234,7 @@ def refused(
 
 
 def _while_refused(
-    service: SpeculativeService,
-    observation: ServiceObservation,
-    workload: Workload | None,
-    refusal: Refusal,
-    now: datetime,
+    service: SpeculativeService, observation: ServiceObservation, refusal: Refusal, now: datetime
 ) -> RolloutStep:
     """The state of a change under way while its target cannot be read.
 
@@ -154,6 +243,7 @@ def _while_refused(
     stays, and is not measured on a target that hands caches on or runs on several classes.
     """
     memory, rollout = service.status.memory or MemoryStatus(), service.status.rollout
+    workload = observation.workload
     if rollout is None or observation.managed_by is not None:
         return RolloutStep(rollout, memory)
     if workload is None:
@@ -169,9 +259,6 @@ def _while_refused(
     if not same or unwritten or confirming:
         return RolloutStep(rollout, memory)
     return watch(RolloutContext.of(service, workload, None, observation.timing, now))
-
-
-# The step that begins a change of arm: its promise, and the arm that is barred if it is left for a fault.
 
 
 def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict) -> RolloutStep:
@@ -203,3 +290,204 @@ def _promised(verdict: Verdict) -> Estimate:
     if comparison is None or comparison.speedup is None:
         return Estimate()
     return Estimate.of(comparison.speedup, comparison.speedup_ci)
+
+
+def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrated:
+    """Where the running arm is in a steady state at a rate beyond its profile's saturation, believe the measurement.
+
+    Every figure of a cycle comes from the profile that is returned; the stored profile stays as it is.
+    """
+    figures, entry = live.figures, state.entry
+    if running is None or entry is None or entry.profile is None or not live.usable or figures is None:
+        return state
+    if not carries(figures) or figures.latency_s is None:
+        return state
+    conditions = Conditions(
+        # E of a schedule is a mix over its tiers: it converts nothing. No speculation has none, and so the decision's own curve.
+        None
+        if figures.tokens_per_step is None or running.scheduled or running == NO_SPECULATION
+        else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
+        figures.prompt_tokens,
+        figures.output_tokens,
+        dispersion=figures.arrivals.dispersion_or_poisson,
+    )
+    try:
+        profile = credited(entry.profile, running, figures.rps, figures.latency_s, conditions)
+    except BreakevenError:
+        # The measurements do not cover this arm or these lengths; the decision says so.
+        return state
+    return replace(state, entry=replace(entry, profile=profile))
+
+
+def carries(figures: Window) -> bool:
+    """Whether what is asked for is answered: no standing queue, and in-flight does not grow by more than chance.
+
+    What is in flight at the window's begin and at its end are two counts; two standard deviations of their difference
+    are chance.
+    """
+    if figures.saturated or not figures.latency_s or not figures.rps > 0 or figures.inflight is None:
+        return False
+    grown = figures.rps * figures.replicas * figures.window_s - figures.requests
+    return grown <= 2.0 * math.sqrt(2.0 * figures.inflight * figures.replicas)
+
+
+def with_measured_candidates(
+    service: SpeculativeService,
+    in_force: ProfileEntry | None,
+    profiles: Iterable[ProfileEntry],
+) -> SpeculativeService:
+    """The service with the schedules and drafters that were measured for it.
+
+    Without a profile in force the newest one still tells what its pods run.
+    """
+    newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
+    entry = in_force or next(iter(newest), None)
+    if entry is None:
+        return service
+    candidates = service.spec.candidates
+    fits = entry.profile.arms if entry.profile is not None else ()
+    schedules = {
+        method.name: Schedule.parse(fit.schedule, f"schedule of {fit.arm}")
+        for fit in fits
+        if fit.schedule not in {None, ADAPTIVE} and (method := candidates.method_of(fit.arm)) is not None
+    }
+    drafters = {
+        name: (
+            entry.drafters.get(name, own),
+            *(one.drafters[name] for one in newest if name in one.drafters),
+        )
+        for name, own in candidates.drafters().items()
+    }
+    return service.with_candidates(MeasuredCandidates.of(candidates, schedules, drafters))
+
+
+# How bursty the arrivals of one service are, from counters at every scrape of the last windows; or why that is unknown.
+#
+# Everything is read again each time: nothing is added up in memory, so a restart loses nothing. A dispersion that is unknown is
+# no reason to hold. It is not 1 either: the law then takes arrivals for Poisson's, and the status says so.
+
+
+_GAP = 3.0
+"""A span so many times as long as usual holds scrapes that failed; what came in it is not known to belong together."""
+_SIGMAS, _ANOTHER_RATE = 3.0, 1.25
+"""Standard deviations, and a factor, by which the rate of an earlier window must differ from the present rate to be another one."""
+
+
+def arrivals_of(
+    reading: RollReading | None,
+    namespace: str,
+    pods: Collection[str],
+    model_name: str,
+    figures: Window,
+    since_s: float | None = None,
+) -> Arrivals:
+    """The dispersion of the arrivals at the pods that count, at the rate of now.
+
+    An overload, or a roll, that is over has bursts and steps that the load of now does not have. So counts from before
+    `since_s`, the end of the last roll (Unix time, s), are left out. If the time that a request takes is not known, spans are as
+    short as scrapes let them be.
+    """
+    if reading is None or reading.error is not None:
+        return Arrivals(problem=f"no counts ({reading.error if reading is not None else 'not asked'})")
+    counted = [
+        _Counted.of(stats[ASKED], stats[SAMPLED])
+        for owner, stats in sorted(reading.pods.items())
+        if (owner.namespace, owner.model_name) == (namespace, model_name)
+        and owner.pod in pods
+        and ASKED in stats
+        and SAMPLED in stats
+    ]
+    counted = [one.since(since_s or 0.0) for one in counted]
+    begins_s = _rate_begins_s(counted, figures)
+    if begins_s is None:
+        return Arrivals(problem="the rate is another one than that of the last counts")
+    found = [one.since(begins_s).spans(figures.latency_s or 0.0) for one in counted]
+    streams = [one for one in found if one is not None]
+    if not streams:
+        return Arrivals(problem="no counts of these pods")
+    lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
+    span_s = float(np.nanmedian(lengths_s))
+    if sum(float(np.nansum(counts)) for counts, _ in streams) < FEWEST_SPANS:
+        return Arrivals(problem=f"fewer than {FEWEST_SPANS} requests came")
+    dispersion = dispersion_of_spans(streams)
+    if dispersion is None:
+        return Arrivals(
+            problem=f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"
+        )
+    return Arrivals(dispersion, span_s)
+
+
+class _Counted(NamedTuple):
+    """Requests that had come to a pod by each scrape, and when that was (Unix time, s)."""
+
+    asked: FloatArray
+    sampled_s: FloatArray
+
+    @classmethod
+    def of(cls, asked: FloatArray, sampled_s: FloatArray) -> _Counted:
+        known = np.isfinite(asked) & np.isfinite(sampled_s)
+        asked, sampled_s = asked[known], sampled_s[known]
+        # A step without a new scrape ends no span.
+        new = np.diff(sampled_s, prepend=-np.inf) > 0.0
+        return cls(asked[new], sampled_s[new])
+
+    def since(self, begins_s: float, ends_s: float = math.inf) -> _Counted:
+        """Counts from a time on, until another."""
+        later = (self.sampled_s >= begins_s) & (self.sampled_s <= ends_s)
+        return _Counted(self.asked[later], self.sampled_s[later])
+
+    def spans(self, request_s: float) -> tuple[FloatArray, FloatArray] | None:
+        """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
+        if self.asked.size < 2:
+            return None
+        scrape_s = float(np.median(np.diff(self.sampled_s)))
+        each = max(1, min(int(request_s // scrape_s), self.asked.size // (FEWEST_SPANS + 1)))
+        counts, lengths_s = np.diff(self.asked[::each]), np.diff(self.sampled_s[::each])
+        whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
+        return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
+
+    def grown(self, ends_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Requests and counted time (s) between successive times; NaN if a counter fell, and before its first sample."""
+        if self.asked.size < 2:
+            return np.full(ends_s.size - 1, np.nan), np.full(ends_s.size - 1, np.nan)
+        # The oldest part is compared although only some of it was counted: a spike in it would pass for bursts of the present load.
+        counted_s = np.maximum(ends_s, self.sampled_s[0])
+        grown, lengths_s = np.diff(np.interp(counted_s, self.sampled_s, self.asked)), np.diff(counted_s)
+        known = (grown >= 0.0) & (lengths_s > 0.0)
+        return np.where(known, grown, np.nan), np.where(known, lengths_s, np.nan)
+
+
+def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None:
+    """Since when (Unix time, s) requests come at the rate of now, by halves of windows; None if they did not come at it last."""
+    half_s = figures.window_s / 2.0
+    spans = [found for one in counted if (found := one.spans(0.0)) is not None]
+    if dispersion_of_spans(spans) is None or not half_s > 0.0:
+        # Too few counts to tell rates apart, and too few for a dispersion.
+        return 0.0
+    newest_s = max(float(one.sampled_s[-1]) for one in counted if one.sampled_s.size)
+    ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
+    grown, lengths_s = np.array([one.grown(ends_s) for one in counted]).transpose(1, 2, 0)[:, ::-1]
+    dispersion = max(_usual_dispersion(counted, ends_s), 1.0)
+    for back, (requests, time_s) in enumerate(zip(np.nansum(grown, 1), np.nansum(lengths_s, 1), strict=True)):
+        if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion):
+            # The rate may have changed within the half window behind it.
+            return newest_s - half_s * (back - 1) if back > 1 else None
+    return 0.0
+
+
+def _usual_dispersion(counted: Sequence[_Counted], ends_s: FloatArray) -> float:
+    """The median of the dispersions between successive times; the dispersion of all spans would hide the spikes that raise it."""
+    found = []
+    for begins_s, until_s in pairwise(ends_s):
+        within = [one.since(begins_s, until_s).spans(0.0) for one in counted]
+        scatter, expected, _ = scatter_of_spans(one for one in within if one is not None)
+        if expected > 0.0:
+            found.append(scatter / expected)
+    return float(np.median(found)) if found else 0.0
+
+
+def _differs(before_rps: float, now_rps: float, time_s: float) -> bool:
+    """Whether two rates differ by more than Poisson arrivals explain that are counted for so long (s)."""
+    apart = abs(before_rps - now_rps)
+    chance = _SIGMAS * math.sqrt(1.5 * max(before_rps, now_rps, 1.0 / time_s) / time_s)
+    return apart > chance and max(before_rps, now_rps) > _ANOTHER_RATE * min(before_rps, now_rps)

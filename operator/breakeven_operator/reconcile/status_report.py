@@ -7,13 +7,15 @@ from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.laws.latency import BURSTY
 from breakeven.phrases import spoken
 from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.causes import Finding, ModelSnapshot
+from breakeven.serving.counted_window import Arrivals
 from breakeven.serving.diagnosis import diagnose
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
+from breakeven_operator.reconcile.case import CycleFacts
 from breakeven_operator.reconcile.conditions import (
     CALIBRATED,
     METRICS,
@@ -24,9 +26,7 @@ from breakeven_operator.reconcile.conditions import (
     Aspect,
     merge,
 )
-from breakeven_operator.reconcile.cycle_facts import CycleFacts
-from breakeven_operator.reconcile.doubt_aspects import doubt_aspects
-from breakeven_operator.reconcile.drift import MADE_UP_TEXT, survival
+from breakeven_operator.reconcile.doubts import MADE_UP_TEXT, doubt_aspects, survival
 from breakeven_operator.reconcile.formatting import (
     FORMER_MARK,
     PAST_MARK,
@@ -35,8 +35,8 @@ from breakeven_operator.reconcile.formatting import (
     pays_until,
     speedup,
 )
+from breakeven_operator.reconcile.gates import scaled_time
 from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.metrics_aspect import metrics_aspect
 from breakeven_operator.reconcile.model_account import (
     latency_ratio,
     measured_speedup,
@@ -44,13 +44,19 @@ from breakeven_operator.reconcile.model_account import (
     recent,
 )
 from breakeven_operator.reconcile.objectives import objectives_aspect, with_predictions
-from breakeven_operator.reconcile.paying import overruling, pays_now, with_measured, with_overload
-from breakeven_operator.reconcile.preconditions import scaled_time
 from breakeven_operator.reconcile.questions import seen_of
 from breakeven_operator.reconcile.scaling import capacity_status
-from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
+from breakeven_operator.reconcile.verdict import (
+    HOLD,
+    RECOMMEND,
+    Verdict,
+    overruling,
+    pays_now,
+    with_measured,
+    with_overload,
+)
 from breakeven_operator.reconcile.worth import inflight_time, worth_of
-from breakeven_operator.resources import SpeculativeServiceSpec, SpeculativeServiceStatus
+from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
 from breakeven_operator.resources.figures import read_figures
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -69,17 +75,10 @@ from breakeven_operator.workloads.running_arm import pods_by_arm
 
 
 def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeServiceStatus:
-    """The whole status of this cycle.
-
-    Args:
-        cycle: what the cycle found.
-        gpu_price_per_hour: None: the status says no money.
-    """
+    """The whole status of this cycle; without a price it says no money."""
     service, old, step = cycle.service, cycle.service.status, cycle.step
     need = cycle.case.need if cycle.case is not None else None
-    current = current_status(cycle)
-    decision = _decision(cycle)
-    memory = step.memory
+    current, memory = current_status(cycle), step.memory
     profile = cycle.calibrated.profile_name
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
         # Acceptance seen before belongs to the profile before.
@@ -91,17 +90,10 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         observed_generation=service.metadata.generation,
         target=target_status(cycle),
         current=current,
-        decision=decision,
+        decision=_decision(cycle),
         rollout=step.rollout,
         capacity=capacity_status(need) if need is not None else None,
-        model=model_status(
-            service.spec,
-            cycle.calibrated.entry,
-            cycle.verdict,
-            cycle.live,
-            memory,
-            cycle.now,
-        ),
+        model=model_status(cycle, memory),
         objectives=with_predictions(cycle.objectives, cycle.verdict.running),
         calibration=cycle.calibrated.status,
         history=step.history(old.history),
@@ -148,9 +140,6 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     )
 
 
-# The conditions of a service as sentences: readiness, calibration, metrics, profit, progress, objectives and doubts.
-
-
 def aspects_of(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Aspect, ...]:
     """The aspects of all conditions, in the order in which the status lists them."""
     calibrated, live = cycle.calibrated, cycle.live
@@ -164,19 +153,18 @@ def aspects_of(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[Asp
         metrics_aspect(live)
         if live is not None
         else Aspect(METRICS, None, str(cycle.verdict.reason), cycle.verdict.message),
-        Aspect(CALIBRATED, _is_calibrated(cycle), str(calibrated.reason), _calibrated_message(cycle, status)),
+        Aspect(
+            CALIBRATED,
+            # While no pod serves this is unknown: the next one may have what was measured, or not.
+            None if calibrated.reason is ClusterReason.NO_POD_SERVES else calibrated.entry is not None,
+            str(calibrated.reason),
+            _calibrated_message(cycle, status),
+        ),
         _profitable(cycle),
         _progressing(cycle, status),
         *doubt_aspects(cycle),
         *((kept,) if kept is not None else ()),
     )
-
-
-def _is_calibrated(cycle: CycleFacts) -> bool | None:
-    """Whether a profile is in force; unknown while no pod serves: the next one may have what was measured, or not."""
-    if cycle.calibrated.reason is ClusterReason.NO_POD_SERVES:
-        return None
-    return cycle.calibrated.entry is not None
 
 
 def _calibrated_message(cycle: CycleFacts, status: SpeculativeServiceStatus) -> str:
@@ -208,9 +196,9 @@ def _ready(cycle: CycleFacts) -> Aspect:
     if cannot is not None:
         return Aspect(READY, False, str(cannot.reason), cannot.message)
     if step.memory.taken_over_by is not None:
-        reason = step.reason or ClusterReason.TAKEN_OVER
+        reason, message = step.reason or ClusterReason.TAKEN_OVER, step.message
         return Aspect(
-            READY, False, str(reason), step.message or f"{step.memory.taken_over_by} owns the annotation"
+            READY, False, str(reason), message or f"{step.memory.taken_over_by} owns the annotation"
         )
     if cycle.running is not None and cycle.running.arm is None:
         return Aspect(READY, False, str(cycle.verdict.reason), cycle.verdict.message)
@@ -238,15 +226,15 @@ def _profitable(cycle: CycleFacts) -> Aspect:
     message = figures_text(decision)
     if comparison.break_even_rps is None:
         message += f"; {pays_until(comparison)}"
-    if cycle.verdict.basis is Basis.PAST:
+    if verdict.basis is Basis.PAST:
         message = f"by the target's own past, and nothing is measured yet: {message}"
-        return Aspect(PROFITABLE, pays_now(cycle.verdict), str(ClusterReason.FROM_PAST), message)
-    message = with_measured(message, cycle.verdict)
-    if cycle.verdict.basis is Basis.FORMER and cycle.calibrated.former is not None:
+        return Aspect(PROFITABLE, pays_now(verdict), str(ClusterReason.FROM_PAST), message)
+    message = with_measured(message, verdict)
+    if verdict.basis is Basis.FORMER and cycle.calibrated.former is not None:
         message = (
             f"by {cycle.calibrated.former.name}, which is not in force any more and may be wrong: {message}"
         )
-    return Aspect(PROFITABLE, pays_now(cycle.verdict), str(decision.reason), message)
+    return Aspect(PROFITABLE, pays_now(verdict), str(decision.reason), message)
 
 
 def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
@@ -256,16 +244,10 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
     if step.rollout is not None and step.busy:
         return Aspect(PROGRESSING, True, str(step.reason or ClusterReason.ROLLING), step.message)
     if step.rollout is not None and step.rollout.phase is RolloutPhase.CONFIRMING:
-        change = step.rollout.change
-        return Aspect(
-            PROGRESSING,
-            False,
-            str(ClusterReason.ROLL_FINISHED),
-            f"{change}: all pods run it, and it is being measured"
-            if cycle.workload is not None and cycle.workload.desired
-            else f"{change}: no pod runs, so that nothing is measured",
-        )
-    tail = _last_roll(status.history[0]) if status.history else "no roll so far"
+        how = "no pod runs, so that nothing is measured"
+        if cycle.workload is not None and cycle.workload.desired:
+            how = "all pods run it, and it is being measured"
+        return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_FINISHED), f"{step.rollout.change}: {how}")
     if verdict.action == RECOMMEND:
         return Aspect(
             PROGRESSING,
@@ -274,13 +256,10 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
             f"{spoken(verdict.arm)} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
             "RollingUpdate, or change the target yourself",
         )
-    if (
-        verdict.action == HOLD
-        and verdict.arm is not None
-        and cycle.running is not None
-        and verdict.arm != cycle.running.arm
-    ):
+    running = cycle.running.arm if cycle.running is not None else verdict.arm
+    if verdict.action == HOLD and verdict.arm is not None and verdict.arm != running:
         return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_BLOCKED), verdict.message)
+    tail = _last_roll(status.history[0]) if status.history else "no roll so far"
     return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)
 
 
@@ -294,31 +273,12 @@ def _last_roll(last: HistoryEntry) -> str:
     return f"last roll, ended {last.time:%Y-%m-%d %H:%M} UTC: {change}{why}, {ended}"
 
 
-# `status.model`: the account of the arm in place in figures that people read.
-
-
-def model_status(
-    spec: SpeculativeServiceSpec,
-    entry: ProfileEntry | None,
-    verdict: Verdict,
-    live: Live | None,
-    memory: MemoryStatus,
-    now: datetime,
-) -> ModelStatus | None:
-    """The account in figures; None before its first window, and if no profile predicts.
-
-    Args:
-        spec: of the service.
-        entry: the profile in force.
-        verdict: of this cycle, with the library's answer.
-        live: its figures.
-        memory: after this cycle's window.
-        now: time of the observation.
-    """
-    account = memory.account
+def model_status(cycle: CycleFacts, memory: MemoryStatus) -> ModelStatus | None:
+    """The account in figures; None before its first window, and if no profile predicts."""
+    spec, entry, account = cycle.service.spec, cycle.calibrated.entry, memory.account
     if account is None or entry is None or entry.profile is None or account.profile != entry.name:
         return None
-    windows, confidence = recent(account, now), spec.update_policy.confidence_percent / 100
+    windows, confidence = recent(account, cycle.now), spec.update_policy.confidence_percent / 100
     ratio = latency_ratio(windows, confidence)
     if ratio is None:
         return None
@@ -331,17 +291,14 @@ def model_status(
         ratio,
         predicted_bounds(windows),
         measured_speedup(windows, confidence),
-        verdict.speedup,
-        first_cause(entry.profile, arm, verdict, live),
+        cycle.verdict.speedup,
+        first_cause(entry.profile, arm, cycle.verdict, cycle.live),
         tuple(
             PositionSurvival(position=one.position, live_accept=one.live, calibrated_accept=one.calibrated)
             for one in positions
         ),
     )
     return ModelStatus(**read_figures(ModelStatus, found))
-
-
-# First cause why the arm in place does not pay, as `breakeven doctor` finds it.
 
 
 def first_cause(profile: Profile, arm: Arm | None, verdict: Verdict, live: Live | None) -> Finding | None:
@@ -360,9 +317,6 @@ def first_cause(profile: Profile, arm: Arm | None, verdict: Verdict, live: Live 
     except BreakevenError:
         # The profile does not tell about these lengths; the decision says so.
         return None
-
-
-# The columns of `kubectl get specsvc`.
 
 
 def _calibrated(cycle: CycleFacts) -> Comparison | None:
@@ -392,13 +346,12 @@ def _running_arm(cycle: CycleFacts, current: Current | None) -> str:
 
 def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     """The columns of a service, whose arm is the current one."""
-    target, verdict = cycle.service.spec.target_ref, cycle.verdict
-    comparison = cycle.verdict.against_none
+    target, verdict, comparison = cycle.service.spec.target_ref, cycle.verdict, cycle.verdict.against_none
     figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
     # A reader of this column alone must see that nothing is measured.
     marks = {Basis.PAST: PAST_MARK, Basis.FORMER: FORMER_MARK}
-    marked = marks.get(cycle.verdict.basis, "") if comparison is not None else ""
+    marked = marks.get(verdict.basis, "") if comparison is not None else ""
     run = cycle.calibrated.run
     if run is not None and run.status.display is not None and run.status.display.points:
         progress = f"{run.status.display.points} points"
@@ -418,9 +371,6 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         else "-",
         reason=reason[:128],
     )
-
-
-# The target and the arm that runs on it, as a status says them.
 
 
 def target_status(cycle: CycleFacts) -> Target | None:
@@ -453,7 +403,7 @@ def target_status(cycle: CycleFacts) -> Target | None:
 
 
 def _cut(text: str | None, longest: int) -> str | None:
-    """A text of the target as a status has room for it; `refuse_target` names the one that is too long."""
+    """A text of the target as a status has room for it; `refuse_target` names a text that is too long."""
     return None if text is None else text[:longest]
 
 
@@ -482,3 +432,20 @@ def current_status(cycle: CycleFacts) -> Current | None:
         since=since,
         pods_by_arm=tuple(PodsOfArm(arm=key, pods=counts[key]) for key in sorted(counts))[:8],
     )
+
+
+def metrics_aspect(live: Live) -> Aspect:
+    """Whether there are figures to decide on; that clients give up is said here too, because no decision waits for it."""
+    if not live.usable or live.figures is None:
+        return Aspect(METRICS, live.usable, str(live.reason), live.message)
+    reason = ClusterReason.CLIENTS_GIVE_UP if live.figures.given_up > 0.0 else live.reason
+    notes = (live.message, _arrivals_note(live.figures.arrivals), live.past.problem)
+    return Aspect(METRICS, True, str(reason), "; ".join(filter(None, notes)))
+
+
+def _arrivals_note(seen: Arrivals) -> str:
+    if seen.dispersion is None:
+        return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.problem}"
+    if seen.dispersion < BURSTY:
+        return ""
+    return f"predictions hold for arrivals of dispersion {figure(seen.dispersion)} in spans of {figure(seen.span_s)} s"

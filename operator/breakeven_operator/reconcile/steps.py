@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from breakeven.arm import NO_SPECULATION
 from breakeven.reasons import Reason
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -50,11 +49,9 @@ class RolloutStep:
 
     Attributes:
         rollout: for the status; None if none is under way.
-        memory: for the status.
         ended: changes that ended in this cycle, for the history.
         write: the annotation to write after the status.
-        otherwise: the step to go on from if the API server refuses it; None: this one, whose write stays due.
-        events: to emit.
+        otherwise: the step to go on from if the API server refuses it; None for this one, whose write stays due.
         reason, message: what is going on; None if nothing is.
         busy: no new change may begin.
     """
@@ -104,12 +101,7 @@ class RolloutStep:
 
 @dataclass(frozen=True, slots=True)
 class RollCost:
-    """Cost of a roll to the target.
-
-    Attributes:
-        seconds: a replica's start-up time; None if no start was ever measured.
-        away_share: share of the replicas that are away at a time; 0 if new ones come first.
-    """
+    """Start-up time of a replica (None if no start was ever measured), and the share of the replicas away at a time."""
 
     seconds: float | None = None
     away_share: float = 0.0
@@ -120,11 +112,10 @@ class RolloutContext:
     """Facts by which a change of arm is judged.
 
     Attributes:
-        timing: times of the installation.
         may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
         startup_s: longest known start of this engine, s; None if never seen.
         place_s: how long a new pod may wait for room, s.
-        deadline_s: how long a roll may take by the service's spec, s; None: it does not say.
+        deadline_s: how long a roll may take by the service's spec, s; None if it does not say.
         outlived: why the value of an undo belongs to another template; None if it belongs to this one.
     """
 
@@ -163,23 +154,39 @@ class RolloutContext:
         )
 
 
-def ended(context: RolloutContext, result: HistoryResult, message: str) -> HistoryEntry:
-    """The change that is under way, or its measurement, as a line of the history; with what was measured of it so far."""
-    return ended_roll(context.rollout, result, message, context.now)
+def ended(context: RolloutContext, result: HistoryResult, message: str) -> tuple[HistoryEntry, ...]:
+    """The change that is under way, or its measurement, as a line of the history; nothing without one."""
+    rollout = context.rollout
+    return () if rollout is None else (ended_roll(rollout, result, message, context.now),)
 
 
-def ended_roll(rollout: Rollout | None, result: HistoryResult, message: str, now: datetime) -> HistoryEntry:
-    """The same of a change whose target is not there."""
-    started = rollout.started_time if rollout else None
-    finished = (rollout.finished_time if rollout else None) or now
-    figures = {name: getattr(rollout, name) for name in PromiseAndMeasurement.model_fields} if rollout else {}
+def ended_roll(rollout: Rollout, result: HistoryResult, message: str, now: datetime) -> HistoryEntry:
+    """A change as a line of the history, with what was measured of it so far."""
+    started, finished = rollout.started_time, rollout.finished_time or now
     return HistoryEntry(
-        **figures,
+        **{name: getattr(rollout, name) for name in PromiseAndMeasurement.model_fields},
         time=now,
-        from_arm=rollout.from_arm if rollout else NO_SPECULATION.name,
-        to_arm=rollout.to_arm if rollout else NO_SPECULATION.name,
-        reason=rollout.reason if rollout else None,
+        from_arm=rollout.from_arm,
+        to_arm=rollout.to_arm,
+        reason=rollout.reason,
         result=result,
         seconds=(finished - started).total_seconds() if started else None,
         message=message[:1024],
     )
+
+
+# Requests that waited through the roll are worked off in so many windows.
+_SETTLED_WINDOWS = 2
+
+
+def windows_since(context: RolloutContext, rollout: Rollout, window_s: float) -> float:
+    """Windows since all pods ran the new arm; below 0 before."""
+    if rollout.finished_time is None:
+        return -1.0
+    return (context.now - rollout.finished_time).total_seconds() / window_s
+
+
+def settled(context: RolloutContext, window_s: float) -> bool:
+    """Whether a window's mean latency belongs to its load: not while it holds what a roll has left behind."""
+    rollout = context.rollout
+    return rollout is None or windows_since(context, rollout, window_s) > _SETTLED_WINDOWS

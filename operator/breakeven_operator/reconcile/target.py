@@ -38,11 +38,7 @@ def refuse_target(
 ) -> Refusal | None:
     """Why the operator cannot watch and calibrate this target in any mode; None if it can.
 
-    Args:
-        spec: of the SpeculativeService.
-        workload: the target; None if there is none of that name.
-        managed_by: another SpeculativeService that has the target already.
-        problem: why the object of that name could not be read.
+    `managed_by` has the target already, and `problem` is why its object could not be read.
     """
     kind, name = spec.target_ref.kind, spec.target_ref.name
     if problem is not None:
@@ -144,17 +140,14 @@ def refuse_rolls(
 ) -> Refusal | None:
     """The reason why the operator does not roll this target although its mode asks for it; None if there is none.
 
-    Args:
-        spec: of the SpeculativeService.
-        workload: the target.
-        claims: PersistentVolumeClaims of its namespace, as far as they may be read.
+    `claims` are the PersistentVolumeClaims of its namespace, as far as they may be read.
     """
     if spec.update_policy.mode is not Mode.ROLLING_UPDATE or workload.engine is None:
         return None
     refusals = (
         _kind_refuses(workload),
         _owner_refuses(workload),
-        _controller_refuses(workload),
+        Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}") if workload.held else None,
         *(_not_opted_in(workload, one) for one in workload.engines),
         _nobody_shares(workload, workload.engine, claims),
         _cuts_off(spec, workload.engine),
@@ -217,13 +210,6 @@ def _cuts_off(spec: SpeculativeServiceSpec, engine: ServedEngine) -> Refusal | N
     )
 
 
-def _controller_refuses(workload: Workload) -> Refusal | None:
-    """Why the target's controller would not roll, or its nodes let no roll be measured; None if neither."""
-    if workload.held is not None:
-        return Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}")
-    return None
-
-
 def _not_opted_in(workload: Workload, engine: ServedEngine) -> Refusal | None:
     """Why the annotation does not choose an engine's arm; None if it does."""
     lines = engine.opt_in
@@ -259,7 +245,7 @@ class Claim(NamedTuple):
 
     @classmethod
     def of(cls, service: SpeculativeService) -> Claim:
-        """That of a service."""
+        """Claim of a service."""
         meta = service.metadata
         return cls(str(meta.creation_timestamp or ""), meta.uid, meta.name)
 

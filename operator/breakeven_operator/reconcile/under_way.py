@@ -1,26 +1,44 @@
-"""A change under way goes on before a new one begins: a hand-back, a roll, its measurement."""
+"""A change under way goes on before a new one begins: a hand-back, a roll, its measurement, and undoing it if it lost.
+
+Every roll is an experiment: was the new arm measured to be faster, and is what was promised for this load true? The
+measurement compares the pods of both arms (`breakeven.planning.roll_experiment`). The model contributes the promise that it
+is held against, made for the very load of the measurement, and nothing else.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.planning.roll_experiment import SpeedupBounds
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
-from breakeven_operator.reconcile.leaving import LEAVING, acquit, crashing, why_not_back
-from breakeven_operator.reconcile.lost_rolls import undo_and_bar, undo_disproved, undo_failing, why_kept
-from breakeven_operator.reconcile.observation import ServiceObservation
-from breakeven_operator.reconcile.roll_answers import AnswerShift, find_answers
-from breakeven_operator.reconcile.roll_evidence import RollEvidence, RollFinding, find_speedup
-from breakeven_operator.reconcile.roll_failures import FailureFinding, find_failures
-from breakeven_operator.reconcile.roll_outcome import GIVE_UP_WINDOWS, JUDGED_WINDOWS, outcome
-from breakeven_operator.reconcile.roll_windows import windows_since
-from breakeven_operator.reconcile.rollout import end, forget_target, watch
-from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
+from breakeven_operator.reconcile.barred_arms import (
+    LEAVING,
+    acquit,
+    barred,
+    crashing,
+    suspected,
+    why_not_back,
+)
+from breakeven_operator.reconcile.calibration_state import ProfileEntry
+from breakeven_operator.reconcile.case import ServiceObservation
+from breakeven_operator.reconcile.roll_evidence import (
+    GIVE_UP_WINDOWS,
+    JUDGED_WINDOWS,
+    RollEvidence,
+    RollFinding,
+    find_speedup,
+    outcome,
+)
+from breakeven_operator.reconcile.roll_failures import FailureFinding, find_answers, find_failures
+from breakeven_operator.reconcile.rollout import end, forget_target, undo, watch
+from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, windows_since
+from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.memorystatus import LONGEST_VALUE
+from breakeven_operator.resources.memorystatus import LONGEST_VALUE, MemoryStatus
 from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout, RolloutPhase
 
 
@@ -30,14 +48,7 @@ def go_on(
     evidence: RollEvidence,
     observation: ServiceObservation,
 ) -> RolloutStep:
-    """The step of whatever is under way; one without a write and not busy if nothing is.
-
-    Args:
-        service: as the API server holds it.
-        context: of this cycle.
-        evidence: about a roll that is measured.
-        observation: requests after the last roll, and the profiles of any image and model.
-    """
+    """The step of whatever is under way; one without a write and not busy if nothing is."""
     outlived = why_not_back(context.rollout, context.workload, observation.profiles)
     return acquit(_step(service, replace(context, outlived=outlived), evidence), context, observation.later)
 
@@ -63,15 +74,8 @@ def _step(service: SpeculativeService, context: RolloutContext, evidence: RollEv
     return step.then(judged) if judged is not None else step
 
 
-# Every roll is an experiment: was the new arm measured to be faster, and is what was promised for this load true?
-#
-# The measurement compares the pods of both arms (`breakeven.planning.roll_experiment`). The model contributes the promise
-# that it is held against, made for the very load of the measurement, and nothing else. While the roll goes on and is
-# measured, bounds that hold at all looks together undo it as soon as it loses significantly; the last verdict is given once.
-
-
 def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | None:
-    """Judge a roll by what was measured of it so far; None: too early to say, or nothing is measured.
+    """Judge a roll by what was measured of it so far; None if it is too early to say, or nothing is measured.
 
     - Undone: its speedup is significantly below 1 and below the promise for this load; from the first blocks on, in
       the middle of the roll too. An arm that a person pinned stays, and is said to lose.
@@ -106,7 +110,7 @@ def _last_word(
     failing: FailureFinding | str,
     remark: str,
 ) -> RolloutStep | None:
-    """End the measurement of a roll, or undo it; None: it goes on."""
+    """End the measurement of a roll, or undo it; None if it goes on."""
     windows = windows_since(context, rollout, evidence.window_s)
     if isinstance(found, str):
         if windows < GIVE_UP_WINDOWS:
@@ -129,14 +133,7 @@ def _last_word(
     answers = find_answers(evidence.failures, evidence.rolled(rollout))
     measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
     step = end(measured, word.result, word.reason, f"{message}{f'; {answers.said}' if answers else ''}")
-    return with_answers(with_requests(step, rollout, failing), answers)
-
-
-# Lessons of a measured roll from its requests: what later requests are compared with, and other answers.
-
-
-def with_answers(step: RolloutStep, answers: AnswerShift | None) -> RolloutStep:
-    """The step with an event if live answers of the new arm differ from those of the old one in the same time."""
+    step = with_requests(step, rollout, failing)
     if answers is None or not answers.differing:
         return step
     event = Event(Reason.ANSWERS_DIFFER, answers.said, warning=True)
@@ -156,3 +153,78 @@ def with_requests(step: RolloutStep, rollout: Rollout, failing: FailureFinding |
     elif rollout.reason != ClusterReason.ROLL_FAILS_REQUESTS:
         before = None
     return replace(step, memory=step.memory.replace(requests_before=before))
+
+
+_MOST_DISPROVED = 3
+
+
+def rolls_stopped(memory: MemoryStatus, profile_name: str) -> Refusal | None:
+    """Why this profile's word starts no roll any more; None if it does."""
+    if memory.disproved < _MOST_DISPROVED or memory.disproved_profile != profile_name:
+        return None
+    return Refusal(
+        ClusterReason.ROLLS_STOPPED,
+        f"the last {memory.disproved} rolls that profile {profile_name} asked for were measured to lose: none begins until a "
+        "new profile is in force, or the annotation breakeven.dev/resume of the SpeculativeService gets a new value",
+    )
+
+
+def undo_disproved(
+    context: RolloutContext,
+    rollout: Rollout,
+    found: RollFinding,
+    bounds: SpeedupBounds,
+    entry: ProfileEntry | None,
+) -> RolloutStep:
+    """Undo the roll, suspect the profile that asked for it, and stop after three in a row."""
+    said = found.said(bounds)
+    step = undo(context, found.kept_in(rollout, bounds), ClusterReason.ROLL_DISPROVED, said)
+    if step.write is None or entry is None:
+        return step
+    memory = step.memory
+    count = (memory.disproved if memory.disproved_profile == entry.name else 0) + 1
+    memory = memory.replace(disproved=count, disproved_profile=entry.name)
+    why = f"{rollout.change}: {said}"
+    memory = suspected(memory, entry.name, ClusterReason.ROLL_DISPROVED, why, context.now)
+    stop = rolls_stopped(memory, entry.name)
+    events = () if stop is None else (Event(stop.reason, stop.message, warning=True),)
+    return replace(step, memory=memory, events=(*step.events, *events))
+
+
+def undo_failing(
+    context: RolloutContext, rollout: Rollout, failing: FailureFinding, entry: ProfileEntry | None
+) -> RolloutStep:
+    """Undo a roll whose new arm fails requests, and bar that arm."""
+    kept = why_kept(context, rollout)
+    if kept is None:
+        step = undo_and_bar(context, rollout, ClusterReason.ROLL_FAILS_REQUESTS, failing.said, entry)
+        if step.write is None:
+            return step
+        # Later requests without the arm show whether it was to blame.
+        before = failing.old.kept(rollout.to_arm or "")
+        return replace(step, memory=step.memory.replace(requests_before=before))
+    message = f"{rollout.change}: {failing.said}{kept}"
+    return end(context, HistoryResult.DISPROVED, ClusterReason.ROLL_FAILS_REQUESTS, message)
+
+
+def undo_and_bar(
+    context: RolloutContext, rollout: Rollout, reason: ClusterReason, said: str, entry: ProfileEntry | None
+) -> RolloutStep:
+    """Undo a roll, and bar its new arm."""
+    step = undo(context, rollout, reason, said)
+    if step.write is None:
+        return step
+    profile = entry.name if entry is not None else None
+    return replace(step, memory=barred(step.memory, rollout.to_arm or "", reason, said, profile, context.now))
+
+
+def why_kept(context: RolloutContext, rollout: Rollout) -> str | None:
+    """Why a roll that lost is not undone, as the end of a sentence; None if it is."""
+    if rollout.reason == ClusterReason.PINNED:
+        return "; it stays, for a person pinned it"
+    if rollout.reason == ClusterReason.FINGERPRINT_CHANGED:
+        return f"; it stays, because {rollout.from_arm} was never measured on this template"
+    for one in context.memory.barred:
+        if one.arm == rollout.from_arm:
+            return f"; it stays, because {one.arm} is not entered again ({one.reason})"
+    return None

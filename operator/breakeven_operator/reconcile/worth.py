@@ -31,13 +31,9 @@ _LONGEST_GAP_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class GpuNeed:
-    """GPUs that a load does not need because of an arm; below 0 it needs more.
+    """GPUs that a load does not need because of an arm, with bounds from both capacities; below 0 it needs more.
 
-    Attributes:
-        gpus: with bounds from both capacities.
-        arm: the arm. runs: whether it runs already.
-        fleet_rps: the load of all replicas together.
-        expected: whether that is the highest load that is expected, or the present one.
+    `runs` is whether the arm runs already. `fleet_rps` is the highest load of all replicas that is `expected`, or the present one.
     """
 
     gpus: Estimate
@@ -52,11 +48,7 @@ def inflight_time(
 ) -> InflightTime | None:
     """Requests in flight over time since the last roll, with this window; None if that roll's gain is not known.
 
-    Args:
-        status: of this cycle.
-        before: up to the last window.
-        figures: of all pods; None if nothing is known now.
-        now: time of the observation.
+    `before` reaches up to the last window; `figures` are of all pods.
     """
     if status.current is None:
         # The target could not be read: its pods go on.
@@ -89,12 +81,7 @@ def measured_roll(status: SpeculativeServiceStatus) -> HistoryEntry | None:
 
 
 def worth_of(status: SpeculativeServiceStatus, gpu_price_per_hour: float | None) -> SavingsStatus | None:
-    """Gain and cost of a service by the rest of its status; None if there is nothing to say.
-
-    Args:
-        status: of this cycle, with its memory.
-        gpu_price_per_hour: None: no money is said.
-    """
+    """Gain and cost of a service by the rest of its status and memory; None if there is nothing to say. Without a price no money is said."""
     spent, roll, need = request_time(status), measured_roll(status), gpu_need(status)
     rolls_s = sum(one.seconds or 0.0 for one in status.history)
     sentences = [
@@ -152,7 +139,7 @@ def gpu_need(status: SpeculativeServiceStatus) -> GpuNeed | None:
 
 
 def _load_to_carry(status: SpeculativeServiceStatus) -> tuple[float, bool] | None:
-    """Load of all replicas together, and whether it is the highest that is expected; None where none is known."""
+    """Load of all replicas together, and whether it is the highest that is expected; None if no load is known."""
     replicas = (status.target.ready_replicas if status.target is not None else None) or 0
     peak = status.decision.expected_peak_rps if status.decision is not None else None
     if peak is not None and replicas and math.isfinite(peak) and peak > 0.0:

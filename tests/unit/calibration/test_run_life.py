@@ -10,8 +10,8 @@ import pytest
 
 from breakeven_operator import calibration
 from breakeven_operator.actions import Create, Delete, FitOutcome, WriteStatus
-from breakeven_operator.calibration.display import seconds_left
 from breakeven_operator.calibration.run_plan import trial_limits
+from breakeven_operator.calibration.transition import seconds_left
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import START, timestamp

@@ -16,8 +16,8 @@ from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.actions import Create, Fit, FitOutcome
-from breakeven_operator.calibration.display import seconds_left
 from breakeven_operator.calibration.run_plan import trial_limits
+from breakeven_operator.calibration.transition import seconds_left
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World, fitted
 

@@ -16,11 +16,10 @@ from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.profile import LoadPoint
 from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.doubts import present_drift, take_account
-from breakeven_operator.reconcile.drift import Drift
+from breakeven_operator.reconcile.barred_arms import suspected
+from breakeven_operator.reconcile.doubts import Drift, present_drift, take_account
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import AccountRules, of_arm, recent, span_s, with_window
-from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.modelstatus import MOST_WINDOWS, ModelAccount

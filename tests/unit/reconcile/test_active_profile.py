@@ -12,8 +12,8 @@ from breakeven.profile import Profile
 from breakeven_operator.labels import RECALIBRATE_ANNOTATION
 from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
+from breakeven_operator.reconcile.case import ServiceObservation
 from breakeven_operator.reconcile.live_metrics import FleetReading
-from breakeven_operator.reconcile.observation import ServiceObservation
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing

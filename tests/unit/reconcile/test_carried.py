@@ -12,9 +12,9 @@ from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry
-from breakeven_operator.reconcile.case_reading import carries, with_carried
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import load_of
+from breakeven_operator.reconcile.service import carries, with_carried
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from fakes.fleet_world import EAGLE, GPU, profile_json
 

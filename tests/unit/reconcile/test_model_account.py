@@ -18,13 +18,11 @@ from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.reconcile.barred_arms import suspected
 from breakeven_operator.reconcile.calibration_state import Doubt
-from breakeven_operator.reconcile.doubt_aspects import aspects
-from breakeven_operator.reconcile.doubts import doubt_of, findings_of
-from breakeven_operator.reconcile.drift import Drift, drift, survival
+from breakeven_operator.reconcile.doubts import Drift, aspects, doubt_of, drift, findings_of, survival
+from breakeven_operator.reconcile.gates import refuse_suspect
 from breakeven_operator.reconcile.model_account import AccountRules, latency_ratio, measured_speedup
-from breakeven_operator.reconcile.preconditions import refuse_suspect
-from breakeven_operator.reconcile.suspicion import suspected
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus
 from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
 from draws import draws

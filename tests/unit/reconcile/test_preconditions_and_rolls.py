@@ -15,11 +15,11 @@ from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import PODS
-from breakeven_operator.reconcile.lost_rolls import rolls_stopped
-from breakeven_operator.reconcile.preconditions import refuse_capacity, refuse_now, scaled_time
+from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.questions import policy_of
 from breakeven_operator.reconcile.rollout import deadline_s, undo
 from breakeven_operator.reconcile.steps import RollCost, RolloutContext, RolloutStep
+from breakeven_operator.reconcile.under_way import rolls_stopped
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, HistoryResult, Rollout

@@ -7,20 +7,20 @@ import pytest
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.reconcile.fleet_query import STAT
-from breakeven_operator.reconcile.roll_answers import (
+from breakeven_operator.reconcile.roll_failures import (
     ABORTED,
     BRIEF,
     CUT,
-    FINISHED,
+    SERVED,
     TOKENS,
     AnswerShift,
+    failures_query,
     find_answers,
 )
-from breakeven_operator.reconcile.roll_failures import failures_query
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from unit.reconcile.test_roll_failures import BEGAN, NEW, OLD, ROLLED, STEP_S
 
-SOUND = {FINISHED: 300.0, CUT: 30.0, ABORTED: 3.0, BRIEF: 1.0, TOKENS: 60_000.0}
+SOUND = {SERVED: 300.0, CUT: 30.0, ABORTED: 3.0, BRIEF: 1.0, TOKENS: 60_000.0}
 
 
 def served(pod: str, first: int, wobble: float = 0.02, **changes: float) -> list[Samples]:

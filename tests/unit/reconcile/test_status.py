@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from breakeven_operator.reconcile.action_plan import Worth, worth_writing
 from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
-from breakeven_operator.reconcile.paying import pays as pays_of
+from breakeven_operator.reconcile.verdict import pays as pays_of
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 from fakes.notes import notes_of
 

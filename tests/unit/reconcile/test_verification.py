@@ -18,11 +18,9 @@ from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
 from breakeven.profile import Conditions, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
-from breakeven_operator.reconcile.roll_evidence import RollEvidence, so_far
+from breakeven_operator.reconcile.roll_evidence import CONFIDENCE, RollEvidence, outcome, so_far
 from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms, read_roll
-from breakeven_operator.reconcile.roll_outcome import CONFIDENCE, outcome
-from breakeven_operator.reconcile.roll_windows import settled
-from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.steps import RolloutContext, settled
 from breakeven_operator.reconcile.under_way import verify
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
