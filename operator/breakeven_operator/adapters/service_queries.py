@@ -31,7 +31,7 @@ class ServiceQueries:
     def watch_of(self, service: SpeculativeService) -> Watch:
         """How a service is watched; equal watches share one query."""
         source = service.spec.metrics_source
-        matchers = tuple(Matcher(m.label, m.operator.sign, m.value) for m in source.prometheus.extra_matchers)
+        matchers = tuple(Matcher(m.label, "=", m.value) for m in source.prometheus.extra_matchers)
         return Watch(
             prometheus_of(service) or self._default_source,
             EngineSeries(matchers, source.metric_prefix),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self, TypeGuard, cast
+from typing import Annotated, Any, ClassVar, Final, Self, TypeGuard, cast
 
 from pydantic import (
     AfterValidator,
@@ -50,6 +50,8 @@ CATEGORY = "breakeven"
 
 # Marks what `to_json_object` serialises.
 _FOR_THE_API = {"for": "the API"}
+IN_NOTES: Final = "in notes"
+"""Mark of a field of a status that stands in its notes, see `packed`, and is no field of the CRD."""
 _LIST_TYPE = "x-kubernetes-list-type"
 _LIST_KEYS = "x-kubernetes-list-map-keys"
 
@@ -97,8 +99,6 @@ class Model(BaseModel):
         alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True, extra="forbid"
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
-    noted: ClassVar[frozenset[str]] = frozenset()
-    """Fields of a status that stand in its notes, see `packed`, and have none of their own in the CRD."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -126,12 +126,9 @@ class Model(BaseModel):
         schema = handler.resolve_ref_schema(handler(core_schema))
         if rules := list(filter(None, (rule.to_json_object() for rule in cls.rules))):
             schema["x-kubernetes-validations"] = rules
-        hidden = {to_camel(name) for name in cls.noted}
-        if hidden:
-            schema["properties"] = {
-                name: one for name, one in schema["properties"].items() if name not in hidden
-            }
-            schema["required"] = [name for name in schema.get("required", ()) if name not in hidden]
+        for name, info in cls.model_fields.items():
+            if IN_NOTES in info.metadata:
+                del schema["properties"][to_camel(name)]
         return schema
 
     @classmethod

@@ -27,6 +27,7 @@ from breakeven.methods import (
 from breakeven.serving.command_line import arm_json
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
+from breakeven_operator.resources.figures import row
 
 # Further keys of vLLM's --speculative-config: any JSON within bounds that the API server and the models hold.
 #
@@ -281,49 +282,38 @@ class SpeculativeMethod(Model):
             description=f"vLLM's word: {_EXPECTED} (such as deepseek_mtp).",
         ),
     ]
-    unknown_method: Annotated[
-        UnknownMethod,
-        Field(
-            description="Allow: take any word in method, custom_class among them, and leave it to the engine. A "
-            "word that the engine refuses ends its arm's calibration as EngineConfigRefused."
-        ),
-    ] = UnknownMethod.REFUSE
-    model: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=512,
-            # A newline or blank inside would only confuse whoever reads the pod's command line.
-            pattern=r"^[^\s]+$",
-            description="Drafter: a Hugging Face repository or a path inside the container.",
-        ),
-    ] = None
-    draft_lengths: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=32)], ...],
-        Field(
-            min_length=1,
-            max_length=6,
-            json_schema_extra=LIST_SET,
-            description="Draft lengths (tokens per step) to measure and choose from. A short and a long one predict "
-            "those between to a few percent.",
-        ),
-    ] = (2, 7)
-    schedule: Annotated[
-        ScheduleChoice,
-        Field(
-            description="Auto: a calibration also makes a schedule, a draft length per batch size, from what the draft lengths "
-            f"cost, and measures it as an arm of its own, <name>/schedule (methods {', '.join(SCHEDULED_METHODS)}). Never: it "
-            "does not."
-        ),
-    ] = ScheduleChoice.AUTO
-    adaptive_verification: Annotated[
-        AdaptiveChoice,
-        Field(
-            description="Measure: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and "
-            "newer) as an arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as "
-            f"many as pay (methods {', '.join(ADAPTIVE_METHODS)}; not with LoRA, pipeline stages or eager mode). Never: it does not."
-        ),
-    ] = AdaptiveChoice.NEVER
+    unknown_method: UnknownMethod = row(
+        "Allow: take any word in method, custom_class among them, and leave it to the engine. A "
+        "word that the engine refuses ends its arm's calibration as EngineConfigRefused.",
+        default=UnknownMethod.REFUSE,
+    )
+    model: str | None = row(
+        "Drafter: a Hugging Face repository or a path inside the container.",
+        min_length=1,
+        max_length=512,
+        # A newline or blank inside would only confuse whoever reads the pod's command line.
+        pattern=r"^[^\s]+$",
+    )
+    draft_lengths: tuple[Annotated[int, Field(ge=1, le=32)], ...] = row(
+        "Draft lengths (tokens per step) to measure and choose from. A short and a long one predict "
+        "those between to a few percent.",
+        default=(2, 7),
+        extra=LIST_SET,
+        min_length=1,
+        max_length=6,
+    )
+    schedule: ScheduleChoice = row(
+        "Auto: a calibration also makes a schedule, a draft length per batch size, from what the draft lengths "
+        f"cost, and measures it as an arm of its own, <name>/schedule (methods {', '.join(SCHEDULED_METHODS)}). Never: it "
+        "does not.",
+        default=ScheduleChoice.AUTO,
+    )
+    adaptive_verification: AdaptiveChoice = row(
+        "Measure: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and "
+        "newer) as an arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as "
+        f"many as pay (methods {', '.join(ADAPTIVE_METHODS)}; not with LoRA, pipeline stages or eager mode). Never: it does not.",
+        default=AdaptiveChoice.NEVER,
+    )
     options: Annotated[
         Options,
         Field(

@@ -92,12 +92,12 @@ def row(
     extra: dict[str, Any] | None = None,
     **limits: Any,
 ) -> Any:
-    """A row that is read from the facts of a cycle: the field's default, which type checkers look into.
+    """A field that may be left out.
 
     Args:
         description: for `kubectl explain`.
-        marks: a Reading, and what else the row says.
-        default: the field without a figure.
+        marks: of a status: a Reading, and what else the row says.
+        default: the field where nothing is given.
         extra: for the schema, as `json_schema_extra`.
         limits: as of pydantic's `Field`.
     """
@@ -128,14 +128,12 @@ class StatusField(NamedTuple):
         name: its own.
         info: as pydantic has it.
         renewal: when its change is worth a write.
-        noted: whether it stands in the notes, and its part does not.
     """
 
     path: tuple[str, ...]
     name: str
     info: FieldInfo
     renewal: Renewal
-    noted: bool
 
     @property
     def json_path(self) -> str:
@@ -156,7 +154,7 @@ def status_fields(model: type[Model]) -> tuple[StatusField, ...]:
 def _below(model: type[Model], path: tuple[str, ...], renewal: Renewal) -> Iterator[StatusField]:
     for name, info in model.model_fields.items():
         own = next((mark for mark in info.metadata if isinstance(mark, Renewal)), renewal)
-        yield StatusField(path, name, info, own, name in model.noted)
+        yield StatusField(path, name, info, own)
         if (part := _part(info.annotation)) is not None:
             yield from _below(part, (*path, name), own)
 

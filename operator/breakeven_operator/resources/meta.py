@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, StatusModel, Time, Word
-from breakeven_operator.resources.figures import FigureGauge, Renewal
+from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 
 
 class Metadata(Model):
@@ -54,11 +54,9 @@ class Condition(StatusModel):
     reason: Annotated[
         Word, Field(description="One word why; docs/reasons.md says what each word means and what to do.")
     ]
-    message: Annotated[
-        str,
-        Field(max_length=4096, description="One sentence with the figures that decided."),
-        Renewal.MOVED,
-    ] = ""
+    message: str = row(
+        "One sentence with the figures that decided.", Renewal.MOVED, default="", max_length=4096
+    )
     last_transition_time: Annotated[Time, Field(description="When the status last changed.")]
 
 

@@ -38,9 +38,8 @@ CALLED_FROM_OUTSIDE = {
     "load_rules",
 }
 # Values of a field: users write them, the code asks for the others.
-# Entries of earlier versions hold UNCONFIRMED.
 VALUES = {
-    *("NOT_EQUAL", "MATCHES", "NOT_MATCHES", "ACCEPT_LOSS", "REJECTED", "UNCONFIRMED"),
+    "ACCEPT_LOSS",
     *("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"),
 }
 # Formulas for users of the library: docs/library.md shows each, and a test runs what it shows.
