@@ -19,11 +19,7 @@ SOURCES_PER_NAMESPACE = 4
 
 
 class ServiceQueries:
-    """The questions about services.
-
-    Args:
-        default_source: Prometheus of services that name none.
-    """
+    """The questions about services; those that name no Prometheus have the default one."""
 
     def __init__(self, default_source: PrometheusAccess | None) -> None:
         self._default_source = default_source

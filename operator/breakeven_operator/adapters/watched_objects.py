@@ -47,12 +47,7 @@ class _Followed:
         self.joining = False
         self._wake = wake
         self.informer: Informer[Manifest] = Informer(
-            cluster,
-            clock,
-            scope,
-            trim=self._kept_of,
-            changed=self._compare,
-            relist_s=relist_s,
+            cluster, clock, scope, trim=self._kept_of, changed=self._compare, relist_s=relist_s
         )
         self.task = asyncio.create_task(self.informer.run(), name=f"watch {self.informer}")
 
@@ -77,7 +72,6 @@ class WatchedObjects:
     """The `ClusterObjects` port; `rest` ends its watches.
 
     Args:
-        cluster, clock: ports.
         own: objects of the product's own kinds; other kinds are read in the same namespaces.
         relist_s: all objects of a kind are read again after so long.
         oldest_s: older objects are not given.

@@ -133,11 +133,7 @@ class Model(BaseModel):
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> Self:
-        """Parse what the API server or a file holds.
-
-        Args:
-            data: the JSON object.
-            where: what it is, as a person would look it up: `SpeculativeService llm/chat`.
+        """Parse what the API server or a file holds; errors name it as a person would look it up: `SpeculativeService llm/chat`.
 
         Raises:
             InputError: one line with the JSON path of the first wrong field and the number of others.

@@ -29,12 +29,9 @@ from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
 from breakeven_operator.resources.figures import row
 
-# Further keys of vLLM's --speculative-config: any JSON within bounds that the API server and the models hold.
-#
-# What is bounded comes from vLLM's own keys. The deepest is draft_load_config.model_loader_extra_config, an object of objects;
-# the longest list is a draft length per batch size; the longest text is a tree of draft tokens.
-
-
+# Bounds of further keys of vLLM's --speculative-config, which hold any JSON. They come from vLLM's own keys: the deepest is
+# draft_load_config.model_loader_extra_config, an object of objects; the longest list is a draft length per batch size; the longest
+# text is a tree of draft tokens.
 LEVELS: Final = 4
 """Objects and lists inside each other, the options themselves counted."""
 MOST_MEMBERS: Final = 32
@@ -327,11 +324,7 @@ class SpeculativeMethod(Model):
     ]
 
     def strays_from(self, prefixes: Sequence[str]) -> str | None:
-        """The fault of its drafter where an installation allows only names that begin so; None if there is none.
-
-        Args:
-            prefixes: of repositories and paths; without any, all are allowed.
-        """
+        """The fault of its drafter if an installation allows only names that begin so; None if there is none, or no prefix."""
         if not prefixes:
             return None
         if self.unknown_method is UnknownMethod.ALLOW:
@@ -436,10 +429,9 @@ class Candidates(Model):
         return (method.drafter,) if method is not None else ()
 
     def replaced(self, drafters: Mapping[str, str | None]) -> frozenset[str]:
-        """Names of the arms that have another drafter than the one that was measured under their name.
+        """Names of the arms that have another drafter than was measured under their name, by marks of then.
 
-        Args:
-            drafters: mark of each arm's drafter when it was measured; one that is not known stands for the name alone.
+        An arm without a mark stands for its name alone.
         """
         own = self.drafters() if drafters else {}
         return frozenset(name for name, drafter in own.items() if drafters.get(name, drafter) != drafter)

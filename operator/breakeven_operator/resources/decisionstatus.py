@@ -68,10 +68,9 @@ class DecisionFacts:
     """The facts that the figures of a decision are read from.
 
     Attributes:
-        now: time of the observation.
-        live: figures of the window; None: there are none.
-        decision: the library's answer; None: it was not asked.
-        past_loads: number of past loads behind the expected ones; 0: none were read.
+        live: figures of the window; None if there are none.
+        decision: the library's answer; None if it was not asked.
+        past_loads: number of past loads behind the expected ones; 0 if none were read.
     """
 
     now: datetime
@@ -109,12 +108,8 @@ def _read(of: Callable[[DecisionFacts], object]) -> Reading:
 
 
 def _accepted_per_step(facts: DecisionFacts) -> float | None:
-    live = facts.live
-    return (
-        None
-        if live is None or not live.drafts or live.tokens_per_step is None
-        else live.tokens_per_step - 1.0
-    )
+    per_step = facts.live.tokens_per_step if facts.live is not None and facts.live.drafts else None
+    return None if per_step is None else per_step - 1.0
 
 
 def _saturated(facts: DecisionFacts) -> tuple[str, ...]:

@@ -52,8 +52,6 @@ class FigureGauge:
     A time is shown in Unix seconds, a percentage as a ratio.
 
     Attributes:
-        name: metric name with its unit.
-        help: what the value means.
         labels: values of labels by name: the name of a field of the same part. A part without one of them is not shown.
         fixed: other labels with their values: the same name, help and label names may stand at several fields.
         ends: fields of the same part that hold the bounds, which the label `bound` tells apart; empty: it has none.
@@ -76,11 +74,7 @@ class FigureGauge:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Mark of a field that is read from the facts of a cycle.
-
-    Attributes:
-        of: the field's value; an Estimate fills the fields of its bounds too.
-    """
+    """Mark of a field that is read from the facts of a cycle; an Estimate fills the fields of its bounds too."""
 
     of: Callable[[Any], object]
 
@@ -125,8 +119,6 @@ class StatusField(NamedTuple):
 
     Attributes:
         path: names of the fields that lead to its part.
-        name: its own.
-        info: as pydantic has it.
         renewal: when its change is worth a write.
     """
 

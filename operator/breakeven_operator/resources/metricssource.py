@@ -104,15 +104,7 @@ class PrometheusServer(Model):
             "address as well",
             lambda prometheus: (
                 prometheus.address is not None
-                or not any(
-                    (
-                        prometheus.bearer_token_secret_ref,
-                        prometheus.ca_secret_ref,
-                        prometheus.client_cert_secret_ref,
-                        prometheus.tenant_header,
-                        prometheus.label_names,
-                    )
-                )
+                or all(value is None for name, value in prometheus if name != "extra_matchers")
             ),
             ".address",
         ),

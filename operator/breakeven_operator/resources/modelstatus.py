@@ -106,11 +106,10 @@ class ModelFacts:
     """The facts that the figures of an account are read from.
 
     Attributes:
-        account: of the arm in place. windows: those of it that count, oldest first; at least one.
+        windows: windows of the account that count, oldest first; at least one.
         latency_ratio: measured over predicted latency. predicted: bounds of the prediction over the prediction.
         measured_speedup: by measured latency alone. speedup: by that and the profile; None: there is none.
         cause: why speculation does not pay; None where it does, or no cause is known.
-        survival: by draft position.
     """
 
     account: ModelAccount

@@ -82,15 +82,8 @@ class LeaderWorkerSetKind(WorkloadKind):
 
     def counts(self, manifest: Manifest) -> PodCounts:
         """Groups; the status has no count of available ones apart from the ready ones."""
-        status = manifest.get("status") or {}
-        ready = int(status.get("readyReplicas", 0))
-        return PodCounts(
-            desired=int(manifest["spec"].get("replicas", 1)),
-            total=int(status.get("replicas", 0)),
-            updated=int(status.get("updatedReplicas", 0)),
-            ready=ready,
-            available=ready,
-        )
+        counts = super().counts(manifest)
+        return counts._replace(available=counts.ready)
 
     def held(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.held."""

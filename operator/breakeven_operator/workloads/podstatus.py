@@ -25,9 +25,7 @@ def container(pod: Manifest, name: str) -> Mapping[str, Any]:
 def ended(status: Mapping[str, Any], before: datetime | None = None) -> Mapping[str, Any] | None:
     """How a container ended, now or before its last restart; None while its first run goes on.
 
-    Args:
-        status: the container's.
-        before: an end at this time or later does not count; None: every end does.
+    An end at the time `before` or later does not count.
     """
     for state in (status.get("lastState") or {}, status.get("state") or {}):
         end: Mapping[str, Any] | None = state.get("terminated")

@@ -22,8 +22,8 @@ class RunningArm:
     """The arm that a pod template makes vLLM run.
 
     Attributes:
-        arm: the arm; `None` when the value cannot be read.
-        schedule: the draft length per batch size that it runs; `None` if it drafts by one length.
+        arm: None if the value cannot be read.
+        schedule: the draft length per batch size that it runs; None if it drafts by one length.
         measured_instead: the arm that stands for a foreign one, whose law nobody knows: of the same drafter with the schedule
             that was measured; no speculation for a drafter that its candidate had before.
         source: `Annotation`, `Arguments`, or `Unset` (opted in, but the annotation was never written).

@@ -48,14 +48,7 @@ class Patience(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a pod does not come.
-
-    Attributes:
-        reason: the word.
-        message: a clause in the cluster's words.
-        patience: what may end it.
-        since: when it began; None if nobody says.
-    """
+    """Why a pod does not come, as a clause in the cluster's words; `since` is None if nobody says when it began."""
 
     reason: ClusterReason
     message: str
@@ -68,12 +61,7 @@ class Trouble:
         return now - max(times, default=now)
 
     def is_over(self, waited: timedelta, place_s: float) -> bool:
-        """Whether waiting longer would be in vain.
-
-        Args:
-            waited: for so long already.
-            place_s: how long a pod may wait for room, s.
-        """
+        """Whether waiting longer would be in vain, if a pod may wait `place_s` for room."""
         match self.patience:
             case Patience.NONE:
                 return True
@@ -110,7 +98,7 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
     Args:
         pod: as the API server lists it.
         devices: names of the resources that the engine's container asks for.
-        warning: what the newest event says of a pod that has no container yet; empty: nothing.
+        warning: words of the newest event about a pod that has no container yet; empty without one.
     """
     meta = pod["metadata"]
     scheduled = _scheduled(pod)
@@ -126,10 +114,7 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
 
 
 def not_started(pod: Mapping[str, Any], warning: str = "") -> Trouble | None:
-    """Why a pod that has its node has a container that never began: image, configuration, volume; None if none has.
-
-    Args: see trouble_of.
-    """
+    """Why a pod that has its node has a container that never began: image, configuration, volume; None if none has."""
     name = pod["metadata"]["name"]
     placed = parse_time(_scheduled(pod).get("lastTransitionTime"))
     found = list(_unmade(pod, placed))

@@ -31,8 +31,6 @@ _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re
 
 
 class _Write(NamedTuple):
-    """One entry of managedFields: when and who; empty for nobody."""
-
     time: str
     manager: str
 
@@ -43,13 +41,10 @@ class PodState:
 
     Attributes:
         current: of the newest template; only such pods' metrics count.
-        ready_since: when it became Ready; None while it is not.
         startup_s: seconds from being scheduled to the first Ready; None while it is not, and if a probe has missed since.
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
         value: the arm's annotation on the pod; None if absent.
         trouble: why it is not Ready, in the cluster's words; None if it is, or is on its way.
-        revision: name of the revision of the template that it was made of.
-        created: when it was made.
         crashes: how often its engine ended by itself and was started again. crashed: when it last did. started: the last start.
         gpu_product: GPU class of its node; empty while it has none, and if the node's labels name none.
     """
@@ -87,9 +82,7 @@ class Workload:
     """The object that owns vLLM's pods, with these pods, at one moment.
 
     Attributes:
-        kind: the facts of its kind.
-        manifest: the object as the API server returned it.
-        template: its pod template. engine: the container that runs vLLM; None if none can be singled out.
+        engine: the container that runs vLLM; None if none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
         held: why its controller would not roll a change to all pods, as a sentence with the way out; None if it would.
         value: the arm's annotation where it is written; None if absent.
@@ -243,9 +236,7 @@ class Workload:
         """The old pods for which its controller waits, and the command that ends it, as the end of a sentence; empty without any.
 
         A controller that goes on when all pods are Ready waits for a broken pod too, of which the template asks no more.
-
-        Args:
-            in_vain: old pods that are not Ready have had their time; otherwise those alone whose trouble the cluster names.
+        `in_vain` counts all old pods that are not Ready, otherwise only pods whose trouble the cluster names.
         """
         if self.observed_generation < self.generation or not self.kind.waits_for_ready(self.manifest):
             return ""
@@ -305,9 +296,8 @@ class NearbyObjects:
     """The objects around a workload.
 
     Attributes:
-        makers: objects of `WorkloadKind.makers` of its namespace (metadata suffices); those of others are skipped.
-        pods: pods of its namespace; those of others are skipped.
-        node_labels: labels by node name.
+        makers: objects of `WorkloadKind.makers` of its namespace (metadata suffices); makers of others are skipped.
+        pods: pods of its namespace; pods of others are skipped.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         warnings: what events say of pods that have a node and no container, and of the workload, by uid.
     """
@@ -328,16 +318,7 @@ def observe(
     gpu_label: str,
     now: datetime,
 ) -> Workload:
-    """Put a workload and the objects around it together.
-
-    Args:
-        kind: the facts of its kind.
-        manifest: the workload.
-        around: the objects that make its pods, its pods and the nodes' labels.
-        container_name: the engine's container as the user named it; None: tell it from the template.
-        gpu_label: node label that names the GPU class.
-        now: time of the observation.
-    """
+    """Put a workload and the objects around it together; without the engine's `container_name` the template shows it."""
     meta, kind = manifest["metadata"], kind.of(manifest)
     template, makers = kind.template(manifest), tuple(around.makers)
     engine = ServedEngine.of(template, container_name)
