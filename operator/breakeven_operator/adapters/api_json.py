@@ -22,7 +22,7 @@ UNREADABLE = "breakeven.dev/unreadable"
 """The member of a manifest that says in one line why no more than its identity was read; no API object has such a member."""
 
 MOST_WORDS: Final = 1000
-"""Of a command, and of the arguments of a container. A decision cuts them into flags, and keeps those of the last lines."""
+"""Of a command, and of the arguments of a container. A decision cuts them into flags, and keeps the flags of the last lines."""
 
 # On the bookmark that ends the objects of a list that came as a stream.
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -282,7 +282,7 @@ def _shaped(found: Any, resource: Resource) -> dict[str, Any]:
 
 
 def _in_parts(text: bytes, resource: Resource) -> dict[str, Any]:
-    """An object that could not be read as a whole, read by its members and those of its metadata."""
+    """An object that could not be read as a whole, read by its members and the members of its metadata."""
     members = _members(text)
     found, problems = _readable(members, "")
     if "metadata" in members and "metadata" not in found:

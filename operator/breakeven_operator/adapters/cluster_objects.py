@@ -62,7 +62,7 @@ class ClusterObjects(Protocol):
     """
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> Sequence[Manifest]:
-        """All objects of a kind that the operator looks at, as far as they are of interest; None: all."""
+        """All objects of a kind that the operator looks at, of interest to services; all of them if that is None."""
         ...
 
     async def profiles(self) -> Sequence[FiledProfile]:

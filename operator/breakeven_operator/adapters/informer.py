@@ -35,7 +35,7 @@ class _ContradictionError(Exception):
 
 
 class WatchScope(NamedTuple):
-    """Objects of one kind in one namespace; None: in all."""
+    """Objects of one kind in one namespace; in all of them if that is None."""
 
     resource: Resource
     namespace: str | None

@@ -163,16 +163,16 @@ class LeaseIdentity:
     A process that was killed cannot give its Lease up. Its successor must wait until the Lease has run out, unless it
     knows that the holder is dead. The kernel knows: a file lock ends with the process that holds it, however that ends.
     So the identity is a token in a locked file. The process with the lock is the only living one of that identity. A
-    record under that identity is its own or that of a dead process. The file lies in the pod's own emptyDir, which a
+    record under that identity is its own, or a record of a dead process. The file lies in the pod's own emptyDir, which a
     restarted container finds again and no other pod sees. Keep the object as long as the process acts.
 
     Args:
         name: of this replica, shown to people: the pod's name.
         lease: namespace and name of the Lease; each has a lock of its own.
-        folder: where the lock lies; None: TMPDIR.
+        folder: where the lock lies; TMPDIR if it is None.
 
     Attributes:
-        text: the Lease's holderIdentity; never that of another living process.
+        text: the Lease's holderIdentity; no other living process has it.
     """
 
     def __init__(self, name: str, lease: str, folder: Path | None = None) -> None:

@@ -126,6 +126,14 @@ class Observer:
         Raises:
             ClusterError: the API server did not give a collection without which nothing can be decided.
         """
+        world = await self._observed(soon=soon)
+        return replace(world, firsts=await self._answers.firsts(world))
+
+    async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
+        """See `PrometheusReader.legible`."""
+        return await self._answers.legible(world, due)
+
+    async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
         known = self._reader.read(manifests)
         # Where there is no service at all, a run that names one must hear of it.
@@ -155,17 +163,13 @@ class Observer:
             self._around(busy, _mounting(readable)),
             self._warnings.read(awaited, _lacking_pods(readable, makers)),
         )
-        world = replace(
+        return replace(
             said,
             services=known.services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=known.invalid,
             targets=readable,
-            unreadable_targets={
-                **unread,
-                **unmade,
-                **{ref: why for ref, one in targets.items() if (why := problem_of(one)) is not None},
-            },
+            unreadable_targets={**unread, **unmade, **_problems(targets)},
             annotated=annotated,
             makers=_by_owner(makers),
             pods=(in_namespaces := _by_namespace(pods)),
@@ -187,11 +191,6 @@ class Observer:
             volume_claims=volume_claims,
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
         )
-        return replace(world, firsts=await self._answers.firsts(world))
-
-    async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
-        """See `PrometheusReader.legible`."""
-        return await self._answers.legible(world, due)
 
     async def _around(
         self, namespaces: Sequence[str], mounted: Collection[str]
@@ -292,6 +291,11 @@ def _selector(manifest: Manifest) -> Manifest | None:
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
 
 
+def _problems(targets: Mapping[Ref, Manifest]) -> dict[Ref, str]:
+    """The targets that exist and could not be read, and why."""
+    return {ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None}
+
+
 def _by_namespace(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     found: dict[str, list[Manifest]] = defaultdict(list)
     for manifest in manifests:
@@ -388,7 +392,7 @@ class ForeignTargets:
         makers: Sequence[Manifest],
         known: Mapping[Ref, Manifest],
     ) -> JoinedTargets:
-        """All targets: those that were read, and those that pods show; one whose pod cannot be read keeps its former template.
+        """All targets that were read, or that pods show; a target whose pod cannot be read keeps its former template.
 
         A target without a template has the template of its newest pod, and without a pod is none.
         """

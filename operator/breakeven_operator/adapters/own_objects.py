@@ -155,7 +155,7 @@ class OwnObjects:
         self._followed[scope].settled.set()
 
     def listed(self, scope: WatchScope, uids: frozenset[str], version: int, began_s: float) -> None:
-        """These are all objects of the scope at a version; kopf brings them, and none of those that vanished before."""
+        """These are all objects of the scope at a version; kopf brings them, and nothing that vanished before."""
         followed, kept = self._followed[scope], self._kept[scope.resource]
         for uid in kept.keys() - uids:
             if kept[uid].version <= version and scope.namespace in {None, kept[uid].namespace}:

@@ -114,7 +114,7 @@ class Present(FleetAnswers[Mapping[str, int]]):
 
 
 class PresentSums(Present):
-    """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of those of pods."""
+    """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of numbers of pods."""
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
         for part in parted(namespaces, PODS_PER_QUERY):

@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 # A series takes about 200 bytes, and five hundred pods are asked about at a time: 12,500 series, 3 MiB.
 # Read, a row takes ten times as much. A server that somebody names in a service gets the smaller share.
 _LARGEST_OF_OTHERS_MIB = 4
-# So many large answers are held at a time, those of the operator's own Prometheus apart.
+# So many large answers are held at a time, apart from answers of the operator's own Prometheus.
 _LARGE_AT_A_TIME = 2
 OF_SERVER_AT_A_TIME = 16
 """Queries of one server under way; the others wait, so that servers that hang keep no thread from another one."""
@@ -119,7 +119,7 @@ class PrometheusClient:
         return await self._asked(source, lambda server: server.past(promql))
 
     async def close(self) -> None:
-        """Let the threads end; those of queries under way end as these are cancelled."""
+        """Let the threads end; threads of queries under way end as the queries are cancelled."""
         for threads in self._threads.values():
             threads.shutdown(wait=False, cancel_futures=True)
 

@@ -99,7 +99,7 @@ class PrometheusReader:
 
     Args:
         default_source: Prometheus of services that name none.
-        fitter: of the rows of pasts; None: no past of a service without a profile is read.
+        fitter: of the rows of pasts; None if no past of a service without a profile is read.
         counted: is called with the outcome of every query: ok, empty or error.
     """
 
@@ -256,7 +256,7 @@ class PrometheusReader:
     def _next(
         self, world: Snapshot, due: Sequence[SpeculativeService]
     ) -> tuple[list[SpeculativeService], dict[Watch, Wanted]]:
-        """The first of those that are due whose pods fit into one answer, at least one, and what to ask for them."""
+        """The first services due whose pods fit into one answer, at least one, and what to ask for them."""
         pods: dict[Watch, dict[NamespacedName, int]] = defaultdict(dict)
         lost: set[Watch] = set()
         chosen: list[SpeculativeService] = []

@@ -19,7 +19,7 @@ SOURCES_PER_NAMESPACE = 4
 
 
 class ServiceQueries:
-    """The questions about services; those that name no Prometheus have the default one."""
+    """The questions about services; a service that names no Prometheus has the default one."""
 
     def __init__(self, default_source: PrometheusAccess | None) -> None:
         self._default_source = default_source
@@ -36,7 +36,7 @@ class ServiceQueries:
         )
 
     def lookback_of(self, service: SpeculativeService) -> Lookback | None:
-        """How a service's past is read; equal lookbacks share one query. None: it is not read, or there is no Prometheus."""
+        """How a service's past is read; equal lookbacks share one query. None if it is not read, or there is no Prometheus."""
         watch, lookback_s = self.watch_of(service), service.spec.update_policy.lookback_seconds
         if watch.source is None or lookback_s == 0:
             return None

@@ -39,9 +39,9 @@ class Snapshot:
         runs: unfinished, or not yet accounted for.
         targets: what services point at.
         makers: of pods, by uid of the target that owns them.
-        pods: by namespace, those that have ended among them.
+        pods: by namespace, ended ones too.
         pod_names: by namespace, of all pods: series outlive their pod for some minutes.
-        pods_of: by uid of the maker or target that owns them, without those that have ended.
+        pods_of: by uid of the maker or target that owns them, without ended ones.
         claims: of services, by target.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         readings: newest answer of each Prometheus about the present, by pod. later: about requests after rolls.
@@ -86,7 +86,7 @@ class Snapshot:
     annotated: Mapping[Ref, Manifest] = field(default_factory=dict)
 
     def target_of(self, service: SpeculativeService) -> Manifest | None:
-        """The object that a service names; None: there is none."""
+        """The object that a service names; None if there is none."""
         return self.targets.get(target_of(service))
 
     def target_objects(self, service: SpeculativeService) -> tuple[Manifest, ...]:

@@ -1,6 +1,6 @@
 """The cluster's objects by watches: the API server pays for changes, not for objects that merely exist.
 
-The product's own kinds are those that kopf's handlers file (`own_objects`); each other kind has watches of its own here.
+kopf's handlers file the product's own kinds (`own_objects`); each other kind has watches of its own here.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class WatchedObjects:
         return (None,) if self._everywhere else sorted(interest.namespaces)
 
     async def _concern(self, followed: _Followed, interest: Interest | None) -> None:
-        """Let an informer keep objects of new services too, and fetch those that it passed over until now."""
+        """Let an informer keep objects of new services too, and fetch objects that it passed over until now."""
         before = followed.interest
         if interest is None or before is None or interest == before:
             return

@@ -255,7 +255,7 @@ class AskedServer:
         return Profile.from_json(outcome.profile_json, "fit of the past")
 
     def end(self) -> None:
-        """Let the thread end at its next question; the one that is under way is given up."""
+        """Let the thread end at its next question; a question under way is given up."""
         self._ended = True
         if self._pending is not None:
             self._pending.cancel()

@@ -350,6 +350,9 @@ ARM_PATTERN = (
 )
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]
+KeyName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+"""Key of a ConfigMap or a Secret."""
+TimeZone = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")]
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
 JUDGE = "none/judge"
 """Name, in a run, of the second start of no speculation, which judges the answers of all arms and measures a few loads again."""

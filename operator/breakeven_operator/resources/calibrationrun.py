@@ -23,6 +23,7 @@ from breakeven_operator.resources.base import (
     ArmName,
     Cell,
     Instant,
+    KeyName,
     Model,
     Number,
     ObjectName,
@@ -103,7 +104,7 @@ class ImportedFiles(Model):
 
     name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
     keys: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")], ...],
+        tuple[KeyName, ...],
         Field(
             min_length=1,
             max_length=32,
@@ -382,7 +383,7 @@ class ArmStatus(StatusModel):
         max_length=1024,
     )
     repeats: ArmName | None = row(
-        "Arm that winner/again starts a second time: the one that would win, by the points of all arms before it."
+        "Arm that winner/again starts a second time: the arm that would win, by the points of all arms before it."
     )
     job: ObjectName | None = row("Job that measures it.")
     pod: ObjectName | None = row("Pod of that Job.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from breakeven_operator.resources.base import Model
+from breakeven_operator.resources.base import Model, TimeZone
 from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.workloadspec import WorkloadSpec
 
@@ -85,16 +85,13 @@ class Calibration(Model):
     """When and how long the arms are measured."""
 
     schedule: str | None = row(
-        "Cron expression for measuring anew, such as `0 3 * * 0`. Without it: only on change, age or request.",
+        "Cron expression for measuring again, such as `0 3 * * 0`. Without it: only on change, age or request.",
         min_length=9,
         max_length=100,
         pattern=r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+ \S+ \S+ \S+ \S+)$",
     )
-    time_zone: str | None = row(
-        "IANA time zone of the schedule, such as Europe/Berlin. Without it: that of the control plane.",
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$",
+    time_zone: TimeZone | None = row(
+        "IANA time zone of the schedule, such as Europe/Berlin. Without it: that of the control plane."
     )
     past: PastUse = row(
         "Use: until there is a profile, the last 14 days of the target at its Prometheus are read, and what they say "
@@ -138,5 +135,5 @@ class Calibration(Model):
         le=86400,
     )
     profile_max_age_seconds: int = row(
-        "Age at which a profile is measured anew (30 days by default).", default=2592000, ge=1, le=31536000
+        "Age at which a profile is measured again (30 days by default).", default=2592000, ge=1, le=31536000
     )

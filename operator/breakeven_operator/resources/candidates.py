@@ -424,7 +424,7 @@ class Candidates(Model):
         return next((m for m in self.methods if (m.name, m.method) == (arm.candidate, arm.method)), None)
 
     def drafters_of(self, arm: Arm) -> Sequence[str | None]:
-        """Marks of the drafters that the pods of an arm may run, the one that its measurements are about first."""
+        """Marks of the drafters that the pods of an arm may run, the measured drafter first."""
         method = self.method_of(arm)
         return (method.drafter,) if method is not None else ()
 

@@ -58,7 +58,7 @@ class FigureGauge:
         only_with: name of a field of the same part; a part without it is not shown.
         fresh: not shown while the operator cannot decide and the status is of an earlier cycle.
         info: the value is 1, and the labels say everything.
-        instead: computes the value of a part in which another field overrules this one; None: none does.
+        instead: computes the value of a part in which another field overrules this one; None if none does.
     """
 
     name: str

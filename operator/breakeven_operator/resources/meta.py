@@ -7,7 +7,15 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, StatusModel, Time, Word
+from breakeven_operator.resources.base import (
+    LABEL_PATTERN,
+    KeyName,
+    Model,
+    ObjectName,
+    StatusModel,
+    Time,
+    Word,
+)
 from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 
 
@@ -81,9 +89,4 @@ class SecretKeyReference(Model):
     """One key of a Secret in the namespace of the SpeculativeService; read at every use, never copied."""
 
     name: Annotated[ObjectName, Field(description="Name of the Secret.")]
-    key: Annotated[
-        str,
-        Field(
-            min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$", description="Key inside the Secret."
-        ),
-    ]
+    key: Annotated[KeyName, Field(description="Key inside the Secret.")]

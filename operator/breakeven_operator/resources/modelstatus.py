@@ -108,7 +108,7 @@ class ModelFacts:
     Attributes:
         windows: windows of the account that count, oldest first; at least one.
         latency_ratio: measured over predicted latency. predicted: bounds of the prediction over the prediction.
-        measured_speedup: by measured latency alone. speedup: by that and the profile; None: there is none.
+        measured_speedup: by measured latency alone. speedup: by measured latency and the profile; None if there is none.
         cause: why speculation does not pay; None where it does, or no cause is known.
     """
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, Rule
+from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, Rule, TimeZone
 from breakeven_operator.resources.figures import row
 
 
@@ -72,13 +72,7 @@ class OutageWindow(Model):
             description="How long it lasts. A roll that began within it may end after it.",
         ),
     ]
-    time_zone: str = row(
-        "IANA time zone of days and start, such as Europe/Berlin.",
-        default="UTC",
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$",
-    )
+    time_zone: TimeZone = row("IANA time zone of days and start, such as Europe/Berlin.", default="UTC")
 
 
 class UpdatePolicy(Model):

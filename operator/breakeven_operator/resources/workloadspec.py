@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ATOMIC, Model, ObjectName, RequiredNumber, Rule
+from breakeven_operator.resources.base import ATOMIC, KeyName, Model, ObjectName, RequiredNumber, Rule
 from breakeven_operator.resources.figures import row
 
 MOST_TOKENS = 1048576
@@ -26,15 +26,7 @@ class ConfigMapKey(Model):
     """One key of a ConfigMap in the namespace of the SpeculativeService."""
 
     name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
-    key: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=253,
-            pattern=r"^[-._a-zA-Z0-9]+$",
-            description="Key inside the ConfigMap.",
-        ),
-    ]
+    key: Annotated[KeyName, Field(description="Key inside the ConfigMap.")]
 
 
 class ClaimFile(Model):

@@ -12,7 +12,7 @@ from breakeven_operator.workloads.presence import deletion, is_finished
 
 
 def containers(pod: Manifest) -> list[Mapping[str, Any]]:
-    """Statuses of all containers, those of init containers and native sidecars first."""
+    """Statuses of all containers, init containers and native sidecars first."""
     status = pod.get("status") or {}
     return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 

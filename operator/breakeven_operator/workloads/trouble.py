@@ -119,7 +119,9 @@ def not_started(pod: Mapping[str, Any], warning: str = "") -> Trouble | None:
     placed = parse_time(_scheduled(pod).get("lastTransitionTime"))
     found = list(_unmade(pod, placed))
     if not found and warning and not has_begun(pod):
-        found = [_of_event(name, warning, placed)]
+        held = _holds_volume(warning)
+        reason = ClusterReason.VOLUME_NOT_SHAREABLE if held else ClusterReason.ENGINE_NOT_STARTING
+        found = [Trouble(reason, f"pod {name}: {_clause(warning)}", Patience.PLACE, placed)]
     return worst(found)
 
 
@@ -166,12 +168,6 @@ def _note(event: Mapping[str, Any]) -> str:
 def _holds_volume(text: str) -> bool:
     """Whether another pod holds a volume. The attacher says so once, and the kubelet's later words only that it waits."""
     return "Multi-Attach" in text or "already used by pod" in text
-
-
-def _of_event(name: str, warning: str, placed: datetime | None) -> Trouble:
-    held = _holds_volume(warning)
-    reason = ClusterReason.VOLUME_NOT_SHAREABLE if held else ClusterReason.ENGINE_NOT_STARTING
-    return Trouble(reason, f"pod {name}: {_clause(warning)}", Patience.PLACE, placed)
 
 
 def _event_time(event: Mapping[str, Any]) -> datetime:

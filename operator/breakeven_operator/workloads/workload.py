@@ -73,7 +73,7 @@ class PodState:
 
     @property
     def coming(self) -> bool:
-        """Of the newest template, and wanted: its troubles are those of a roll."""
+        """Of the newest template, and wanted: its troubles are troubles of a roll."""
         return self.current and not self.terminating
 
 
@@ -90,10 +90,10 @@ class Workload:
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
         last_write_time: when that was, by the API server's clock; None if managedFields names nobody else.
-        workers: of each replica, beside the pod that serves. All counts are of replicas, and `pods` are those that serve.
+        workers: of each replica, beside the pod that serves. All counts are of replicas, and `pods` are the pods that serve.
         scaled_by: field manager of the autoscaler that last set the number of replicas; None if none has.
         owner: kind and name of a controller that owns it; None if nobody does.
-        pods: those that exist; one that has ended is none, nor is one of a lost node.
+        pods: existing ones; a pod that has ended is none, nor is a pod of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
         returned: whether its template is that of an earlier revision again.
@@ -159,7 +159,7 @@ class Workload:
 
     @cached_property
     def engines(self) -> tuple[ServedEngine, ...]:
-        """The engines of a replica that take their arm from the annotation: the one that serves, and that of its workers."""
+        """The engines of a replica that take their arm from the annotation: the serving one, and its workers' engine."""
         beside = ServedEngine.of_workers(self.workers.pod_spec) if self.workers.number else None
         return tuple(one for one in (self.engine, beside) if one is not None)
 
@@ -368,7 +368,7 @@ def _pods(
     around: NearbyObjects,
     now: datetime,
 ) -> tuple[tuple[PodState, ...], tuple[PodState, ...]]:
-    """The workload's pods by name, and those of them that are listed and gone."""
+    """The workload's pods by name, and pods that are listed and gone."""
     name = engine.name if engine is not None else ""
     devices = engine.devices.resources if engine is not None else ()
     listed = sorted(
