@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.cluster_objects import ClusterObjects
+from breakeven_operator.adapters.cluster_objects import ClusterObjects, ListedObjects
 from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
-from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.own_objects import KopfSession, OwnObjects
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits

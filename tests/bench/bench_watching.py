@@ -25,9 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.large_cluster import LargeCluster
 from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
+from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest, ListedObjects
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.adapters.own_objects import OwnObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.kinds import PODS

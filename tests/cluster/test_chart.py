@@ -14,6 +14,7 @@ import yaml
 
 from breakeven import __version__
 from breakeven.answering.answer import AnswerSet
+from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.calibration import schedule_job, trial_access
 from breakeven_operator.calibration.answer_secrets import AnswerOwner, secret_of
 from breakeven_operator.calibration.jobs import TrialLimits, build_job
@@ -27,7 +28,6 @@ from breakeven_operator.settings import read_settings
 from breakeven_operator.watching import WatchSettings, watched
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from fakes.calibration_world import World
-from fakes.empty_snapshot import NOTHING
 from localcluster import LocalCluster, LocalClusterError
 from operatorcluster.waiting import until
 
@@ -1108,7 +1108,7 @@ def test_a_service_that_it_makes_looks_and_it_deletes_no_other(cluster, target):
         cluster.kubectl("get", "deployment", "chat-vllm", f"--namespace={target}", "--output=json").stdout
     )
     settings = WatchSettings({"methods": [{"name": "ngram", "method": "ngram"}]}, 1, 1)
-    world = replace(NOTHING, annotated={ref: found})
+    world = replace(Snapshot(), annotated={ref: found})
     ((plan,), _) = watched(world, settings)
     (action,) = plan.actions
     made = action.body

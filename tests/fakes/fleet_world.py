@@ -14,11 +14,9 @@ from prometheus_client import CollectorRegistry
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters.cluster_objects import ClusterObjects
+from breakeven_operator.adapters.cluster_objects import ClusterObjects, ListedObjects
 from breakeven_operator.adapters.fitter import FitTurns
-from breakeven_operator.adapters.listed_objects import ListedObjects
-from breakeven_operator.adapters.made_targets import joined_targets
-from breakeven_operator.adapters.observer import Observer
+from breakeven_operator.adapters.observer import Observer, joined_targets
 from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
 from breakeven_operator.adapters.service_reader import Scope

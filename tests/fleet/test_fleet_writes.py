@@ -16,8 +16,8 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
+from breakeven_operator.adapters.cluster_objects import ListedObjects
 from breakeven_operator.adapters.fitter import FitTurns
-from breakeven_operator.adapters.listed_objects import ListedObjects
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, StaleObjectError
 from breakeven_operator.writer import Writer

@@ -22,7 +22,7 @@ UNREADABLE = "breakeven.dev/unreadable"
 """The member of a manifest that says in one line why no more than its identity was read; no API object has such a member."""
 
 MOST_WORDS: Final = 1000
-"""Of a command, and of the arguments of a container. A decision cuts them into flags, and keeps those of the last lines."""
+"""Of a command, and of the arguments of a container. A decision cuts them into flags, and keeps the flags of the last lines."""
 
 # On the bookmark that ends the objects of a list that came as a stream.
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -39,11 +39,7 @@ class UnexpectedJsonError(ValueError):
 
 
 class Page(NamedTuple):
-    """A page of a list.
-
-    Attributes:
-        items: its objects. token: of the next page; empty: there is none. version: the moment that all pages are of.
-    """
+    """A page of a list: its objects, the token of the next page (empty: there is none), the moment that all pages are of."""
 
     items: Sequence[Manifest]
     token: str
@@ -267,11 +263,7 @@ def _is_identified(manifest: Manifest) -> bool:
 
 
 def _shaped(found: Any, resource: Resource) -> dict[str, Any]:
-    """An object whose parts have the types that are relied on, or what `reduced` leaves of it.
-
-    Raises:
-        ValueError: it has no metadata.
-    """
+    """An object whose parts have the types that are relied on, or what `reduced` leaves of it."""
     if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
         raise UnexpectedJsonError("no object with metadata")
     try:
@@ -290,7 +282,7 @@ def _shaped(found: Any, resource: Resource) -> dict[str, Any]:
 
 
 def _in_parts(text: bytes, resource: Resource) -> dict[str, Any]:
-    """An object that could not be read as a whole, read by its members and those of its metadata."""
+    """An object that could not be read as a whole, read by its members and the members of its metadata."""
     members = _members(text)
     found, problems = _readable(members, "")
     if "metadata" in members and "metadata" not in found:
@@ -321,11 +313,6 @@ def _readable(members: Mapping[str, bytes], prefix: str) -> tuple[dict[str, Any]
 
 
 def _members(text: bytes) -> dict[str, bytes]:
-    """The members of an object, each as its text.
-
-    Raises:
-        ValueError: it is no object.
-    """
     found: dict[str, bytes] = {}
     if not text.lstrip().startswith(b"{"):
         raise UnexpectedJsonError("no object")
@@ -338,11 +325,7 @@ def _members(text: bytes) -> dict[str, bytes]:
 
 
 def _pieces(text: bytes) -> list[bytes]:
-    """Splits a text's outermost object or list into its members, without recursion, in time that grows with the length alone.
-
-    Raises:
-        ValueError: it is not closed.
-    """
+    """Splits a text's outermost object or list into its members, without recursion, in time that grows with the length alone."""
     found: list[bytes] = []
     depth = begun = 0
     for token in _TOKEN.finditer(text):

@@ -35,10 +35,6 @@ class Background(Generic[K]):
     ) -> None:
         """Begin the tasks that are due and not under way, and wait for them briefly; tasks without a wanted key are cancelled.
 
-        Args:
-            wanted: all keys that still matter.
-            due: what to do, by key.
-
         Raises:
             Exception: what a task raised.
         """

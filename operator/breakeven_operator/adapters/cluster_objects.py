@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from breakeven_operator.adapters.profile_entries import FiledProfile
-from breakeven_operator.kinds import Ref, Resource
-from breakeven_operator.ports import Manifest
+from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
+from breakeven_operator.adapters.trimming import LABELS, is_selected, trimmed
+from breakeven_operator.kinds import PROFILES, Ref, Resource
+from breakeven_operator.ports import ClusterReader, Manifest
 from breakeven_operator.workloads.known import KINDS, WATCHABLE, asks_to_be_watched
 from breakeven_operator.workloads.object_facts import owner_of
 
@@ -60,12 +62,7 @@ class ClusterObjects(Protocol):
     """
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> Sequence[Manifest]:
-        """All objects of a kind that the operator looks at.
-
-        Args:
-            resource: the kind.
-            interest: workloads, makers of pods and Pods are read only as far as they belong to services. None: all.
-        """
+        """All objects of a kind that the operator looks at, of interest to services; all of them if that is None."""
         ...
 
     async def profiles(self) -> Sequence[FiledProfile]:
@@ -87,3 +84,48 @@ class ClusterObjects(Protocol):
     async def rest(self) -> None:
         """Nothing is read for a while: stop following the cluster, and forget it."""
         ...
+
+
+class ListedObjects:
+    """The objects by one LIST per kind at every reading: for a single cycle, which a watch would not pay for.
+
+    Without namespaces it reads everywhere.
+    """
+
+    def __init__(self, cluster: ClusterReader, namespaces: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._namespaces = tuple(namespaces)
+
+    async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
+        """See `ClusterObjects.read`."""
+
+        def trim(manifest: Manifest) -> Manifest | None:
+            unwanted = interest is not None and not interest.covers(resource, manifest)
+            return None if unwanted or not is_selected(resource, manifest) else trimmed(resource, manifest)
+
+        scope: Sequence[str | None] = self._namespaces or (None,)
+        if not resource.namespaced:
+            scope = (None,)
+        elif interest is not None and len(interest.namespaces) == 1 and not interest.everywhere(resource):
+            scope = tuple(interest.namespaces)
+        lists = await asyncio.gather(
+            *(self._cluster.list_all(resource, name, LABELS.get(resource, ""), trim) for name in scope)
+        )
+        return [manifest for found in lists for manifest in found]
+
+    async def profiles(self) -> list[FiledProfile]:
+        """See `ClusterObjects.profiles`."""
+        return [file_profile(manifest) for manifest in await self.read(PROFILES)]
+
+    def adopt(self, resource: Resource, manifest: Manifest) -> None:
+        """See `ClusterObjects.adopt`: the next list has it."""
+
+    def forget(self, ref: Ref) -> None:
+        """See `ClusterObjects.forget`: the next list does not have it."""
+
+    def age_s(self) -> float:
+        """See `ClusterObjects.age_s`: a list is as new as its request."""
+        return 0.0
+
+    async def rest(self) -> None:
+        """See `ClusterObjects.rest`: there is nothing to stop."""

@@ -12,16 +12,13 @@ from pathlib import Path
 from breakeven_operator.actions import DoneFit, Fit, FitOutcome
 from breakeven_operator.ports import Clock, Fitter
 
+# A run that asks no more is gone after so long: a cycle of a large fleet is shorter.
 _FORGOTTEN_S = 300.0
-"""Time after which a run that asks no more is gone: a cycle of a large fleet is shorter."""
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
 class ChildFitter:
-    """The `Fitter` port.
-
-    Args:
-        timeout_s: a fit that takes longer is killed.
-    """
+    """The `Fitter` port; a fit that takes longer than `timeout_s` is killed."""
 
     def __init__(self, *, timeout_s: float = 600.0) -> None:
         self._timeout_s = timeout_s
@@ -49,11 +46,7 @@ class ChildFitter:
                 *arguments,
                 # The child needs no credentials of the operator's; one thread suffices for a few dozen points.
                 env={
-                    **{
-                        name: os.environ[name]
-                        for name in ("PATH", "HOME", "LANG", "TMPDIR")
-                        if name in os.environ
-                    },
+                    **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
                     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                     "OMP_NUM_THREADS": "1",
                     "OPENBLAS_NUM_THREADS": "1",
@@ -65,18 +58,15 @@ class ChildFitter:
             try:
                 _, complaint = await asyncio.wait_for(child.communicate(), self._timeout_s)
             except TimeoutError:
-                child.kill()
-                await child.wait()
                 return FitOutcome(None, f"the fit did not end within {self._timeout_s:g} s")
-            except asyncio.CancelledError:
-                child.kill()
-                await child.wait()
-                raise
+            finally:
+                # Ended late, or cancelled.
+                if child.returncode is None:
+                    child.kill()
+                    await child.wait()
             if child.returncode != 0:
                 lines = complaint.decode(errors="replace").strip().splitlines()
-                return FitOutcome(
-                    None, (lines[-1] if lines else f"the fit ended with {child.returncode}")[:500]
-                )
+                return FitOutcome(None, [f"the fit ended with {child.returncode}", *lines][-1][:500])
             text = await asyncio.to_thread(profile.read_text, "utf-8")
         return FitOutcome(text, None)
 
@@ -87,7 +77,6 @@ class FitTurns:
     A cycle that awaited a fit would hold up the decisions of every tenant for as long as the largest import of one takes.
 
     Args:
-        fitter, clock: ports.
         ended: is called when a fit has ended.
         patience_s: longest wait for one fit; 0: none, and a later cycle finds its outcome.
     """

@@ -35,7 +35,7 @@ class _ContradictionError(Exception):
 
 
 class WatchScope(NamedTuple):
-    """Objects of one kind in one namespace; None: in all."""
+    """Objects of one kind in one namespace; in all of them if that is None."""
 
     resource: Resource
     namespace: str | None
@@ -62,12 +62,14 @@ class Informer(Generic[Kept]):
     know that place any more (410), the connection contradicts itself, or `relist_s` has passed.
 
     Args:
-        cluster, clock: ports.
-        scope: which objects.
-        trim: returns the part of an object to keep; None: the object concerns nobody.
+        trim: returns the part of an object to keep; None if the object concerns nobody.
         changed: is called with the part that was kept and the part that is kept now, None if nothing; not for the first
             objects.
         relist_s: longest time for which lost events could stay unnoticed.
+
+    Attributes:
+        synced: whether all objects were read once.
+        problem: why the last connection failed; None if it ended normally, or objects were read since.
     """
 
     def __init__(
@@ -95,10 +97,10 @@ class Informer(Generic[Kept]):
         self._version = ""
         self._position = 0
         self._listed_at_s = self._heard_at_s = clock.monotonic()
-        self._problem: ClusterError | None = None
+        self.problem: ClusterError | None = None
         # Set when all objects are there, or when it turned out why they are not.
         self._settled = asyncio.Event()
-        self._synced = False
+        self.synced = False
 
     def objects(self) -> list[Kept]:
         """All objects, trimmed.
@@ -106,8 +108,8 @@ class Informer(Generic[Kept]):
         Raises:
             ClusterError: the objects were never read.
         """
-        if not self._synced:
-            raise self._problem or ClusterError(f"{self}: not read yet")
+        if not self.synced:
+            raise self.problem or ClusterError(f"{self}: not read yet")
         return [kept for _, kept in self._kept.values()]
 
     def age_s(self) -> float:
@@ -115,19 +117,9 @@ class Informer(Generic[Kept]):
         return self._clock.monotonic() - self._heard_at_s
 
     @property
-    def synced(self) -> bool:
-        """Whether all objects were read once."""
-        return self._synced
-
-    @property
     def refused(self) -> bool:
         """Whether the API server gives none of these objects: the kind is not installed, or not allowed to be read."""
-        return not self._synced and self._problem is not None and self._problem.status in REFUSED
-
-    @property
-    def problem(self) -> ClusterError | None:
-        """The reason why the last connection failed; None if it ended normally, or objects were read since."""
-        return self._problem
+        return not self.synced and self.problem is not None and self.problem.status in REFUSED
 
     async def settled(self, timeout_s: float) -> None:
         """Wait for the first objects, or for the reason why there are none."""
@@ -164,7 +156,7 @@ class Informer(Generic[Kept]):
                     self._version = ""
                 if error.status in REFUSED:
                     longest_s = _LONGESTREFUSED_S
-                self._problem = error
+                self.problem = error
                 self._settled.set()
                 _LOG.info("%s: %s", self, error)
             except _ContradictionError as error:
@@ -209,7 +201,7 @@ class Informer(Generic[Kept]):
                     raise _ContradictionError("a bookmark lies before what came")
         if version > self._position:
             self._position, self._version = version, str(version)
-        self._heard_at_s, self._problem = self._clock.monotonic(), None
+        self._heard_at_s, self.problem = self._clock.monotonic(), None
 
     def _take_listed(
         self, event: WatchEvent, version: int, listed: dict[str, tuple[int, Kept]], began_s: float
@@ -226,7 +218,7 @@ class Informer(Generic[Kept]):
                 self._position, self._version = version, str(version)
                 # The objects are at least as new as the request; the time until the answer does not count towards their age.
                 self._heard_at_s = began_s
-                self._synced, self._problem = True, None
+                self.synced, self.problem = True, None
                 self._settled.set()
 
     def _is_known(self, manifest: Manifest, version: int) -> bool:
@@ -256,7 +248,7 @@ class Informer(Generic[Kept]):
         self._tell(self._kept.pop(uid, None), None)
 
     def _tell(self, before: tuple[int, Kept] | None, after: tuple[int, Kept] | None) -> None:
-        if self._synced and before is not after:
+        if self.synced and before is not after:
             self._changed(before[1] if before else None, after[1] if after else None)
 
 

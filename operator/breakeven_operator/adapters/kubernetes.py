@@ -33,6 +33,7 @@ from breakeven_operator.ports import (
 
 _LOG = logging.getLogger(__name__)
 _PAGE = 500
+_REQUEST_S = 30.0
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 _JSON = "application/json"
@@ -60,10 +61,8 @@ class KubernetesCluster:
     """The `Cluster` port. One instance per process and event loop; `close` it.
 
     Args:
-        configuration: the client's.
         counted: is called for every request with its verb and status code (0: no answer).
         unreadable: is called for every object that could not be read, each time it comes.
-        timeout_s: of one request.
         silence_s: longest time between two lines of a watch.
     """
 
@@ -73,13 +72,12 @@ class KubernetesCluster:
         *,
         counted: Callable[[str, int], None] | None = None,
         unreadable: Callable[[Resource, Manifest], None] | None = None,
-        timeout_s: float = 30.0,
         silence_s: float = SILENCE_S,
     ) -> None:
         # Every watch holds a connection for as long as it lasts: with a limit the requests would wait for one for ever.
         configuration.connection_pool_maxsize = 0
         self._api = client.ApiClient(configuration)
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=10.0)
+        self._timeout = aiohttp.ClientTimeout(total=_REQUEST_S, connect=10.0)
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_s)
         self._counted = counted or (lambda _verb, _code: None)
         self._unreadable = unreadable or (lambda _resource, _manifest: None)
@@ -92,7 +90,6 @@ class KubernetesCluster:
         *,
         counted: Callable[[str, int], None] | None = None,
         unreadable: Callable[[Resource, Manifest], None] | None = None,
-        timeout_s: float = 30.0,
     ) -> KubernetesCluster:
         """From a kubeconfig file when one is named, else from the pod's ServiceAccount.
 
@@ -111,7 +108,7 @@ class KubernetesCluster:
             raise ClusterError(f"no access to a cluster: {error}") from error
         # The fleet loop retries: the next cycle sees the whole world again.
         configuration.retries = False
-        return cls(configuration, counted=counted, unreadable=unreadable, timeout_s=timeout_s)
+        return cls(configuration, counted=counted, unreadable=unreadable)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -137,7 +134,13 @@ class KubernetesCluster:
         Raises:
             ClusterError: it does not say.
         """
-        return _parsed(await self._request("GET", path), path)
+        try:
+            found = pydantic_core.from_json(await self._request("GET", path))
+        except ValueError as error:
+            raise ClusterError(f"GET {path}: an answer that is no JSON ({error})") from error
+        if not isinstance(found, dict):
+            raise ClusterError(f"GET {path}: an answer that is no JSON object")
+        return found
 
     async def list_all(
         self,
@@ -392,21 +395,6 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE:
             wire.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def _parsed(text: bytes, path: str) -> dict[str, Any]:
-    """A JSON answer that is not an object of the cluster.
-
-    Raises:
-        ClusterError: the text is no JSON object.
-    """
-    try:
-        found = pydantic_core.from_json(text)
-    except ValueError as error:
-        raise ClusterError(f"GET {path}: an answer that is no JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ClusterError(f"GET {path}: an answer that is no JSON object")
-    return found
 
 
 def _said(text: bytes) -> dict[str, Any]:

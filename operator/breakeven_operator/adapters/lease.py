@@ -3,7 +3,7 @@
 Safety comes from clocks that only run forward: a holder stops acting `lease_s` after its last successful renewal
 *began*, by its own monotonic clock; a candidate takes over only after it has itself watched the same record unchanged
 for `lease_s`. Wall clocks of two machines are never compared. The one short cut is a record under one's own identity:
-its holder is dead (identity.py says how that is known), so it is taken at once.
+its holder is dead (`LeaseIdentity` says how that is known), so it is taken at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from breakeven_operator.kinds import LEASES, NamespacedName
 from breakeven_operator.ports import Clock, Cluster, ClusterError, Manifest
 
 _LOG = logging.getLogger(__name__)
-
-
 # A holder stops so long before the others may begin, s.
 _MARGIN_S = 5.0
+_TOKEN_BYTES = 8
 LONGEST_LEASE_S = 600.0
 """The longest duration that an operator accepts: a record with more is no operator's."""
 
@@ -41,9 +40,6 @@ class Lease:
     """Leadership over one Lease object. Call `step` every `retry_s`; act only while `held`.
 
     Args:
-        cluster: where the Lease lives.
-        clock: monotonic time.
-        place: of the Lease.
         identity: of this replica; no other living process has it (`LeaseIdentity`).
         lease_s: how long a silent holder keeps it.
     """
@@ -161,28 +157,22 @@ def _holder(lease: Manifest) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
-# The name under which this process holds the Lease; a successor in the same pod can prove that the name is free.
-#
-# A process that was killed cannot give its Lease up. Its successor must wait until the Lease has run out, unless it
-# knows that the holder is dead. The kernel knows: a file lock ends with the process that holds it, however that ends.
-# So the identity is a token in a locked file. The process with the lock is the only living one of that identity. A
-# record under that identity is its own or that of a dead process. The file lies in the pod's own emptyDir, which a
-# restarted container finds again and no other pod sees.
-
-
-_TOKEN_BYTES = 8
-
-
 class LeaseIdentity:
-    """A name and a token. Keep the object as long as the process acts, because the lock ends with it.
+    """The name under which this process holds the Lease; a successor in the same pod can prove that the name is free.
+
+    A process that was killed cannot give its Lease up. Its successor must wait until the Lease has run out, unless it
+    knows that the holder is dead. The kernel knows: a file lock ends with the process that holds it, however that ends.
+    So the identity is a token in a locked file. The process with the lock is the only living one of that identity. A
+    record under that identity is its own, or a record of a dead process. The file lies in the pod's own emptyDir, which a
+    restarted container finds again and no other pod sees. Keep the object as long as the process acts.
 
     Args:
         name: of this replica, shown to people: the pod's name.
         lease: namespace and name of the Lease; each has a lock of its own.
-        folder: where the lock lies; None: TMPDIR.
+        folder: where the lock lies; TMPDIR if it is None.
 
     Attributes:
-        text: the Lease's holderIdentity; never that of another living process.
+        text: the Lease's holderIdentity; no other living process has it.
     """
 
     def __init__(self, name: str, lease: str, folder: Path | None = None) -> None:

@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from breakeven.serving.shareable import mounted_claims
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
-from breakeven_operator.adapters.made_targets import (
-    JoinedTargets,
-    joined_targets,
-    lacking_pods,
-    mounting,
-    owners_of_pods,
-)
 from breakeven_operator.adapters.profile_entries import by_service
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader
 from breakeven_operator.adapters.service_reader import Scope, ServiceReader
@@ -52,20 +46,30 @@ from breakeven_operator.workloads.known import (
 )
 from breakeven_operator.workloads.object_facts import owner_uid, parse_time
 from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
+from breakeven_operator.workloads.owning_kind import OwningKind
 from breakeven_operator.workloads.presence import is_finished, node_is_lost
 from breakeven_operator.workloads.trouble import is_silent, refusal_of, warning_of
+from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)
 # Not allowed, and not installed.
 _ABSENT = frozenset({403, 404})
 _SELECTING = (CORE_SERVICES, BUDGETS, POD_MONITORS)
+# Pods that show a target's template, asked for at a time.
+_AT_A_TIME = 8
+# Most pods have an image's word by then.
+_SILENT_S = 5.0
+_AGAIN_S = 10.0
+_MOST_PER_CYCLE = 8
 
 
 class _Targets(NamedTuple):
     """The targets.
 
     Attributes:
-        found: those that exist, and what their controllers may have made of them. makers: of their pods. unread: those of kinds that cannot be read, and why.
+        found: targets that exist, and what their controllers may have made of them.
+        makers: of their pods.
+        unread: targets of kinds that cannot be read, and why.
         annotated: workloads whose annotation asks for a service.
     """
 
@@ -77,12 +81,6 @@ class _Targets(NamedTuple):
 
 class Observer:
     """Reads the world.
-
-    Args:
-        cluster, clock: ports.
-        objects: of the cluster.
-        answers: of every Prometheus.
-        scope: what the installation takes on.
 
     Attributes:
         cluster: for what is read again after a write.
@@ -129,11 +127,11 @@ class Observer:
             ClusterError: the API server did not give a collection without which nothing can be decided.
         """
         world = await self._observed(soon=soon)
-        return replace(world, firsts=await self._answers.firsts.read(world))
+        return replace(world, firsts=await self._answers.firsts(world))
 
     async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
-        """The world with the readings of those services that are decided about next (`DuePods.legible`)."""
-        return await self._answers.due_pods.legible(world, due)
+        """See `PrometheusReader.legible`."""
+        return await self._answers.legible(world, due)
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
@@ -141,13 +139,14 @@ class Observer:
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._answers.ask_nothing()
-            return replace(_nothing(), annotated=(await self._targets(self._interest((), ()))).annotated)
+            return Snapshot(annotated=(await self._targets(self._interest((), ()))).annotated)
         interest = self._interest(manifests, known.services)
         read = await asyncio.gather(
             self._targets(interest),
             self._objects.read(PODS, interest),
             asyncio.gather(*(self._objects.read(kind) for kind in (JOBS, CRONJOBS, RUNS))),
-            self._nodes(),
+            # With a Role instead of a ClusterRole nodes cannot be read: only the pod template's nodeSelector can name the GPU class.
+            _if_there(self._objects.read(NODES)),
             self._objects.profiles(),
         )
         (targets, makers, unread, annotated), pods, (jobs, crons, runs), nodes, profiles = read
@@ -157,14 +156,15 @@ class Observer:
         targets, unmade = await self._foreign.completed(known.services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
-        ours = owners_of_pods(readable.values(), makers, jobs)
+        ours = _owners_of_pods(readable.values(), makers, jobs)
         awaited = (pod for pod in living if owner_uid(pod) in ours)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
             self._answers.read(known.services, _by_namespace(living), soon=soon),
-            self._around(busy, mounting(readable)),
-            self._warnings.read(awaited, lacking_pods(readable, makers)),
+            self._around(busy, _mounting(readable)),
+            self._warnings.read(awaited, _lacking_pods(readable, makers)),
         )
-        return Snapshot(
+        return replace(
+            said,
             services=known.services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=known.invalid,
@@ -172,22 +172,18 @@ class Observer:
             unreadable_targets={**unread, **unmade, **_problems(targets)},
             annotated=annotated,
             makers=_by_owner(makers),
-            pods=(pods_by_namespace := _by_namespace(pods)),
+            pods=(in_namespaces := _by_namespace(pods)),
             pods_of=_by_owner(living),
-            pod_names=_names(pods_by_namespace),
+            pod_names={
+                namespace: frozenset(pod["metadata"]["name"] for pod in found)
+                for namespace, found in in_namespaces.items()
+            },
             claims=known.claims,
             jobs=_by_namespace(jobs),
             cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
             node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
             profiles=by_service(profiles),
-            readings=said.readings,
-            pasts=said.pasts,
-            latencies=said.latencies,
-            rolls=said.rolls,
-            later=said.later,
-            sums=said.sums,
-            arrivals=said.arrivals,
             selectors=selectors,
             network_policies=policies,
             events=events,
@@ -205,8 +201,10 @@ class Observer:
         """
         return await asyncio.gather(
             self._selectors(namespaces),
-            self._network_policies(namespaces),
-            self._events(namespaces),
+            # Without the right to read policies a copy that leaves one is not refused.
+            self._of_each(NETWORK_POLICIES, namespaces),
+            # A pod of a Job that quota or admission refuses shows nowhere else.
+            self._of_each(EVENTS, namespaces, f"regarding.kind={JOBS.kind}"),
             self._volume_claims({*namespaces, *mounted}),
         )
 
@@ -248,15 +246,6 @@ class Observer:
                 raise
             return f"the API server gives no {kind.kind}s: {error}"
 
-    async def _nodes(self) -> Sequence[Manifest]:
-        # With a Role instead of a ClusterRole nodes cannot be read: only the pod template's nodeSelector can name the GPU class.
-        try:
-            return await self._objects.read(NODES)
-        except ClusterError as error:
-            if error.status not in _ABSENT:
-                raise
-            return []
-
     async def _selectors(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
         found: dict[str, list[Manifest]] = defaultdict(list)
         for namespace in namespaces:
@@ -266,36 +255,31 @@ class Observer:
                 found[namespace].extend(filter(None, map(_selector, manifests)))
         return found
 
-    async def _network_policies(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
-        """NetworkPolicies; without the right to read them a copy that leaves one is not refused."""
-        return {namespace: await self._readable(NETWORK_POLICIES, namespace) for namespace in namespaces}
+    async def _of_each(
+        self, resource: Resource, namespaces: Sequence[str], fields: str = ""
+    ) -> dict[str, list[Manifest]]:
+        return {namespace: await self._readable(resource, namespace, fields) for namespace in namespaces}
 
     async def _volume_claims(self, namespaces: Collection[str]) -> dict[str, list[Manifest]]:
         """PersistentVolumeClaims; without the right to read them a volume that only one pod may have is not refused."""
         if not namespaces:
             return {}
-        try:
-            found = await self._objects.read(CLAIMS, Interest(frozenset(namespaces), frozenset()))
-        except ClusterError as error:
-            if error.status not in _ABSENT:
-                raise
-            return {}
-        return _by_namespace(found)
+        wanted = Interest(frozenset(namespaces), frozenset())
+        return _by_namespace(await _if_there(self._objects.read(CLAIMS, wanted)))
 
-    async def _events(self, namespaces: Sequence[str]) -> dict[str, list[Manifest]]:
-        """Events about Jobs; a pod that quota or admission refuses shows nowhere else."""
-        about = f"regarding.kind={JOBS.kind}"
-        return {namespace: await self._readable(EVENTS, namespace, about) for namespace in namespaces}
+    async def _readable(self, resource: Resource, namespace: str, fields: str = "") -> list[Manifest]:
+        found = await _if_there(self.cluster.list_all(resource, namespace, fields=fields))
+        return [manifest for manifest in found if problem_of(manifest) is None]
 
-    async def _readable(self, resource: Resource, namespace: str | None, fields: str = "") -> list[Manifest]:
-        """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
-        try:
-            found = await self.cluster.list_all(resource, namespace, fields=fields)
-            return [manifest for manifest in found if problem_of(manifest) is None]
-        except ClusterError as error:
-            if error.status not in _ABSENT:
-                raise
-            return []
+
+async def _if_there(reading: Awaitable[Sequence[Manifest]]) -> Sequence[Manifest]:
+    """Objects of a kind that an installation may lack (404) or that the operator's rights may not cover (403)."""
+    try:
+        return await reading
+    except ClusterError as error:
+        if error.status not in _ABSENT:
+            raise
+        return []
 
 
 def _selector(manifest: Manifest) -> Manifest | None:
@@ -305,16 +289,6 @@ def _selector(manifest: Manifest) -> Manifest | None:
     if not selector:
         return None
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
-
-
-def _nothing() -> Snapshot:
-    return Snapshot((), {}, (), {}, {}, {}, {}, {}, {}, {}, {}, (), {}, {}, {})
-
-
-def _names(members: Mapping[str, Iterable[Manifest]]) -> dict[str, frozenset[str]]:
-    return {
-        namespace: frozenset(one["metadata"]["name"] for one in found) for namespace, found in members.items()
-    }
 
 
 def _problems(targets: Mapping[Ref, Manifest]) -> dict[Ref, str]:
@@ -336,13 +310,58 @@ def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     return found
 
 
-# Targets of kinds that the operator does not know, put together from their pods; one pod of each is read whole.
-#
-# Pods are kept without their specs, because there are ten thousands. The newest pod of such a target is asked for by its name,
-# once: a pod's spec does not change.
+def _owners_of_pods(
+    targets: Iterable[Manifest], makers: Iterable[Manifest], jobs: Iterable[Manifest]
+) -> set[str]:
+    """Uids of what owns the pods of targets and of calibrations: the targets, their makers, the Jobs."""
+    owners = {maker_of(one)["metadata"]["uid"] for one in targets}
+    theirs = (one for one in makers if owner_uid(one) in owners)
+    return owners | {one["metadata"]["uid"] for one in (*theirs, *jobs)}
 
 
-_AT_A_TIME = 8
+def _lacking_pods(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Iterator[Manifest]:
+    """The makers of pods of targets with fewer than they want, if only events say why."""
+    for ref, target in targets.items():
+        kind = kind_at(ref.resource)
+        counts = kind.counts(target)
+        if kind.refusals_in_events and counts.total < counts.desired:
+            owners = kind.owners(target, makers)
+            yield from (one for one in (maker_of(target), *makers) if one["metadata"]["uid"] in owners)
+
+
+def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
+    """Namespaces of targets that mount claims: a roll must know who else may."""
+    return {
+        ref.namespace
+        for ref, target in targets.items()
+        if mounted_claims(kind_at(ref.resource).template(target)["spec"])
+    }
+
+
+class JoinedTargets(NamedTuple):
+    """Targets with what was made of them; others of which nothing was made, or nothing that can be read, and why."""
+
+    found: dict[Ref, Manifest]
+    unread: dict[Ref, str]
+
+
+def joined_targets(asked: Iterable[Ref], objects: Mapping[Ref, Manifest]) -> JoinedTargets:
+    """The targets at which services point, out of all objects that were read: targets, and what may have been made of them."""
+    found: dict[Ref, Manifest] = {}
+    unread: dict[Ref, str] = {}
+    for ref in asked:
+        one, kind = objects.get(ref), KINDS.get(ref.resource)
+        if one is None:
+            continue
+        if isinstance(kind, OwningKind) and problem_of(one) is None:
+            joined = kind.made_of(one, objects)
+            problem = problem_of(maker_of(joined)) if joined is not None else kind.unmade(one)
+            if joined is None or problem is not None:
+                unread[ref] = str(problem)
+                continue
+            one = joined
+        found[ref] = one
+    return JoinedTargets(found, unread)
 
 
 def _is_incomplete(ref: Ref, manifest: Manifest) -> bool:
@@ -355,10 +374,10 @@ def _with_template(target: Manifest, assembled: Manifest) -> Manifest:
 
 
 class ForeignTargets:
-    """Remembers the pod that shows each target's template.
+    """Puts targets of kinds that the operator does not know together from their pods.
 
-    Args:
-        cluster: port.
+    Pods are kept without their specs, because there are ten thousands. The newest pod of such a target is asked for by its name,
+    once, and remembered: a pod's spec does not change.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -373,14 +392,9 @@ class ForeignTargets:
         makers: Sequence[Manifest],
         known: Mapping[Ref, Manifest],
     ) -> JoinedTargets:
-        """All targets: those that were read, and those that pods show; one whose pod cannot be read keeps its former template.
+        """All targets that were read, or that pods show; a target whose pod cannot be read keeps its former template.
 
-        Args:
-            services: all of them.
-            known: objects that were read: targets, and what may have been made of them. A target without a template has that of
-                its newest pod, and without a pod is none.
-            pods: of their namespaces, trimmed.
-            makers: objects between workloads and pods.
+        A target without a template has the template of its newest pod, and without a pod is none.
         """
         known, unread = joined_targets(set(map(target_of, services)), known)
         wanted = {target_of(one) for one in services if not kind_of(one.spec.target_ref).rolled}
@@ -411,32 +425,13 @@ class ForeignTargets:
         return next((pod for pod in found if pod["metadata"]["uid"] == newest["uid"]), known)
 
 
-# Events about pods that do not come: asked for a few pods, by name, after some seconds, and seldom.
-#
-# Events are the most numerous objects of many clusters, and the API server looks through all of a namespace for a selector.
-# So none are watched or listed for pods that come, or for pods whose conditions and containers state the reason.
-
-
-# Most pods have an image's word by then.
-_SILENT_S = 5.0
-_AGAIN_S = 10.0
-_MOST_PER_CYCLE = 8
-
-
 class _SaidOfPod(NamedTuple):
-    """The words about a pod, and the time at which they were asked for; monotonic, s."""
-
     warning: str
     asked_s: float
 
 
 class _Subject(NamedTuple):
-    """An object whose events are asked for.
-
-    Attributes:
-        manifest: the object. field: a further part of the field selector.
-        read: makes one text of its events.
-    """
+    """An object whose events are asked for by this part of a selector; `read` makes one text of them."""
 
     manifest: Manifest
     field: str
@@ -444,10 +439,10 @@ class _Subject(NamedTuple):
 
 
 class PodWarnings:
-    """Remembers the newest answer about each pod that is asked about.
+    """Events about pods that do not come: asked for a few pods, by name, after some seconds, and seldom.
 
-    Args:
-        cluster, clock: ports.
+    Events are the most numerous objects of many clusters, and the API server looks through all of a namespace for a selector.
+    So none are watched or listed for pods that come, or for pods whose conditions and containers state the reason.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
@@ -458,11 +453,7 @@ class PodWarnings:
     async def read(self, pods: Iterable[Manifest], lacking: Iterable[Manifest] = ()) -> dict[str, str]:
         """The warnings, by uids of pods and workloads; of each controller's pods the oldest one speaks.
 
-        An answer that does not come is none: nothing else waits for it.
-
-        Args:
-            pods: that may be awaited.
-            lacking: workloads with fewer pods than they want, whose events may say why.
+        Events of workloads that are lacking pods may say why. An answer that does not come is none: nothing else waits for it.
         """
         subjects = [
             _Subject(pod, "regarding.kind=Pod,", partial(warning_of, pod)) for pod in self._awaited(pods)

@@ -35,10 +35,6 @@ def asked_of(manifest: Manifest) -> tuple[Any, ...]:
     return meta.get("generation"), meta.get("deletionTimestamp"), meta.get("annotations") or {}
 
 
-def _spec_of(profile: Manifest) -> tuple[Any, ...]:
-    return asked_of(profile)[:2]
-
-
 def _progress_of(run: Manifest) -> tuple[Any, ...]:
     status = run.get("status") or {}
     return status.get("phase"), len(status.get("points") or ())
@@ -47,18 +43,14 @@ def _progress_of(run: Manifest) -> tuple[Any, ...]:
 # The rest changes by the operator's own writes, and waits for the next cycle.
 _WORTH_A_CYCLE: Mapping[Resource, Callable[[Manifest], tuple[Any, ...]]] = {
     SERVICES: asked_of,
-    PROFILES: _spec_of,
+    # Nobody asks for anything by a profile's annotations.
+    PROFILES: lambda profile: asked_of(profile)[:2],
     RUNS: _progress_of,
 }
 
 
 class _Filed(NamedTuple):
-    """An object as cycles read it.
-
-    Attributes:
-        item: a FiledProfile, or the trimmed manifest of another kind.
-        worth: a change of it wakes the loop.
-    """
+    """An object as cycles read it: a FiledProfile, or a trimmed manifest. A change of its `worth` wakes the loop."""
 
     version: int
     namespace: str
@@ -88,11 +80,6 @@ class _OwnScope:
 
 class OwnObjects:
     """Services, profiles and runs, as the handlers file them.
-
-    Args:
-        clock: monotonic time.
-        namespaces: that are watched; empty: all.
-        wake: is called when a change could change a decision.
 
     Attributes:
         namespaces: that are watched; empty: all.
@@ -168,7 +155,7 @@ class OwnObjects:
         self._followed[scope].settled.set()
 
     def listed(self, scope: WatchScope, uids: frozenset[str], version: int, began_s: float) -> None:
-        """These are all objects of the scope at a version; kopf brings them, and none of those that vanished before."""
+        """These are all objects of the scope at a version; kopf brings them, and nothing that vanished before."""
         followed, kept = self._followed[scope], self._kept[scope.resource]
         for uid in kept.keys() - uids:
             if kept[uid].version <= version and scope.namespace in {None, kept[uid].namespace}:
@@ -182,15 +169,10 @@ class OwnObjects:
     # Called by cycles.
 
     async def read(self, resource: Resource, *, oldest_s: float, longest_s: float) -> list[Any]:
-        """All objects of a kind.
-
-        Args:
-            resource: one of OWN_KINDS.
-            oldest_s: older objects are not given.
-            longest_s: time to wait for the first objects.
+        """All objects of a kind; the first ones are waited for `longest_s`.
 
         Raises:
-            ClusterError: they were never read, or the API server has not been heard of for too long.
+            ClusterError: they were never read, or the API server has not been heard of for `oldest_s`.
         """
         scopes = {scope: one for scope, one in self._followed.items() if scope.resource == resource}
         with contextlib.suppress(TimeoutError):
@@ -272,8 +254,7 @@ class _KopfAnswer:
 
 
 async def _nothing() -> AsyncGenerator[bytes]:
-    none: tuple[bytes, ...] = ()
-    for line in none:
+    for line in tuple[bytes, ...]():
         yield line
 
 
@@ -284,7 +265,6 @@ class KopfSession:
     connection: kopf tries again after a lost connection, and ends the process after other failures.
 
     Args:
-        cluster, clock: ports.
         own: learns about each scope as a whole: its age, its problem, all its objects.
         relist_s: all objects are read again after so long, in case a watch has lost something.
     """

@@ -28,12 +28,7 @@ _SERVICES_PER_QUERY = 300
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """One Prometheus, and the question about the past of the services that share it.
-
-    Attributes:
-        source: where. engines: those that count.
-        lookback_s: how far back. step_s: distance of the rates.
-    """
+    """One Prometheus, and the question about the past of the services that share it; rates have the distance `step_s`."""
 
     source: PrometheusAccess
     engines: EngineSeries
@@ -43,13 +38,7 @@ class Lookback:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The newest answer to one Lookback.
-
-    Attributes:
-        namespaces: that were asked about.
-        reading: the newest usable answer, else the error.
-        taken_s, due_s: when it was taken and when to ask again; monotonic, s.
-    """
+    """The newest usable answer to one Lookback, else the error; when it was taken, and when to ask again (monotonic, s)."""
 
     namespaces: frozenset[str]
     reading: PastReading
@@ -61,12 +50,7 @@ class History:
     """Answers from memory for one step.
 
     A query that does not end while a cycle waits goes on. The answer before it stands meanwhile; if there is none,
-    the reading says which namespaces still wait for their first one.
-
-    Args:
-        metrics, clock: ports.
-        counted: is called with the outcome of every query: ok, empty or error.
-        settle_s: longest time a cycle waits.
+    the reading says which namespaces still wait for their first one. `counted` hears ok, empty or error of every query.
     """
 
     def __init__(
@@ -83,10 +67,9 @@ class History:
         self._answers: dict[Lookback, _Answer] = {}
 
     async def read(self, wanted: Mapping[Lookback, Mapping[str, int]]) -> dict[Lookback, PastReading]:
-        """The past of these namespaces; a failure is an answer too.
+        """The past of these namespaces, which come with their numbers of services; a failure is an answer too.
 
-        Args:
-            wanted: numbers of services by namespace, by what is asked; nothing else is remembered.
+        Nothing else is remembered.
         """
         self._answers = {lookback: a for lookback, a in self._answers.items() if lookback in wanted}
         due = {

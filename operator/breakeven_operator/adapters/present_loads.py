@@ -20,12 +20,7 @@ from breakeven_operator.adapters.prometheus_answers import (
     Watch,
     parted,
 )
-from breakeven_operator.ports import (
-    Header,
-    PrometheusAccess,
-    SecretHeader,
-    SecretKey,
-)
+from breakeven_operator.ports import Header, PrometheusAccess, SecretHeader, SecretKey
 from breakeven_operator.reconcile.fleet_query import fleet_query, sums_query
 from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
 from breakeven_operator.resources import SpeculativeService
@@ -39,12 +34,8 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
     given = service.spec.metrics_source.prometheus
     if given.address is None:
         return None
-    bearer, authority, tls, tenant = (
-        given.bearer_token_secret_ref,
-        given.ca_secret_ref,
-        given.client_cert_secret_ref,
-        given.tenant_header,
-    )
+    bearer, authority, tls = given.bearer_token_secret_ref, given.ca_secret_ref, given.client_cert_secret_ref
+    tenant = given.tenant_header
     secret = tenant.value_secret_ref if tenant is not None else None
     return PrometheusAccess(
         address=given.address,
@@ -89,8 +80,7 @@ class Present(FleetAnswers[Mapping[str, int]]):
     async def read(self, wanted: Mapping[Watch, Mapping[str, int]]) -> dict[Watch, FleetReading]:
         """The newest answer about these namespaces; without one, a reading that says why.
 
-        Args:
-            wanted: numbers of pods by namespace, by what is asked; nothing else is remembered.
+        Numbers of pods by namespace are wanted; nothing else is remembered.
         """
         known = await self._about(wanted)
         return {
@@ -124,7 +114,7 @@ class Present(FleetAnswers[Mapping[str, int]]):
 
 
 class PresentSums(Present):
-    """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of those of pods."""
+    """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of numbers of pods."""
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
         for part in parted(namespaces, PODS_PER_QUERY):

@@ -26,7 +26,7 @@ class FiledProfile(NamedTuple):
 
 def file_profile(manifest: Manifest) -> FiledProfile:
     """Parse a SpeculationProfile, and find out whose it is."""
-    entry = read_profile(manifest)
+    entry = _entry(manifest)
     return FiledProfile(NamespacedName(manifest["metadata"]["namespace"], entry.service), entry)
 
 
@@ -38,8 +38,8 @@ def by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[Pr
     return found
 
 
-def read_profile(manifest: Manifest) -> ProfileEntry:
-    """Parse a SpeculationProfile; one that cannot be read is an entry with its problem."""
+def _entry(manifest: Manifest) -> ProfileEntry:
+    """One that cannot be read is an entry with its problem."""
     meta = manifest["metadata"]
     where = f"SpeculationProfile {meta['namespace']}/{meta['name']}"
     try:

@@ -38,13 +38,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Subjects, Reading]):
-    """The newest answer to a Watch.
-
-    Attributes:
-        subjects: what was asked about.
-        reading: the figures, or the error.
-        asked_s: when the question was put; monotonic, s.
-    """
+    """The newest answer to a Watch: figures or an error, about what was asked then (monotonic, s)."""
 
     subjects: Subjects
     reading: Reading
@@ -64,7 +58,6 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
     A query that does not end while a cycle waits goes on, and its answer serves a later cycle.
 
     Args:
-        metrics, clock: ports.
         counted: is called with the outcome of every query: ok, empty or error.
         settle_s: longest time a cycle waits; five times as long for the first answer of all.
     """
@@ -92,11 +85,7 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         """A reading that holds an error and no figures."""
 
     async def _about(self, wanted: Mapping[Watch, Subjects]) -> Mapping[Watch, Answer[Subjects, Reading]]:
-        """The newest answers, some of them from earlier cycles and about what was wanted then.
-
-        Args:
-            wanted: what each Watch is asked about; nothing else is remembered.
-        """
+        """The newest answers, some of them from earlier cycles and about what was wanted then; nothing else is remembered."""
         self._answers = {watch: answer for watch, answer in self._answers.items() if watch in wanted}
         due = {
             watch: functools.partial(self._put, watch.source, watch, subjects)
@@ -153,11 +142,7 @@ def targets_of(
 def parted(sizes: Mapping[Name, int], most: int) -> Iterator[list[Name]]:
     """Names in groups that each fit into one answer of Prometheus; at least one group.
 
-    A name that is too large alone is a group of its own.
-
-    Args:
-        sizes: what each name adds to an answer.
-        most: what an answer may hold.
+    Each name adds its size, and an answer may hold `most`. A name that is too large alone is a group of its own.
     """
     group: list[Name] = []
     size = 0

@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 # A series takes about 200 bytes, and five hundred pods are asked about at a time: 12,500 series, 3 MiB.
 # Read, a row takes ten times as much. A server that somebody names in a service gets the smaller share.
 _LARGEST_OF_OTHERS_MIB = 4
-# So many large answers are held at a time, those of the operator's own Prometheus apart.
+# So many large answers are held at a time, apart from answers of the operator's own Prometheus.
 _LARGE_AT_A_TIME = 2
 OF_SERVER_AT_A_TIME = 16
 """Queries of one server under way; the others wait, so that servers that hang keep no thread from another one."""
@@ -49,14 +49,24 @@ _SERVERS_KNOWN = 4096
 _THREADS_OF_OWN, _THREADS = OF_SERVER_AT_A_TIME, 512
 _ALLOWED = "breakeven.dev/prometheus-address"
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_NAMES: Final = frozenset(
+    {"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"}
+)
+# Beside loopback and link-local: what clouds answer at, and the prefixes of IPv6 that hold an address of IPv4.
+_NETWORKS: Final[tuple[Network, ...]] = tuple(
+    map(
+        ipaddress.ip_network,
+        ("0.0.0.0/8", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32"),
+    )
+)
+_TRANSLATED: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96")))
+
 
 class OwnPrometheus(NamedTuple):
-    """The operator's own Prometheus.
-
-    Attributes:
-        access: how it is asked.
-        bearer_file, ca_file: token and certificate authority, for it and nobody else; empty: none.
-    """
+    """The operator's own Prometheus; files of token and certificate authority are for it and nobody else (empty: none)."""
 
     access: PrometheusAccess
     bearer_file: str = ""
@@ -71,9 +81,7 @@ class PrometheusClient:
     rotate), live no longer than it and never touch a disk.
 
     Args:
-        cluster: holds the Secrets.
         timeout_s: from the beginning of a query to the last byte of its answer.
-        own: the operator's own Prometheus; None if there is none.
         allowed: servers that are asked although they are loopback or link-local, see `TenantServers`.
         now: Unix time (s).
     """
@@ -111,7 +119,7 @@ class PrometheusClient:
         return await self._asked(source, lambda server: server.past(promql))
 
     async def close(self) -> None:
-        """Let the threads end; those of queries under way end as these are cancelled."""
+        """Let the threads end; threads of queries under way end as the queries are cancelled."""
         for threads in self._threads.values():
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -135,7 +143,6 @@ class PrometheusClient:
             raise MetricsError(f"{source.name} {error}") from error
 
     def _own_of(self, source: PrometheusAccess) -> OwnPrometheus | None:
-        """The operator's own Prometheus if this is it."""
         return self._own if self._own is not None and source == self._own.access else None
 
     async def _server(self, source: PrometheusAccess, dialect: Dialect, *, trusted: bool) -> Prometheus:
@@ -213,34 +220,15 @@ def _content(file: str) -> bytes:
         raise MetricsError(f"{file} cannot be read ({error.strerror})") from error
 
 
-# Servers that a service may have the operator ask: not the operator's own machine, and no cloud's metadata service.
-#
-# The operator asks from its own place in the network, past the egress policies of the service's namespace. A name's
-# addresses are checked when the connection is made. So a DNS answer that changes between check and use gains nothing.
-
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-_NAMES: Final = frozenset(
-    {"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"}
-)
-# Beside loopback and link-local: what clouds answer at, and the prefixes of IPv6 that hold an address of IPv4.
-_NETWORKS: Final[tuple[Network, ...]] = tuple(
-    map(
-        ipaddress.ip_network,
-        ("0.0.0.0/8", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32"),
-    )
-)
-_TRANSLATED: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96")))
-
-
 class TenantServers:
-    """The servers that services may name, and those that their installation allows besides.
+    """Servers that a service may have the operator ask: not the operator's own machine, and no cloud's metadata service.
+
+    The operator asks from its own place in the network, past the egress policies of the service's namespace. A name's
+    addresses are checked when the connection is made. So a DNS answer that changes between check and use gains nothing.
 
     Args:
         allowed: addresses (`http://host:port`), host names, IP addresses and networks that are asked all the same.
-        own: the operator's own Prometheus, which services may name too; None: there is none.
+        own: the operator's own Prometheus, which services may name too; None if there is none.
     """
 
     def __init__(self, allowed: Sequence[str] = (), own: PrometheusAccess | None = None) -> None:

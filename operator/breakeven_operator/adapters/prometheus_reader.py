@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import NamedTuple
 
 from breakeven.laws.arrays import FloatArray
@@ -20,13 +21,19 @@ from breakeven_operator.adapters.prometheus_answers import (
     parted,
     targets_of,
 )
-from breakeven_operator.adapters.roll_blocks import LaterFailures, RollBlocks, under_way
 from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
-from breakeven_operator.adapters.workload_pasts import FirstPasts
+from breakeven_operator.adapters.workload_pasts import WorkloadPasts, asked_pasts
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import Clock, Fitter, Manifest, Metrics, PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import arrivals_query, fleet_query, siblings_of
+from breakeven_operator.ports import Clock, Fitter, Manifest, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
+from breakeven_operator.reconcile.fleet_query import (
+    arrivals_query,
+    block_s,
+    fleet_query,
+    roll_query,
+    siblings_of,
+)
 from breakeven_operator.reconcile.latency_metrics import (
     LatencyOwner,
     LatencyReading,
@@ -35,43 +42,65 @@ from breakeven_operator.reconcile.latency_metrics import (
 )
 from breakeven_operator.reconcile.live_metrics import FleetReading, SeriesOwner
 from breakeven_operator.reconcile.objectives import objectives_of
-from breakeven_operator.reconcile.past_metrics import PastReading
-from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
+from breakeven_operator.reconcile.roll_evidence import GIVE_UP_WINDOWS
+from breakeven_operator.reconcile.roll_failures import (
+    ArmRequests,
+    LaterReading,
+    RollAnswer,
+    failures_query,
+    later_query,
+    read_later,
+)
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
 from breakeven_operator.workloads.known import target_name
 from breakeven_operator.workloads.object_facts import owner_uid
 
 # Cycles that follow each other at once ask no Prometheus more often than this: an answer about ten thousand pods is expensive.
 _SOON_S = 10.0
+# A pod has 240 values of 25 bytes: ten pods each make 3 MiB.
+_ARRIVALS_PER_QUERY = 50
+# Sixty-five buckets of each ReplicaSet, of which a roll has two, at 250 bytes: half of what an answer may have.
+_LATENCIES_PER_QUERY = 250
+_ROLLED_PER_QUERY = 250
+# Before a roll as many windows are read as can be measured after it at most.
+_WINDOWS_BEFORE = GIVE_UP_WINDOWS
+# Only the last hours of a longer roll are measured: the answer must have a bound.
+_LONGEST_ROLL_S = 6 * 3600
 
 
 class QueryLimits(NamedTuple):
-    """Limits of queries.
-
-    Attributes:
-        settle_s: longest time a cycle waits for them.
-        pods_per_query: a fleet of more pods is read by ReplicaSet.
-    """
+    """The longest time a cycle waits for queries; a fleet of more pods than fit into one is read by ReplicaSet."""
 
     settle_s: float = SETTLE_S
     pods_per_query: int = PODS_PER_QUERY
+
+
+class _Round(NamedTuple):
+    """The answers of one cycle, the questions, and when these were put (monotonic, s)."""
+
+    about: frozenset[tuple[Watch, Lookback | None, str]]
+    asked_s: float
+    answers: Snapshot
+
+    @property
+    def whole(self) -> bool:
+        """Whether every Prometheus has answered; one that has not is asked again, however soon."""
+        said = self.answers
+        readings = (*said.readings.values(), *said.sums.values())
+        return all(one.error is None for one in readings) and not any(
+            past.awaited for past in said.pasts.values()
+        )
 
 
 class PrometheusReader:
     """Asks every Prometheus.
 
     Args:
-        metrics, clock: ports.
         default_source: Prometheus of services that name none.
-        fitter: of the rows of pasts; None: no past of a service without a profile is read.
+        fitter: of the rows of pasts; None if no past of a service without a profile is read.
         counted: is called with the outcome of every query: ok, empty or error.
-        limits: of the queries.
-
-    Attributes:
-        queries: what is asked about a service.
-        firsts: the pasts of services of which nothing is measured.
-        due_pods: the pods of large fleets.
     """
 
     def __init__(
@@ -81,32 +110,30 @@ class PrometheusReader:
         *,
         default_source: PrometheusAccess | None,
         fitter: Fitter | None = None,
-        counted: Callable[[str], None] | None = None,
+        counted: Callable[[str], None] = lambda _outcome: None,
         limits: QueryLimits = QueryLimits(),  # noqa: B008 - it is frozen
     ) -> None:
-        self._pods_per_query, settle_s = limits.pods_per_query, limits.settle_s
+        self._pods_per_query = limits.pods_per_query
         self._clock = clock
-        self._last: RoundOfAnswers | None = None
-        tell = counted or (lambda _outcome: None)
+        self._last: _Round | None = None
         self.queries = ServiceQueries(default_source)
-        self.firsts = FirstPasts(self.queries, metrics, clock, fitter, tell)
-        self.due_pods = DuePods(
-            self.queries, metrics, clock, tell, settle_s=settle_s, pods_per_query=limits.pods_per_query
-        )
-        self._present = Present(metrics, clock, tell, settle_s)
-        self._sums = PresentSums(metrics, clock, tell, settle_s)
-        self._latencies = PresentLatencies(metrics, clock, tell, settle_s)
-        self._history = History(metrics, clock, tell, settle_s)
-        self._rolls = RollBlocks(metrics, clock, tell, settle_s)
-        self._later = LaterFailures(metrics, clock, tell, settle_s)
-        self._arrivals = PresentArrivals(metrics, clock, tell, settle_s)
+        self._firsts = WorkloadPasts(metrics, fitter, clock, counted) if fitter is not None else None
+        asking = (metrics, clock, counted, limits.settle_s)
+        self._present = Present(*asking)
+        self._pods = PresentPods(*asking)
+        self._sums = PresentSums(*asking)
+        self._latencies = PresentLatencies(*asking)
+        self._history = History(*asking)
+        self._rolls = RollBlocks(*asking)
+        self._later = LaterFailures(*asking)
+        self._arrivals = PresentArrivals(*asking)
 
     async def close(self) -> None:
         """End the queries that are under way."""
         parts = (
             self._present,
+            self._pods,
             self._sums,
-            self.due_pods,
             self._latencies,
             self._history,
             self._rolls,
@@ -114,17 +141,18 @@ class PrometheusReader:
             self._arrivals,
         )
         await asyncio.gather(*(part.close() for part in parts))
-        await self.firsts.close()
+        if self._firsts is not None:
+            await self._firsts.close()
 
     async def read(
         self, services: Sequence[SpeculativeService], pods: Mapping[str, Sequence[Manifest]], *, soon: bool
-    ) -> RoundOfAnswers:
-        """The answers of every Prometheus: new ones, or those of a moment ago if the questions are the same.
+    ) -> Snapshot:
+        """A world of new answers of every Prometheus, or `soon` of answers of a moment ago if the questions are the same.
 
         Args:
             services: about which they are asked.
             pods: that run, by namespace.
-            soon: this cycle follows the last one at once.
+            soon: whether this cycle follows the last one at once.
         """
         about = frozenset(
             (self.queries.watch_of(service), self.queries.lookback_of(service), service.metadata.namespace)
@@ -133,7 +161,7 @@ class PrometheusReader:
         last, now_s = self._last, self._clock.monotonic()
         fresh = last is not None and last.about == about and now_s - last.asked_s < _SOON_S
         if soon and last is not None and fresh and last.whole:
-            return last
+            return last.answers
         asked, surplus = self.queries.within_limits(services)
         small, large = self._fleets(asked, pods)
         (readings, sums, pasts), (latencies, rolls, later, arrivals) = await asyncio.gather(
@@ -142,29 +170,37 @@ class PrometheusReader:
             ),
             asyncio.gather(
                 self._latencies.read(asked, self.queries.watch_of),
-                self._rolls.read(under_way(asked, self.queries.watch_of)),
+                self._rolls.read(asked, self.queries.watch_of),
                 self._later.read(asked, self.queries.watch_of),
                 self._arrivals.read(asked, self.queries.watch_of),
             ),
         )
-        self._last = RoundOfAnswers(
-            about, now_s, {**readings, **surplus}, pasts, latencies, rolls, later, sums, arrivals
+        answers = Snapshot(
+            readings={**readings, **surplus},
+            pasts=pasts,
+            latencies=latencies,
+            rolls=rolls,
+            later=later,
+            sums=sums,
+            arrivals=arrivals,
         )
-        return self._last
+        self._last = _Round(about, now_s, answers)
+        return answers
+
+    async def firsts(self, world: Snapshot) -> dict[str, FirstAnswer]:
+        """The pasts of services of which nothing is measured, by uid."""
+        if self._firsts is None:
+            return {}
+        about = asked_pasts(world, self.queries)
+        asked = {uid: one for uid, one in about.items() if one is not None}
+        return await self._firsts.read(asked) | dict.fromkeys(about.keys() - asked.keys(), AWAITED)
 
     async def ask_nothing(self) -> None:
         """There is no service: end the queries that are under way, and forget their answers."""
-        await asyncio.gather(
-            self._present.read({}),
-            self._sums.read({}),
-            self.due_pods.ask_nothing(),
-            self._history.read({}),
-            self._latencies.read((), self.queries.watch_of),
-            self._rolls.read({}),
-            self._later.read((), self.queries.watch_of),
-            self._arrivals.read((), self.queries.watch_of),
-            self.firsts.ask_nothing(),
-        )
+        await self.read((), {}, soon=False)
+        await self._pods.read({})
+        if self._firsts is not None:
+            await self._firsts.read({})
 
     def _fleets(
         self, services: Iterable[SpeculativeService], pods: Mapping[str, Sequence[Manifest]]
@@ -191,78 +227,12 @@ class PrometheusReader:
                 namespaces[lookback][service.metadata.namespace] += 1
         return namespaces
 
-
-# The answers of every Prometheus in one cycle.
-
-
-class RoundOfAnswers(NamedTuple):
-    """The answers of every Prometheus in one cycle: their subject, and when they were asked for (monotonic, s)."""
-
-    about: frozenset[tuple[Watch, Lookback | None, str]]
-    asked_s: float
-    readings: Mapping[Watch, FleetReading]
-    pasts: Mapping[Lookback, PastReading]
-    latencies: Mapping[Watch, LatencyReading]
-    rolls: Mapping[Watch, RollAnswer]
-    later: Mapping[Watch, LaterReading]
-    sums: Mapping[Watch, FleetReading]
-    arrivals: Mapping[Watch, RollReading]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every Prometheus has answered; one that has not is asked again, however soon."""
-        late = any(past.awaited for past in self.pasts.values())
-        return not late and all(
-            reading.error is None for reading in (*self.readings.values(), *self.sums.values())
-        )
-
-
-# The pods of large fleets, asked for as their services fall due.
-
-
-class DuePods:
-    """Asks about the pods of fleets that are read by ReplicaSet.
-
-    Args:
-        queries: say which Prometheus is asked.
-        metrics, clock: ports.
-        tell: is called with the outcome of every query.
-        settle_s: longest time a cycle waits for an answer.
-        pods_per_query: as many pods fit into one answer.
-    """
-
-    def __init__(
-        self,
-        queries: ServiceQueries,
-        metrics: Metrics,
-        clock: Clock,
-        tell: Callable[[str], None],
-        *,
-        settle_s: float,
-        pods_per_query: int,
-    ) -> None:
-        self._queries = queries
-        self._pods = PresentPods(metrics, clock, tell, settle_s)
-        self._pods_per_query = pods_per_query
-
-    async def close(self) -> None:
-        """End the queries that are under way."""
-        await self._pods.close()
-
-    async def ask_nothing(self) -> None:
-        """There is no service: end the queries that are under way, and forget their answers."""
-        await self._pods.read({})
-
     async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
         """The world with the readings of those services that are decided about next.
 
         If a fleet is read by ReplicaSet its pods are asked for here: as many as fit into one answer, so that no cycle takes
         long. The services behind them are neither ready nor awaited. A Prometheus that does not answer about ReplicaSets is not
-        asked about pods.
-
-        Args:
-            world: as it was observed.
-            due: the services, the most urgent first.
+        asked about pods. The most urgent services stand first in `due`.
         """
         chosen, wanted = self._next(world, due)
         told = await self._pods.read(wanted)
@@ -270,7 +240,7 @@ class DuePods:
         readings = {**world.readings, **failed, **{watch: answer.reading for watch, answer in told.items()}}
         ready, awaited, late = [], set(), set()
         for service in chosen:
-            uid, watch = service.metadata.uid, self._queries.watch_of(service)
+            uid, watch = service.metadata.uid, self.queries.watch_of(service)
             answer = told.get(watch)
             if watch in wanted and (answer is None or target_name(service) not in answer.about):
                 awaited.add(uid)
@@ -286,13 +256,13 @@ class DuePods:
     def _next(
         self, world: Snapshot, due: Sequence[SpeculativeService]
     ) -> tuple[list[SpeculativeService], dict[Watch, Wanted]]:
-        """The first of those that are due whose pods fit into one answer, at least one, and what to ask for them."""
+        """The first services due whose pods fit into one answer, at least one, and what to ask for them."""
         pods: dict[Watch, dict[NamespacedName, int]] = defaultdict(dict)
         lost: set[Watch] = set()
         chosen: list[SpeculativeService] = []
         room = self._pods_per_query
         for service in due:
-            watch = self._queries.watch_of(service)
+            watch = self.queries.watch_of(service)
             sums = world.sums.get(watch)
             if sums is not None and sums.error is None:
                 target, own = target_name(service), world.target_pods(service)
@@ -311,16 +281,11 @@ def _siblings(pod: Manifest) -> NamespacedName:
     return NamespacedName(pod["metadata"]["namespace"], siblings_of(pod["metadata"]["name"]))
 
 
-# Present figures of single pods in fleets too large to be read pod by pod: of the services that are decided about next.
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The workloads whose pods are asked for.
+    """The workloads whose pods are asked for, with the number of these.
 
-    Attributes:
-        pods: how many each of them has.
-        lost: whether one has pods and no series: then it is asked whose series there are anywhere.
+    If one is `lost`, it has pods and no series: then it is asked whose series there are anywhere.
     """
 
     pods: Mapping[NamespacedName, int]
@@ -328,13 +293,7 @@ class Wanted:
 
 
 class PodsAnswer(NamedTuple):
-    """The newest answer.
-
-    Attributes:
-        about: which workloads.
-        reading: what it says of their pods.
-        late: whether it was asked for in an earlier cycle.
-    """
+    """The newest answer about the pods of these workloads; a late one was asked for in an earlier cycle."""
 
     about: Collection[NamespacedName]
     reading: FleetReading
@@ -342,14 +301,13 @@ class PodsAnswer(NamedTuple):
 
 
 class PresentPods(FleetAnswers[Wanted]):
-    """The newest answers, one per Watch; one that comes late is of use to a later cycle."""
+    """Present figures of single pods of services that are decided about next, in fleets too large to be read pod by pod.
+
+    An answer that comes late is of use to a later cycle.
+    """
 
     async def read(self, wanted: Mapping[Watch, Wanted]) -> dict[Watch, PodsAnswer]:
-        """The newest answer of each Watch that has one that is no older than its staleness.
-
-        Args:
-            wanted: by what is asked; nothing else is remembered.
-        """
+        """The newest answer of each Watch that has one no older than its staleness; nothing else is remembered."""
         began_s = self._clock.monotonic()
         known = await self._about(wanted)
         now_s = self._clock.monotonic()
@@ -375,15 +333,11 @@ def _promql(watch: Watch, wanted: Wanted) -> Iterator[str]:
         )
 
 
-# Arrivals at the targets' pods: an answer covers six windows, so the question is put once per window.
-
-
-# A pod has 240 values of 25 bytes: ten pods each make 3 MiB.
-_ARRIVALS_PER_QUERY = 50
-
-
 class PresentArrivals(PrometheusAnswers[frozenset[NamespacedName], RollReading]):
-    """The newest answers, one per Watch; an earlier one stands, because the past does not change."""
+    """Arrivals at the targets' pods. An answer covers six windows, so the question is put once per window.
+
+    An earlier answer stands, because the past does not change.
+    """
 
     async def read(
         self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
@@ -408,15 +362,11 @@ class PresentArrivals(PrometheusAnswers[frozenset[NamespacedName], RollReading])
         return RollReading(error=error)
 
 
-# Present latencies of services that have objectives: asked beside the loads, so that neither answer waits for the other.
-
-
-# Sixty-five buckets of each ReplicaSet, of which a roll has two, at 250 bytes: half of what an answer may have.
-_LATENCIES_PER_QUERY = 250
-
-
 class PresentLatencies(PrometheusAnswers[frozenset[NamespacedName], LatencyReading]):
-    """The newest answers, one per Watch; one that is older than the Watch's staleness is none."""
+    """Present latencies of services that have objectives: asked beside the loads, so that neither answer waits for the other.
+
+    An answer that is older than the Watch's staleness is none.
+    """
 
     async def read(
         self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
@@ -448,3 +398,81 @@ class PresentLatencies(PrometheusAnswers[frozenset[NamespacedName], LatencyReadi
 
     def _without(self, error: str) -> LatencyReading:
         return LatencyReading(error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class RolledTarget:
+    """A workload that is rolled, and since when."""
+
+    namespace: str
+    deployment: str
+    started: datetime
+
+
+class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
+    """The newest answers, one per Watch with a roll under way. An earlier answer stays valid, because past blocks do not change."""
+
+    async def read(
+        self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
+    ) -> dict[Watch, RollAnswer]:
+        """The newest answer about the targets whose rolls are measured now; mostly none."""
+        targets: dict[Watch, set[RolledTarget]] = defaultdict(set)
+        for service in services:
+            rollout = service.status.rollout
+            if rollout is None or rollout.phase not in MEASURED_PHASES or rollout.started_time is None:
+                continue
+            targets[watch_of(service)].add(RolledTarget(*target_name(service), rollout.started_time))
+        return await self._readings({watch: frozenset(found) for watch, found in targets.items()})
+
+    async def _ask(
+        self, source: PrometheusAccess, watch: Watch, targets: frozenset[RolledTarget]
+    ) -> Said[RollAnswer]:
+        started = min(target.started for target in targets)
+        since_s = (self._clock.now() - started).total_seconds() + _WINDOWS_BEFORE * watch.window_s
+        names = [(target.namespace, target.deployment) for target in targets]
+        span_s, step_s = int(min(since_s, _LONGEST_ROLL_S)), block_s(watch.window_s)
+        promql = roll_query(names, watch.engines, span_s, step_s)
+        reading = read_roll(await self._metrics.query_past(source, promql))
+        try:
+            asked = failures_query(names, watch.engines, span_s, step_s)
+            failures = read_roll(await self._metrics.query_past(source, asked))
+        except MetricsError as error:
+            # Latencies are judged without failures, and a note says that failures are missing.
+            failures = RollReading(error=str(error))
+        return Said(RollAnswer(reading, failures), not reading.pods)
+
+    def _without(self, error: str) -> RollAnswer:
+        return RollAnswer(RollReading(error=error), RollReading(error=error))
+
+
+class LaterFailures(PrometheusAnswers[frozenset[NamespacedName], LaterReading]):
+    """The newest answers about requests after the last word of a roll, over as many windows as one is measured for.
+
+    Asked once per window at most: the answer is about six of them.
+    """
+
+    async def read(
+        self, services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
+    ) -> dict[Watch, LaterReading]:
+        """The newest answer about the targets whose last roll was judged by failures too; mostly all that speculate."""
+        return await self._readings(targets_of(filter(_is_looked_back_at, services), watch_of))
+
+    def _pause_s(self, watch: Watch) -> float:
+        return float(watch.window_s)
+
+    async def _ask(
+        self, source: PrometheusAccess, watch: Watch, targets: frozenset[NamespacedName]
+    ) -> Said[LaterReading]:
+        found: dict[NamespacedName, ArmRequests] = {}
+        for part in parted(dict.fromkeys(targets, 1), _ROLLED_PER_QUERY):
+            promql = later_query(part, watch.engines, GIVE_UP_WINDOWS * watch.window_s)
+            found |= read_later(await self._metrics.query(source, promql)).requests
+        return Said(LaterReading(found), not found)
+
+    def _without(self, error: str) -> LaterReading:
+        return LaterReading(error=error)
+
+
+def _is_looked_back_at(service: SpeculativeService) -> bool:
+    memory = service.status.memory
+    return memory is not None and memory.requests_before is not None and service.status.rollout is None

@@ -17,9 +17,8 @@ class RunFiles(NamedTuple):
     """The files that were read.
 
     Attributes:
-        config_maps: by name, with the keys that are asked for; None: there is no such one. What the operator may not read is
+        config_maps: by name, with the keys that are asked for; None if there is no such one. What the operator may not read is
             left out.
-        problem: why not all was read.
         size: bytes that were read, kept or not.
     """
 
@@ -31,12 +30,7 @@ class RunFiles(NamedTuple):
 async def read_run_files(
     cluster: ClusterReader, namespace: str, wanted: Mapping[str, Collection[str]]
 ) -> RunFiles:
-    """Read the keys of ConfigMaps, up to 16 MiB of them.
-
-    Args:
-        cluster: port.
-        namespace: of the run.
-        wanted: keys by the name of their ConfigMap.
+    """Read the keys of ConfigMaps (`wanted`, by name), up to 16 MiB of them.
 
     Raises:
         ClusterError: the API server does not answer.

@@ -19,11 +19,7 @@ SOURCES_PER_NAMESPACE = 4
 
 
 class ServiceQueries:
-    """The questions about services.
-
-    Args:
-        default_source: Prometheus of services that name none.
-    """
+    """The questions about services; a service that names no Prometheus has the default one."""
 
     def __init__(self, default_source: PrometheusAccess | None) -> None:
         self._default_source = default_source
@@ -31,7 +27,7 @@ class ServiceQueries:
     def watch_of(self, service: SpeculativeService) -> Watch:
         """How a service is watched; equal watches share one query."""
         source = service.spec.metrics_source
-        matchers = tuple(Matcher(m.label, m.operator.sign, m.value) for m in source.prometheus.extra_matchers)
+        matchers = tuple(Matcher(m.label, "=", m.value) for m in source.prometheus.extra_matchers)
         return Watch(
             prometheus_of(service) or self._default_source,
             EngineSeries(matchers, source.metric_prefix),
@@ -40,7 +36,7 @@ class ServiceQueries:
         )
 
     def lookback_of(self, service: SpeculativeService) -> Lookback | None:
-        """How a service's past is read; equal lookbacks share one query. None: it is not read, or there is no Prometheus."""
+        """How a service's past is read; equal lookbacks share one query. None if it is not read, or there is no Prometheus."""
         watch, lookback_s = self.watch_of(service), service.spec.update_policy.lookback_seconds
         if watch.source is None or lookback_s == 0:
             return None

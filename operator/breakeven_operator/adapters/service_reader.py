@@ -20,7 +20,7 @@ class Scope(NamedTuple):
     """Services that an installation takes on.
 
     Attributes:
-        drafters: how those begin that services may name; a service that names another breaks a rule. Empty: all.
+        drafters: how drafters begin that services may name; a service that names another one breaks a rule. Empty: all.
         annotated: whether workloads that ask for a service by their annotation are read.
     """
 
@@ -29,11 +29,7 @@ class Scope(NamedTuple):
 
 
 class ReadServices(NamedTuple):
-    """The services of a cluster.
-
-    Attributes:
-        services: those that can be acted upon. invalid: those that break a rule, which an older CRD let through.
-    """
+    """The services that can be acted upon, and services that break a rule, which an older CRD let through."""
 
     services: tuple[SpeculativeService, ...]
     invalid: tuple[InvalidService, ...]
@@ -48,11 +44,7 @@ class ReadServices(NamedTuple):
 
 
 class ServiceReader:
-    """Parses a service again only if its object has changed, which most do not between two cycles.
-
-    Args:
-        scope: what the installation takes on.
-    """
+    """Parses a service again only if its object has changed, which most do not between two cycles."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope

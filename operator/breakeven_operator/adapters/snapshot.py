@@ -24,7 +24,7 @@ from breakeven_operator.workloads.workload_kind import maker_of
 
 
 class InvalidService(NamedTuple):
-    """A SpeculativeService that breaks a rule, and which, in one line."""
+    """A SpeculativeService that breaks a rule, and the rule in one line."""
 
     manifest: Manifest
     problem: str
@@ -35,22 +35,16 @@ class Snapshot:
     """The input of a cycle; manifests by namespace.
 
     Attributes:
-        services: parsed.
         manifests: the services' objects as the API server returned them, by uid; invalid ones included.
-        invalid: manifests that break the schema's rules, with the one line that says how.
         runs: unfinished, or not yet accounted for.
         targets: what services point at.
         makers: of pods, by uid of the target that owns them.
-        pods: by namespace, those that have ended among them.
+        pods: by namespace, ended ones too.
         pod_names: by namespace, of all pods: series outlive their pod for some minutes.
-        pods_of: by uid of the maker or target that owns them, without those that have ended.
+        pods_of: by uid of the maker or target that owns them, without ended ones.
         claims: of services, by target.
-        node_labels: by node name.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        profiles: by service.
-        readings: newest answer of each Prometheus about the present, by pod. pasts: about the past. latencies: about
-            objectives. rolls: about rolls. later: about requests after rolls.
-            arrivals: about when requests came.
+        readings: newest answer of each Prometheus about the present, by pod. later: about requests after rolls.
         sums: newest answer about the present by ReplicaSet, if a fleet is too large to be read pod by pod in every cycle.
         firsts: what the past says of services without a profile, by uid.
         selectors, network_policies, events: only of namespaces in which a calibration is under way.
@@ -60,21 +54,21 @@ class Snapshot:
         annotated: workloads whose annotation asks for a service; none where the installation makes no services.
     """
 
-    services: tuple[SpeculativeService, ...]
-    manifests: Mapping[str, Manifest]
-    invalid: tuple[InvalidService, ...]
-    targets: Mapping[Ref, Manifest]
-    makers: Mapping[str, Sequence[Manifest]]
-    pods: Mapping[str, Sequence[Manifest]]
-    pods_of: Mapping[str, Sequence[Manifest]]
-    pod_names: Mapping[str, frozenset[str]]
-    claims: Mapping[Ref, Sequence[Claim]]
-    jobs: Mapping[str, Sequence[Manifest]]
-    cron_jobs: Mapping[NamespacedName, Manifest]
-    runs: Sequence[Manifest]
-    node_labels: Mapping[str, Mapping[str, str]]
-    profiles: Mapping[NamespacedName, Sequence[ProfileEntry]]
-    readings: Mapping[Watch, FleetReading]
+    services: tuple[SpeculativeService, ...] = ()
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+    invalid: tuple[InvalidService, ...] = ()
+    targets: Mapping[Ref, Manifest] = field(default_factory=dict)
+    makers: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    pods: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    pods_of: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    pod_names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    claims: Mapping[Ref, Sequence[Claim]] = field(default_factory=dict)
+    jobs: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    cron_jobs: Mapping[NamespacedName, Manifest] = field(default_factory=dict)
+    runs: Sequence[Manifest] = ()
+    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    profiles: Mapping[NamespacedName, Sequence[ProfileEntry]] = field(default_factory=dict)
+    readings: Mapping[Watch, FleetReading] = field(default_factory=dict)
     pasts: Mapping[Lookback, PastReading] = field(default_factory=dict)
     latencies: Mapping[Watch, LatencyReading] = field(default_factory=dict)
     rolls: Mapping[Watch, RollAnswer] = field(default_factory=dict)
@@ -92,7 +86,7 @@ class Snapshot:
     annotated: Mapping[Ref, Manifest] = field(default_factory=dict)
 
     def target_of(self, service: SpeculativeService) -> Manifest | None:
-        """The object that a service names; None: there is none."""
+        """The object that a service names; None if there is none."""
         return self.targets.get(target_of(service))
 
     def target_objects(self, service: SpeculativeService) -> tuple[Manifest, ...]:

@@ -124,7 +124,7 @@ def _slim_pod(pod: Manifest) -> Manifest:
 
 def _slim_container(status: Mapping[str, Any]) -> Manifest:
     """How a container is, and how its last run ended."""
-    last = {state: end for state, end in (status.get("lastState") or {}).items() if state == "terminated"}
+    last = (status.get("lastState") or {}).get("terminated")
     return {
         **_shared(status, "name", "image", "imageID"),
         **_some(status, "restartCount"),
@@ -134,11 +134,7 @@ def _slim_container(status: Mapping[str, Any]) -> Manifest:
             if state in _STATES
         },
         **(
-            {
-                "lastState": {
-                    "terminated": _some(last["terminated"], "reason", "exitCode", "message", "finishedAt")
-                }
-            }
+            {"lastState": {"terminated": _some(last, "reason", "exitCode", "message", "finishedAt")}}
             if last
             else {}
         ),

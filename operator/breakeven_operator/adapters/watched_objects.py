@@ -1,6 +1,6 @@
 """The cluster's objects by watches: the API server pays for changes, not for objects that merely exist.
 
-The product's own kinds are those that kopf's handlers file (`own_objects`); each other kind has watches of its own here.
+kopf's handlers file the product's own kinds (`own_objects`); each other kind has watches of its own here.
 """
 
 from __future__ import annotations
@@ -47,12 +47,7 @@ class _Followed:
         self.joining = False
         self._wake = wake
         self.informer: Informer[Manifest] = Informer(
-            cluster,
-            clock,
-            scope,
-            trim=self._kept_of,
-            changed=self._compare,
-            relist_s=relist_s,
+            cluster, clock, scope, trim=self._kept_of, changed=self._compare, relist_s=relist_s
         )
         self.task = asyncio.create_task(self.informer.run(), name=f"watch {self.informer}")
 
@@ -77,7 +72,6 @@ class WatchedObjects:
     """The `ClusterObjects` port; `rest` ends its watches.
 
     Args:
-        cluster, clock: ports.
         own: objects of the product's own kinds; other kinds are read in the same namespaces.
         relist_s: all objects of a kind are read again after so long.
         oldest_s: older objects are not given.
@@ -178,7 +172,7 @@ class WatchedObjects:
         return (None,) if self._everywhere else sorted(interest.namespaces)
 
     async def _concern(self, followed: _Followed, interest: Interest | None) -> None:
-        """Let an informer keep objects of new services too, and fetch those that it passed over until now."""
+        """Let an informer keep objects of new services too, and fetch objects that it passed over until now."""
         before = followed.interest
         if interest is None or before is None or interest == before:
             return

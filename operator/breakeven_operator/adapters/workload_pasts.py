@@ -1,4 +1,4 @@
-"""Questions about the pasts of services of which nothing is measured."""
+"""Pasts of services of which nothing is measured: read one at a time, in a thread, and seldom."""
 
 from __future__ import annotations
 
@@ -31,86 +31,16 @@ from breakeven_operator.reconcile.fleet_query import of_workloads, siblings_of, 
 from breakeven_operator.resources.calibrationspec import PastUse
 from breakeven_operator.workloads.known import kind_at, target_name, target_of
 
-
-class FirstPasts:
-    """Asks about the past of each service without a profile.
-
-    Args:
-        queries: say which Prometheus is asked.
-        metrics, clock: ports.
-        fitter: of the rows of pasts; None: no past is read.
-        tell: is called with the outcome of every query.
-    """
-
-    def __init__(
-        self,
-        queries: ServiceQueries,
-        metrics: Metrics,
-        clock: Clock,
-        fitter: Fitter | None,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._queries = queries
-        self._pasts = WorkloadPasts(metrics, fitter, clock, tell) if fitter is not None else None
-
-    async def close(self) -> None:
-        """End the queries that are under way."""
-        if self._pasts is not None:
-            await self._pasts.close()
-
-    async def ask_nothing(self) -> None:
-        """There is no service: end the queries that are under way, and forget their answers."""
-        if self._pasts is not None:
-            await self._pasts.read({})
-
-    async def read(self, world: Snapshot) -> dict[str, FirstAnswer]:
-        """The pasts of services of which nothing is measured, by uid."""
-        if self._pasts is None:
-            return {}
-        about = self._without_profile(world)
-        asked = {uid: one for uid, one in about.items() if one is not None}
-        awaited = dict.fromkeys(about.keys() - asked.keys(), AWAITED)
-        return await self._pasts.read(asked) | awaited
-
-    def _without_profile(self, world: Snapshot) -> dict[str, WorkloadPast | None]:
-        """Questions about the pasts of services of which nothing is measured, by uid; None: after the first look at the target."""
-        asked, _ = self._queries.within_limits(world.services)
-        found: dict[str, WorkloadPast | None] = {}
-        for service in asked:
-            watch, name, target = self._queries.watch_of(service), target_name(service), target_of(service)
-            measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
-            pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
-            ignored, seen = service.spec.calibration.past is PastUse.IGNORE, service.status.target
-            if measured or ignored or watch.source is None or not pods:
-                continue
-            if seen is None or not seen.model:
-                found[service.metadata.uid] = None
-                continue
-            rolled = kind_at(target.resource).rolled
-            words = {method.method for method in service.spec.candidates.methods}
-            found[service.metadata.uid] = WorkloadPast(
-                watch.source,
-                watch.engines,
-                name.namespace,
-                name.name,
-                workload_of(pods[0]) if rolled else "",
-                frozenset() if rolled else frozenset(map(siblings_of, pods)),
-                service.spec.candidates.arms(),
-                words.pop() if len(words) == 1 else None,
-                facts_of(seen),
-            )
-        return found
-
-
-# Pasts of services that have no profile yet: read one at a time, in a thread, and seldom.
-
-
 _LOG = logging.getLogger(__name__)
 LOOKBACK_S, _WINDOW_S = 14 * 86_400, 600
 # A service waits for its calibration for hours, not for weeks. What failed may be mended soon.
 AGAIN_S, RETRY_S = 6 * 3600.0, 1800.0
 # One service at a time: a server that answers slowly must not keep the others from their answers for long.
 _LONGEST_S = 180.0
+# A day of 150 pods; a sample takes 100 bytes while its day is read.
+MOST_SAMPLES = 600_000
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +48,8 @@ class WorkloadPast:
     """A question about the past of one service's target.
 
     Attributes:
-        source: where. engines: those that count.
-        namespace, name: of the target.
         title: kind and name; empty: its pods' names have no grammar, and `siblings` are beginnings that they share.
-        arms: the service's candidates.
-        method: vLLM's word for drafts of which no series says how they are made; None: it could be several.
-        facts: of the served model.
+        method: vLLM's word for drafts of which no series says how they are made; None if it could be several.
     """
 
     source: PrometheusAccess
@@ -141,6 +67,36 @@ class WorkloadPast:
         return workload_of(pod) == self.title if self.title else siblings_of(pod) in self.siblings
 
 
+def asked_pasts(world: Snapshot, queries: ServiceQueries) -> dict[str, WorkloadPast | None]:
+    """Questions about the pasts of services of which nothing is measured, by uid; None before the first look at the target."""
+    asked, _ = queries.within_limits(world.services)
+    found: dict[str, WorkloadPast | None] = {}
+    for service in asked:
+        watch, name, target = queries.watch_of(service), target_name(service), target_of(service)
+        measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
+        pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
+        ignored, seen = service.spec.calibration.past is PastUse.IGNORE, service.status.target
+        if measured or ignored or watch.source is None or not pods:
+            continue
+        if seen is None or not seen.model:
+            found[service.metadata.uid] = None
+            continue
+        rolled = kind_at(target.resource).rolled
+        words = {method.method for method in service.spec.candidates.methods}
+        found[service.metadata.uid] = WorkloadPast(
+            watch.source,
+            watch.engines,
+            name.namespace,
+            name.name,
+            workload_of(pods[0]) if rolled else "",
+            frozenset() if rolled else frozenset(map(siblings_of, pods)),
+            service.spec.candidates.arms(),
+            words.pop() if len(words) == 1 else None,
+            facts_of(seen),
+        )
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _ToldPast:
     """An answer, the question it answers, and when to ask again (monotonic, s)."""
@@ -154,10 +110,6 @@ class WorkloadPasts:
     """Answers from memory. No cycle waits for a reading.
 
     Namespaces take turns, so that many services of one keep no other from its answer.
-
-    Args:
-        metrics, fitter, clock: ports.
-        counted: is called with the outcome of every reading: ok or error.
     """
 
     def __init__(
@@ -255,24 +207,8 @@ def _told(server: AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAn
     return first_answer(past, about.arms, others, server.queries, server.samples)
 
 
-# A Prometheus that the library asks about the past of one workload.
-
-
-# A day of 150 pods; a sample takes 100 bytes while its day is read.
-MOST_SAMPLES = 600_000
-
-Result = TypeVar("Result")
-
-
 class AskedServer:
-    """A Prometheus as the library asks it from a thread; every query runs in the operator's loop.
-
-    Args:
-        metrics, fitter: ports.
-        source: where.
-        owns: whether a pod of this name is, or was, the workload's.
-        loop: of the operator.
-    """
+    """A Prometheus as the library asks it from a thread; every query runs in the operator's loop."""
 
     def __init__(
         self,
@@ -319,7 +255,7 @@ class AskedServer:
         return Profile.from_json(outcome.profile_json, "fit of the past")
 
     def end(self) -> None:
-        """Let the thread end at its next question; the one that is under way is given up."""
+        """Let the thread end at its next question; a question under way is given up."""
         self._ended = True
         if self._pending is not None:
             self._pending.cancel()

@@ -209,7 +209,7 @@ def mount_of(prompts: PromptSource | None) -> list[dict[str, Any]]:
 
 def text_name(prompts: PromptSource) -> str:
     """Name, in points, of the text of a file."""
-    return prompts.name or PurePosixPath(file_of(prompts) or "prompts").stem[:64]
+    return PurePosixPath(file_of(prompts) or "prompts").stem[:64]
 
 
 def sent(
@@ -224,7 +224,6 @@ def sent(
     sampling = {name: value for name, value in given.items() if value is not None}
     imposing = drafts and spec.synthetic_acceptance is not None
     shared = spec.prompts.shared_prefix_percent if spec.prompts is not None else None
-    named = spec.prompts.name if spec.prompts is not None and dataset is None else None
     return SentWorkload(
         prompt_tokens,
         output_tokens,
@@ -232,7 +231,7 @@ def sent(
         sampling=Sampling(**sampling),
         prefix_share=(shared or 0) / 100,
         dataset=dataset,
-        label=SYNTHETIC_ACCEPTANCE if imposing else named,
+        label=SYNTHETIC_ACCEPTANCE if imposing else None,
     )
 
 

@@ -12,7 +12,6 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError
 from breakeven_operator.plugin.kubectl_process import ForwardedPort, KubectlError
 from breakeven_operator.plugin.service_view import Json, ServiceView, variable_of
-from breakeven_operator.resources.metricssource import LabelMatcher
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.known import kind_of
 
@@ -114,8 +113,7 @@ def examined(service: ServiceView, profile: Callable[[str], Path]) -> Iterator[s
     pods = kind_of(target).pods_of(target.name)
     yield from ("--model", str(model), "--namespace", service.namespace, "--match", f"pod=~{pods}")
     for one in _server(service).get("extraMatchers") or ():
-        matcher = LabelMatcher.model_validate(one)
-        yield from ("--match", f"{matcher.label}{matcher.operator.sign}{matcher.value}")
+        yield from ("--match", f"{one['label']}={one['value']}")
     if prefix := (service.spec.get("metricsSource") or {}).get("metricPrefix"):
         yield from ("--metric-prefix", str(prefix))
     named, arm = service.part("calibration").get("profile"), service.running

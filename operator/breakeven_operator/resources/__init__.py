@@ -7,35 +7,17 @@
 `SpeculativeService.read(object, where)` parses what the API server holds; `.to_json_object()` is its inverse.
 """
 
-from breakeven_operator.resources.base import API_VERSION, CATEGORY, GROUP, VERSION, Model
-from breakeven_operator.resources.calibrationrun import (
-    CalibrationRun,
-    CalibrationRunSpec,
-    CalibrationRunStatus,
-)
+from breakeven_operator.resources.base import API_VERSION, Model
+from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.servicestatus import SpeculativeServiceStatus
-from breakeven_operator.resources.speculationprofile import (
-    SpeculationProfile,
-    SpeculationProfileSpec,
-    SpeculationProfileStatus,
-)
-from breakeven_operator.resources.speculativeservice import (
-    SpeculativeService,
-    SpeculativeServiceSpec,
-)
+from breakeven_operator.resources.speculationprofile import SpeculationProfile
+from breakeven_operator.resources.speculativeservice import SpeculativeService, SpeculativeServiceSpec
 
 __all__ = [
     "API_VERSION",
-    "CATEGORY",
-    "GROUP",
-    "VERSION",
     "CalibrationRun",
-    "CalibrationRunSpec",
-    "CalibrationRunStatus",
     "Model",
     "SpeculationProfile",
-    "SpeculationProfileSpec",
-    "SpeculationProfileStatus",
     "SpeculativeService",
     "SpeculativeServiceSpec",
     "SpeculativeServiceStatus",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self, TypeGuard, cast
+from typing import Annotated, Any, ClassVar, Final, Self, TypeGuard, cast
 
 from pydantic import (
     AfterValidator,
@@ -50,6 +50,8 @@ CATEGORY = "breakeven"
 
 # Marks what `to_json_object` serialises.
 _FOR_THE_API = {"for": "the API"}
+IN_NOTES: Final = "in notes"
+"""Mark of a field of a status that stands in its notes, see `packed`, and is no field of the CRD."""
 _LIST_TYPE = "x-kubernetes-list-type"
 _LIST_KEYS = "x-kubernetes-list-map-keys"
 
@@ -97,8 +99,6 @@ class Model(BaseModel):
         alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True, extra="forbid"
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
-    noted: ClassVar[frozenset[str]] = frozenset()
-    """Fields of a status that stand in its notes, see `packed`, and have none of their own in the CRD."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -126,21 +126,14 @@ class Model(BaseModel):
         schema = handler.resolve_ref_schema(handler(core_schema))
         if rules := list(filter(None, (rule.to_json_object() for rule in cls.rules))):
             schema["x-kubernetes-validations"] = rules
-        hidden = {to_camel(name) for name in cls.noted}
-        if hidden:
-            schema["properties"] = {
-                name: one for name, one in schema["properties"].items() if name not in hidden
-            }
-            schema["required"] = [name for name in schema.get("required", ()) if name not in hidden]
+        for name, info in cls.model_fields.items():
+            if IN_NOTES in info.metadata:
+                del schema["properties"][to_camel(name)]
         return schema
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> Self:
-        """Parse what the API server or a file holds.
-
-        Args:
-            data: the JSON object.
-            where: what it is, as a person would look it up: `SpeculativeService llm/chat`.
+        """Parse what the API server or a file holds; errors name it as a person would look it up: `SpeculativeService llm/chat`.
 
         Raises:
             InputError: one line with the JSON path of the first wrong field and the number of others.
@@ -357,6 +350,9 @@ ARM_PATTERN = (
 )
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]
+KeyName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+"""Key of a ConfigMap or a Secret."""
+TimeZone = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")]
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
 JUDGE = "none/judge"
 """Name, in a run, of the second start of no speculation, which judges the answers of all arms and measures a few loads again."""

@@ -23,6 +23,7 @@ from breakeven_operator.resources.base import (
     ArmName,
     Cell,
     Instant,
+    KeyName,
     Model,
     Number,
     ObjectName,
@@ -103,7 +104,7 @@ class ImportedFiles(Model):
 
     name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
     keys: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")], ...],
+        tuple[KeyName, ...],
         Field(
             min_length=1,
             max_length=32,
@@ -135,28 +136,22 @@ class CalibrationRunSpec(Model):
     service_ref: Annotated[
         ServiceReference, Field(description="The SpeculativeService whose arms are measured.")
     ]
-    arms: Annotated[
-        tuple[ArmName, ...],
-        Field(
-            max_length=MAX_ARMS,
-            json_schema_extra=LIST_SET,
-            description="Arms to measure, none, <name>/<draft length>, <name>/schedule or <name>/adaptive. Without it: all of the service. none is "
-            "always measured, and so are the draft lengths from which a schedule is made.",
-        ),
-    ] = ()
-    trigger: Annotated[Trigger, Field(description="Why the run was made.")] = Trigger.MANUAL
-    budget: Annotated[
-        Budget | None, Field(description="What it may cost at most. Without it: the service's budget.")
-    ] = None
-    import_from: Annotated[
-        tuple[ImportedArm, ...],
-        Field(
-            max_length=MAX_ARMS,
-            json_schema_extra=list_map("arm"),
-            description="Results of other load generators in place of measuring: no pod starts, and the fit is judged like any "
-            "other. none has to be among them, measured on the same GPU class with the image and arguments that the target has.",
-        ),
-    ] = ()
+    arms: tuple[ArmName, ...] = row(
+        "Arms to measure, none, <name>/<draft length>, <name>/schedule or <name>/adaptive. Without it: all of the service. none is "
+        "always measured, and so are the draft lengths from which a schedule is made.",
+        default=(),
+        extra=LIST_SET,
+        max_length=MAX_ARMS,
+    )
+    trigger: Trigger = row("Why the run was made.", default=Trigger.MANUAL)
+    budget: Budget | None = row("What it may cost at most. Without it: the service's budget.")
+    import_from: tuple[ImportedArm, ...] = row(
+        "Results of other load generators in place of measuring: no pod starts, and the fit is judged like any "
+        "other. none has to be among them, measured on the same GPU class with the image and arguments that the target has.",
+        default=(),
+        extra=list_map("arm"),
+        max_length=MAX_ARMS,
+    )
 
 
 def _is_configuration(text: str) -> bool:
@@ -244,7 +239,7 @@ class CalibrationPlan(StatusModel):
         Rule(
             None,
             "is no workload",
-            "the JSON of spec.workload, as an operator of this version or an older one wrote it",
+            "the JSON of spec.workload, as the operator wrote it",
             lambda plan: _is_workload(plan.workload),
             ".workload",
         ),
@@ -388,7 +383,7 @@ class ArmStatus(StatusModel):
         max_length=1024,
     )
     repeats: ArmName | None = row(
-        "Arm that winner/again starts a second time: the one that would win, by the points of all arms before it."
+        "Arm that winner/again starts a second time: the arm that would win, by the points of all arms before it."
     )
     job: ObjectName | None = row("Job that measures it.")
     pod: ObjectName | None = row("Pod of that Job.")
@@ -472,7 +467,7 @@ class CalibrationRun(Model):
     kind: Literal["CalibrationRun"] = "CalibrationRun"
     metadata: Metadata
     spec: Annotated[CalibrationRunSpec, Field(description="What to measure.")]
-    status: Annotated[CalibrationRunStatus, Field(description="How the run goes.")] = CalibrationRunStatus()
+    status: CalibrationRunStatus = row("How the run goes.", default=CalibrationRunStatus())
 
 
 def read_run(manifest: Mapping[str, Any]) -> CalibrationRun:

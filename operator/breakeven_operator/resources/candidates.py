@@ -27,13 +27,11 @@ from breakeven.methods import (
 from breakeven.serving.command_line import arm_json
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 from breakeven_operator.resources.base import LABEL_PATTERN, LIST_SET, Model, Rule, list_map
+from breakeven_operator.resources.figures import row
 
-# Further keys of vLLM's --speculative-config: any JSON within bounds that the API server and the models hold.
-#
-# What is bounded comes from vLLM's own keys. The deepest is draft_load_config.model_loader_extra_config, an object of objects;
-# the longest list is a draft length per batch size; the longest text is a tree of draft tokens.
-
-
+# Bounds of further keys of vLLM's --speculative-config, which hold any JSON. They come from vLLM's own keys: the deepest is
+# draft_load_config.model_loader_extra_config, an object of objects; the longest list is a draft length per batch size; the longest
+# text is a tree of draft tokens.
 LEVELS: Final = 4
 """Objects and lists inside each other, the options themselves counted."""
 MOST_MEMBERS: Final = 32
@@ -281,49 +279,38 @@ class SpeculativeMethod(Model):
             description=f"vLLM's word: {_EXPECTED} (such as deepseek_mtp).",
         ),
     ]
-    unknown_method: Annotated[
-        UnknownMethod,
-        Field(
-            description="Allow: take any word in method, custom_class among them, and leave it to the engine. A "
-            "word that the engine refuses ends its arm's calibration as EngineConfigRefused."
-        ),
-    ] = UnknownMethod.REFUSE
-    model: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=512,
-            # A newline or blank inside would only confuse whoever reads the pod's command line.
-            pattern=r"^[^\s]+$",
-            description="Drafter: a Hugging Face repository or a path inside the container.",
-        ),
-    ] = None
-    draft_lengths: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=32)], ...],
-        Field(
-            min_length=1,
-            max_length=6,
-            json_schema_extra=LIST_SET,
-            description="Draft lengths (tokens per step) to measure and choose from. A short and a long one predict "
-            "those between to a few percent.",
-        ),
-    ] = (2, 7)
-    schedule: Annotated[
-        ScheduleChoice,
-        Field(
-            description="Auto: a calibration also makes a schedule, a draft length per batch size, from what the draft lengths "
-            f"cost, and measures it as an arm of its own, <name>/schedule (methods {', '.join(SCHEDULED_METHODS)}). Never: it "
-            "does not."
-        ),
-    ] = ScheduleChoice.AUTO
-    adaptive_verification: Annotated[
-        AdaptiveChoice,
-        Field(
-            description="Measure: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and "
-            "newer) as an arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as "
-            f"many as pay (methods {', '.join(ADAPTIVE_METHODS)}; not with LoRA, pipeline stages or eager mode). Never: it does not."
-        ),
-    ] = AdaptiveChoice.NEVER
+    unknown_method: UnknownMethod = row(
+        "Allow: take any word in method, custom_class among them, and leave it to the engine. A "
+        "word that the engine refuses ends its arm's calibration as EngineConfigRefused.",
+        default=UnknownMethod.REFUSE,
+    )
+    model: str | None = row(
+        "Drafter: a Hugging Face repository or a path inside the container.",
+        min_length=1,
+        max_length=512,
+        # A newline or blank inside would only confuse whoever reads the pod's command line.
+        pattern=r"^[^\s]+$",
+    )
+    draft_lengths: tuple[Annotated[int, Field(ge=1, le=32)], ...] = row(
+        "Draft lengths (tokens per step) to measure and choose from. A short and a long one predict "
+        "those between to a few percent.",
+        default=(2, 7),
+        extra=LIST_SET,
+        min_length=1,
+        max_length=6,
+    )
+    schedule: ScheduleChoice = row(
+        "Auto: a calibration also makes a schedule, a draft length per batch size, from what the draft lengths "
+        f"cost, and measures it as an arm of its own, <name>/schedule (methods {', '.join(SCHEDULED_METHODS)}). Never: it "
+        "does not.",
+        default=ScheduleChoice.AUTO,
+    )
+    adaptive_verification: AdaptiveChoice = row(
+        "Measure: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and "
+        "newer) as an arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as "
+        f"many as pay (methods {', '.join(ADAPTIVE_METHODS)}; not with LoRA, pipeline stages or eager mode). Never: it does not.",
+        default=AdaptiveChoice.NEVER,
+    )
     options: Annotated[
         Options,
         Field(
@@ -337,11 +324,7 @@ class SpeculativeMethod(Model):
     ]
 
     def strays_from(self, prefixes: Sequence[str]) -> str | None:
-        """The fault of its drafter where an installation allows only names that begin so; None if there is none.
-
-        Args:
-            prefixes: of repositories and paths; without any, all are allowed.
-        """
+        """The fault of its drafter if an installation allows only names that begin so; None if there is none, or no prefix."""
         if not prefixes:
             return None
         if self.unknown_method is UnknownMethod.ALLOW:
@@ -441,15 +424,14 @@ class Candidates(Model):
         return next((m for m in self.methods if (m.name, m.method) == (arm.candidate, arm.method)), None)
 
     def drafters_of(self, arm: Arm) -> Sequence[str | None]:
-        """Marks of the drafters that the pods of an arm may run, the one that its measurements are about first."""
+        """Marks of the drafters that the pods of an arm may run, the measured drafter first."""
         method = self.method_of(arm)
         return (method.drafter,) if method is not None else ()
 
     def replaced(self, drafters: Mapping[str, str | None]) -> frozenset[str]:
-        """Names of the arms that have another drafter than the one that was measured under their name.
+        """Names of the arms that have another drafter than was measured under their name, by marks of then.
 
-        Args:
-            drafters: mark of each arm's drafter when it was measured; one that is not known stands for the name alone.
+        An arm without a mark stands for its name alone.
         """
         own = self.drafters() if drafters else {}
         return frozenset(name for name, drafter in own.items() if drafters.get(name, drafter) != drafter)

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven_operator.resources.base import (
+    IN_NOTES,
     ArmName,
     Number,
     RequiredNumber,
@@ -48,10 +49,8 @@ class ArmCapacity(StatusModel):
 class CapacityStatus(StatusModel):
     """How much load the target's replicas carry, and how many it needs."""
 
-    noted = frozenset({"arms", "fewest_replicas_arm"})
-
     arms: tuple[ArmCapacity, ...] = row(
-        "Every arm that may run.", default=(), extra=list_map("arm"), max_length=64
+        "Every arm that may run.", IN_NOTES, default=(), extra=list_map("arm"), max_length=64
     )
     fleet_load_rps: Number | None = row("Offered load of all replicas together, requests per second.")
     recommended_replicas: int | None = row(
@@ -73,6 +72,7 @@ class CapacityStatus(StatusModel):
     )
     fewest_replicas_arm: ArmName | None = row(
         "The arm that surely needs fewest replicas for the present load; the running one where none surely needs fewer.",
+        IN_NOTES,
         Renewal.AT_ONCE,
     )
     message: Sentence | None = row("The same as a sentence.")

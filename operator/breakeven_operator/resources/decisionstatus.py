@@ -20,6 +20,7 @@ from breakeven.profile import Comparison
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.base import (
     ATOMIC,
+    IN_NOTES,
     ArmName,
     Instant,
     Number,
@@ -67,10 +68,9 @@ class DecisionFacts:
     """The facts that the figures of a decision are read from.
 
     Attributes:
-        now: time of the observation.
-        live: figures of the window; None: there are none.
-        decision: the library's answer; None: it was not asked.
-        past_loads: number of past loads behind the expected ones; 0: none were read.
+        live: figures of the window; None if there are none.
+        decision: the library's answer; None if it was not asked.
+        past_loads: number of past loads behind the expected ones; 0 if none were read.
     """
 
     now: datetime
@@ -108,12 +108,8 @@ def _read(of: Callable[[DecisionFacts], object]) -> Reading:
 
 
 def _accepted_per_step(facts: DecisionFacts) -> float | None:
-    live = facts.live
-    return (
-        None
-        if live is None or not live.drafts or live.tokens_per_step is None
-        else live.tokens_per_step - 1.0
-    )
+    per_step = facts.live.tokens_per_step if facts.live is not None and facts.live.drafts else None
+    return None if per_step is None else per_step - 1.0
 
 
 def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
@@ -171,41 +167,6 @@ _OF_ARM = {"arm": "compared_arm"}
 class DecisionStatus(StatusModel):
     """The last decision with the figures that made it."""
 
-    noted = frozenset(
-        {
-            "speedup_lower",
-            "speedup_upper",
-            "break_even_lower_rps",
-            "break_even_upper_rps",
-            "evidence_time",
-            "profile",
-            "compared_arm",
-            "pays_until_rps",
-            "c1_ratio",
-            "c2_ratio",
-            "c2_ratio_lower",
-            "c2_ratio_upper",
-            "confidence_percent",
-            "considered_arm",
-            "saving_lower_percent",
-            "saving_upper_percent",
-            "roll_cost_seconds",
-            "expected_observations",
-            "utilization",
-            "tokens_per_step",
-            "accepted_tokens_per_step",
-            "prefix_hit_percent",
-            "arrival_dispersion",
-            "arrival_span_seconds",
-            "requests",
-            "given_up_percent",
-            "window_seconds",
-            "alternative",
-            "running_arm",
-            "verdict",
-        }
-    )
-
     time: Instant | None = row(
         "When it was made.",
         Renewal.NEVER,
@@ -228,11 +189,12 @@ class DecisionStatus(StatusModel):
             "breakeven_recommended_arm_info", "1 for the arm that should run.", {"arm": "arm"}, info=True
         ),
     )
-    running_arm: ArmName | None = row("The arm that ran when it was made.", Renewal.AT_ONCE)
+    running_arm: ArmName | None = row("The arm that ran when it was made.", IN_NOTES, Renewal.AT_ONCE)
     reason: Word | None = row("One word why; see docs/reasons.md.", Renewal.AT_ONCE)
     message: Sentence | None = row("The same as a sentence, with what would change it.")
     compared_arm: ArmName | None = row(
         "The speculative arm that the following figures are about: the running one, else the best one.",
+        IN_NOTES,
         _read(lambda facts: facts.compared and facts.compared.arm.name),
         Renewal.AT_ONCE,
     )
@@ -260,10 +222,11 @@ class DecisionStatus(StatusModel):
             only_with="profile",
         ),
     )
-    speedup_lower: Number | None = row("Lower bound of the speedup.", LOGGED)
-    speedup_upper: Number | None = row("Upper bound of the speedup.", LOGGED)
+    speedup_lower: Number | None = row("Lower bound of the speedup.", IN_NOTES, LOGGED)
+    speedup_upper: Number | None = row("Upper bound of the speedup.", IN_NOTES, LOGGED)
     c1_ratio: Number | None = row(
         "C1,R: latency of a lone request, compared arm over none.",
+        IN_NOTES,
         _read(lambda facts: facts.compared and facts.compared.c1_ratio),
         FigureGauge(
             "breakeven_c1_ratio",
@@ -274,6 +237,7 @@ class DecisionStatus(StatusModel):
     )
     c2_ratio: Number | None = row(
         "C2,R: cost of other requests in flight, compared arm over none; above 1 the gain shrinks with load.",
+        IN_NOTES,
         _read(
             lambda facts: facts.compared and Estimate.of(facts.compared.c2_ratio, facts.compared.c2_ratio_ci)
         ),
@@ -285,10 +249,11 @@ class DecisionStatus(StatusModel):
             only_with="profile",
         ),
     )
-    c2_ratio_lower: Number | None = row("Lower bound of C2,R.")
-    c2_ratio_upper: Number | None = row("Upper bound of C2,R.")
+    c2_ratio_lower: Number | None = row("Lower bound of C2,R.", IN_NOTES)
+    c2_ratio_upper: Number | None = row("Upper bound of C2,R.", IN_NOTES)
     verdict: PaysWhereStatus | None = row(
         "For which loads the compared arm pays.",
+        IN_NOTES,
         _read(lambda facts: facts.compared and PaysWhereStatus(str(facts.compared.verdict).capitalize())),
         Renewal.AT_ONCE,
     )
@@ -309,10 +274,11 @@ class DecisionStatus(StatusModel):
             only_with="profile",
         ),
     )
-    break_even_lower_rps: LowerOrOpen = None
-    break_even_upper_rps: UpperOrOpen = None
+    break_even_lower_rps: Annotated[LowerOrOpen, IN_NOTES] = None
+    break_even_upper_rps: Annotated[UpperOrOpen, IN_NOTES] = None
     confidence_percent: int | None = row(
         "Confidence of all bounds here.",
+        IN_NOTES,
         _read(lambda facts: facts.decision and round(100 * facts.decision.confidence)),
         ge=0,
         le=100,
@@ -325,6 +291,7 @@ class DecisionStatus(StatusModel):
     )
     considered_arm: ArmName | None = row(
         "The arm that saving and roll cost are about: the one to change to, else the best other one.",
+        IN_NOTES,
         _read(lambda facts: facts.considered and facts.considered.arm.name),
     )
     saving_percent: Number | None = row(
@@ -332,15 +299,17 @@ class DecisionStatus(StatusModel):
         _read(_saving),
         LOGGED,
     )
-    saving_lower_percent: Number | None = row("Lower bound of the saving.")
-    saving_upper_percent: Number | None = row("Upper bound of the saving.")
+    saving_lower_percent: Number | None = row("Lower bound of the saving.", IN_NOTES)
+    saving_upper_percent: Number | None = row("Upper bound of the saving.", IN_NOTES)
     roll_cost_seconds: Number | None = row(
         "What a roll to the considered arm takes, as time of serving the present load.",
+        IN_NOTES,
         _read(_roll_cost),
         LOGGED,
     )
     pays_until_rps: Number | None = row(
         "breakEvenRps as the live latency of the arms that ran has corrected it.",
+        IN_NOTES,
         _read(
             lambda facts: (
                 facts.decision.pays_until_rps if facts.decision and facts.decision.considered else None
@@ -360,6 +329,7 @@ class DecisionStatus(StatusModel):
     expected_observations: int | None = row(
         "Past loads behind expectedPeakRps, each a mean over the same time: those of the last four hours "
         "and what followed this time of day on the days before.",
+        IN_NOTES,
         _read(lambda facts: facts.past_loads if facts.ahead else None),
         ge=0,
     )
@@ -371,6 +341,7 @@ class DecisionStatus(StatusModel):
     )
     utilization: Number | None = row(
         "Load over the running arm's saturation.",
+        IN_NOTES,
         _read(lambda facts: facts.running and facts.running.utilisation),
         FigureGauge(
             "breakeven_utilization_ratio", "Load over the running arm's saturation.", only_with="profile"
@@ -378,6 +349,7 @@ class DecisionStatus(StatusModel):
     )
     tokens_per_step: Number | None = row(
         "Measured tokens per request-step of the running arm.",
+        IN_NOTES,
         _read(lambda facts: facts.live and facts.live.tokens_per_step),
         LOGGED,
         FigureGauge(
@@ -388,6 +360,7 @@ class DecisionStatus(StatusModel):
     accepted_tokens_per_step: Number | None = row(
         "Accepted drafts per request-step of the running arm: tokensPerStep less the bonus token; absent without drafts. "
         "AIConfigurator asks for it as nextn_accepted.",
+        IN_NOTES,
         _read(_accepted_per_step),
         FigureGauge(
             "breakeven_accepted_tokens_per_step",
@@ -396,6 +369,7 @@ class DecisionStatus(StatusModel):
     )
     prefix_hit_percent: Number | None = row(
         "Share of prompt tokens that the prefix cache held; absent if it is not counted.",
+        IN_NOTES,
         _read(
             lambda facts: (
                 None
@@ -409,6 +383,7 @@ class DecisionStatus(StatusModel):
         "Variance over mean of the counts of arrivals at a replica in spans of arrivalSpanSeconds, over the last six windows: "
         "predictions hold for these arrivals. 1 is Poisson; lower ones count as 1. Absent if unknown: predictions then hold for "
         "Poisson arrivals.",
+        IN_NOTES,
         _read(lambda facts: facts.live and facts.live.arrivals.dispersion),
         FigureGauge(
             "breakeven_arrival_dispersion_ratio",
@@ -417,6 +392,7 @@ class DecisionStatus(StatusModel):
     )
     arrival_span_seconds: Number | None = row(
         "Length of these spans: what a request takes, or the time between two scrapes if that is longer.",
+        IN_NOTES,
         _read(lambda facts: facts.live and facts.live.arrivals.span_s),
     )
     observed_latency_seconds: Number | None = row(
@@ -437,11 +413,13 @@ class DecisionStatus(StatusModel):
     )
     requests: int | None = row(
         "Finished requests behind the measured figures.",
+        IN_NOTES,
         _read(lambda facts: facts.live and max(0, round(facts.live.requests))),
         ge=0,
     )
     given_up_percent: Number | None = row(
         "Requests that began and whose clients went away before the end, of all that began.",
+        IN_NOTES,
         _read(lambda facts: facts.live and 100.0 * facts.live.given_up),
         FigureGauge(
             "breakeven_given_up_ratio",
@@ -449,10 +427,13 @@ class DecisionStatus(StatusModel):
         ),
     )
     window_seconds: Number | None = row(
-        "Time over which they were counted.", _read(lambda facts: facts.live and facts.live.window_s)
+        "Time over which they were counted.",
+        IN_NOTES,
+        _read(lambda facts: facts.live and facts.live.window_s),
     )
     evidence_time: Instant | None = row(
         "Time of the newest sample used.",
+        IN_NOTES,
         _read(lambda facts: facts.live and facts.now - timedelta(seconds=facts.live.age_s)),
         Renewal.NEVER,
         FigureGauge(
@@ -460,7 +441,7 @@ class DecisionStatus(StatusModel):
             "Time of the newest sample behind the figures above; alerts must check its age.",
         ),
     )
-    alternative: Alternative | None = row("The best arm that was not chosen.", _read(_alternative))
+    alternative: Alternative | None = row("The best arm that was not chosen.", IN_NOTES, _read(_alternative))
     held_until: Instant | None = row(
         "End of the cool-down, dwell or back-off that holds a change back.", Renewal.AT_ONCE, LOGGED
     )
@@ -471,4 +452,6 @@ class DecisionStatus(StatusModel):
         Renewal.AT_ONCE,
         LOGGED,
     )
-    profile: ObjectName | None = row("SpeculationProfile the figures come from.", Renewal.AT_ONCE, LOGGED)
+    profile: ObjectName | None = row(
+        "SpeculationProfile the figures come from.", IN_NOTES, Renewal.AT_ONCE, LOGGED
+    )

@@ -52,15 +52,13 @@ class FigureGauge:
     A time is shown in Unix seconds, a percentage as a ratio.
 
     Attributes:
-        name: metric name with its unit.
-        help: what the value means.
         labels: values of labels by name: the name of a field of the same part. A part without one of them is not shown.
         fixed: other labels with their values: the same name, help and label names may stand at several fields.
         ends: fields of the same part that hold the bounds, which the label `bound` tells apart; empty: it has none.
         only_with: name of a field of the same part; a part without it is not shown.
         fresh: not shown while the operator cannot decide and the status is of an earlier cycle.
         info: the value is 1, and the labels say everything.
-        instead: computes the value of a part in which another field overrules this one; None: none does.
+        instead: computes the value of a part in which another field overrules this one; None if none does.
     """
 
     name: str
@@ -76,11 +74,7 @@ class FigureGauge:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Mark of a field that is read from the facts of a cycle.
-
-    Attributes:
-        of: the field's value; an Estimate fills the fields of its bounds too.
-    """
+    """Mark of a field that is read from the facts of a cycle; an Estimate fills the fields of its bounds too."""
 
     of: Callable[[Any], object]
 
@@ -92,12 +86,12 @@ def row(
     extra: dict[str, Any] | None = None,
     **limits: Any,
 ) -> Any:
-    """A row that is read from the facts of a cycle: the field's default, which type checkers look into.
+    """A field that may be left out.
 
     Args:
         description: for `kubectl explain`.
-        marks: a Reading, and what else the row says.
-        default: the field without a figure.
+        marks: of a status: a Reading, and what else the row says.
+        default: the field where nothing is given.
         extra: for the schema, as `json_schema_extra`.
         limits: as of pydantic's `Field`.
     """
@@ -125,17 +119,13 @@ class StatusField(NamedTuple):
 
     Attributes:
         path: names of the fields that lead to its part.
-        name: its own.
-        info: as pydantic has it.
         renewal: when its change is worth a write.
-        noted: whether it stands in the notes, and its part does not.
     """
 
     path: tuple[str, ...]
     name: str
     info: FieldInfo
     renewal: Renewal
-    noted: bool
 
     @property
     def json_path(self) -> str:
@@ -156,7 +146,7 @@ def status_fields(model: type[Model]) -> tuple[StatusField, ...]:
 def _below(model: type[Model], path: tuple[str, ...], renewal: Renewal) -> Iterator[StatusField]:
     for name, info in model.model_fields.items():
         own = next((mark for mark in info.metadata if isinstance(mark, Renewal)), renewal)
-        yield StatusField(path, name, info, own, name in model.noted)
+        yield StatusField(path, name, info, own)
         if (part := _part(info.annotation)) is not None:
             yield from _below(part, (*path, name), own)
 

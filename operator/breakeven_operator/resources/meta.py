@@ -7,8 +7,16 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, StatusModel, Time, Word
-from breakeven_operator.resources.figures import FigureGauge, Renewal
+from breakeven_operator.resources.base import (
+    LABEL_PATTERN,
+    KeyName,
+    Model,
+    ObjectName,
+    StatusModel,
+    Time,
+    Word,
+)
+from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 
 
 class Metadata(Model):
@@ -54,11 +62,9 @@ class Condition(StatusModel):
     reason: Annotated[
         Word, Field(description="One word why; docs/reasons.md says what each word means and what to do.")
     ]
-    message: Annotated[
-        str,
-        Field(max_length=4096, description="One sentence with the figures that decided."),
-        Renewal.MOVED,
-    ] = ""
+    message: str = row(
+        "One sentence with the figures that decided.", Renewal.MOVED, default="", max_length=4096
+    )
     last_transition_time: Annotated[Time, Field(description="When the status last changed.")]
 
 
@@ -83,9 +89,4 @@ class SecretKeyReference(Model):
     """One key of a Secret in the namespace of the SpeculativeService; read at every use, never copied."""
 
     name: Annotated[ObjectName, Field(description="Name of the Secret.")]
-    key: Annotated[
-        str,
-        Field(
-            min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$", description="Key inside the Secret."
-        ),
-    ]
+    key: Annotated[KeyName, Field(description="Key inside the Secret.")]

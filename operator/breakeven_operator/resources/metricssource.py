@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from breakeven_operator.resources.base import Model, Rule, list_map
+from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import ObjectReference, SecretKeyReference
 
 ADDRESS_PATTERN = r"^https?://[^\s@?#]+$"
@@ -28,35 +28,14 @@ def may_carry(header: str) -> bool:
     )
 
 
-class MatchOperator(StrEnum):
-    """How a label is compared. Words, not PromQL's signs: YAML readers stumble over a bare `=`."""
-
-    EQUAL = "Equal"
-    NOT_EQUAL = "NotEqual"
-    MATCHES = "Matches"
-    NOT_MATCHES = "NotMatches"
-
-    @property
-    def sign(self) -> str:
-        """The operator as PromQL writes it."""
-        return {"Equal": "=", "NotEqual": "!=", "Matches": "=~", "NotMatches": "!~"}[self]
-
-
 class LabelMatcher(Model):
-    """One more condition on every series, such as cluster or tenant; the value is escaped for you."""
+    """A label that every series must have, such as cluster or tenant; the value is escaped for you."""
 
     label: Annotated[
         str,
         Field(min_length=1, max_length=128, pattern=LABEL_PATTERN, description="Label name."),
     ]
-    operator: Annotated[
-        MatchOperator,
-        Field(description="Equal, NotEqual, Matches or NotMatches: =, !=, =~ and !~ of PromQL."),
-    ] = MatchOperator.EQUAL
-    value: Annotated[
-        str,
-        Field(max_length=512, description="Label value, or an RE2 expression for Matches and NotMatches."),
-    ]
+    value: Annotated[str, Field(max_length=512, description="Label value.")]
 
 
 class TenantHeader(Model):
@@ -78,30 +57,22 @@ class TenantHeader(Model):
         ),
     )
 
-    name: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=128,
-            pattern=_TENANT_HEADER,
-            description="Name of the header: X-..., THANOS-TENANT, AccountID or ProjectID.",
-        ),
-    ] = "X-Scope-OrgID"
-    value: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=256,
-            pattern=r"^[\x21-\x7e]+$",
-            description="Value of the header: the name of the tenant.",
-        ),
-    ] = None
-    value_secret_ref: Annotated[
-        SecretKeyReference | None,
-        Field(
-            description="Value of the header, from a Secret whose annotation breakeven.dev/prometheus-address names the address."
-        ),
-    ] = None
+    name: str = row(
+        "Name of the header: X-..., THANOS-TENANT, AccountID or ProjectID.",
+        default="X-Scope-OrgID",
+        min_length=1,
+        max_length=128,
+        pattern=_TENANT_HEADER,
+    )
+    value: str | None = row(
+        "Value of the header: the name of the tenant.",
+        min_length=1,
+        max_length=256,
+        pattern=r"^[\x21-\x7e]+$",
+    )
+    value_secret_ref: SecretKeyReference | None = row(
+        "Value of the header, from a Secret whose annotation breakeven.dev/prometheus-address names the address."
+    )
 
 
 class PodLabels(Model):
@@ -116,12 +87,10 @@ class PodLabels(Model):
         ),
     )
 
-    namespace: Annotated[
-        str, Field(max_length=128, pattern=LABEL_PATTERN, description="Name of the label namespace.")
-    ] = "namespace"
-    pod: Annotated[
-        str, Field(max_length=128, pattern=LABEL_PATTERN, description="Name of the label pod.")
-    ] = "pod"
+    namespace: str = row(
+        "Name of the label namespace.", default="namespace", max_length=128, pattern=LABEL_PATTERN
+    )
+    pod: str = row("Name of the label pod.", default="pod", max_length=128, pattern=LABEL_PATTERN)
 
 
 class PrometheusServer(Model):
@@ -135,107 +104,71 @@ class PrometheusServer(Model):
             "address as well",
             lambda prometheus: (
                 prometheus.address is not None
-                or not any(
-                    (
-                        prometheus.bearer_token_secret_ref,
-                        prometheus.ca_secret_ref,
-                        prometheus.client_cert_secret_ref,
-                        prometheus.tenant_header,
-                        prometheus.label_names,
-                    )
-                )
+                or all(value is None for name, value in prometheus if name != "extra_matchers")
             ),
             ".address",
         ),
     )
 
-    address: Annotated[
-        str | None,
-        Field(
-            min_length=8,
-            max_length=512,
-            pattern=ADDRESS_PATTERN,
-            description="URL, such as http://prometheus.monitoring:9090, without query and fragment; loopback and link-local "
-            "addresses where the installation allows them. Without it: the operator's own setting.",
-        ),
-    ] = None
-    bearer_token_secret_ref: Annotated[
-        SecretKeyReference | None,
-        Field(
-            description="Token for the Authorization header; read again as it expires. The Secret's annotation "
-            "breakeven.dev/prometheus-address names the address that it may be sent to."
-        ),
-    ] = None
-    ca_secret_ref: Annotated[
-        SecretKeyReference | None,
-        Field(description="Certificate authority that signed the server's certificate (PEM)."),
-    ] = None
-    client_cert_secret_ref: Annotated[
-        ObjectReference | None,
-        Field(description="A kubernetes.io/tls Secret for mutual TLS (keys tls.crt, tls.key)."),
-    ] = None
-    tenant_header: Annotated[TenantHeader | None, Field(description="Header that selects the tenant.")] = None
-    label_names: Annotated[
-        PodLabels | None,
-        Field(
-            description="Names of the labels that name a pod, where a federation or relabelling has changed them: exported_namespace, exported_pod."
-        ),
-    ] = None
-    extra_matchers: Annotated[
-        tuple[LabelMatcher, ...],
-        Field(
-            max_length=8,
-            json_schema_extra=list_map("label"),
-            description="Conditions added to every series, where one Prometheus holds several clusters.",
-        ),
-    ] = ()
+    address: str | None = row(
+        "URL, such as http://prometheus.monitoring:9090, without query and fragment; loopback and link-local "
+        "addresses where the installation allows them. Without it: the operator's own setting.",
+        min_length=8,
+        max_length=512,
+        pattern=ADDRESS_PATTERN,
+    )
+    bearer_token_secret_ref: SecretKeyReference | None = row(
+        "Token for the Authorization header; read again as it expires. The Secret's annotation "
+        "breakeven.dev/prometheus-address names the address that it may be sent to."
+    )
+    ca_secret_ref: SecretKeyReference | None = row(
+        "Certificate authority that signed the server's certificate (PEM)."
+    )
+    client_cert_secret_ref: ObjectReference | None = row(
+        "A kubernetes.io/tls Secret for mutual TLS (keys tls.crt, tls.key)."
+    )
+    tenant_header: TenantHeader | None = row("Header that selects the tenant.")
+    label_names: PodLabels | None = row(
+        "Names of the labels that name a pod, where a federation or relabelling has changed them: exported_namespace, exported_pod."
+    )
+    extra_matchers: tuple[LabelMatcher, ...] = row(
+        "Conditions added to every series, where one Prometheus holds several clusters.",
+        default=(),
+        extra=list_map("label"),
+        max_length=8,
+    )
 
 
 class MetricsSource(Model):
     """How the target is watched."""
 
-    prometheus: Annotated[PrometheusServer, Field(description="The server that is asked.")] = (
-        PrometheusServer()
+    prometheus: PrometheusServer = row("The server that is asked.", default=PrometheusServer())
+    served_model_name: str | None = row(
+        "vLLM's model_name label. Without it: from the target's command line.", min_length=1, max_length=512
     )
-    served_model_name: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=512,
-            description="vLLM's model_name label. Without it: from the target's command line.",
-        ),
-    ] = None
-    metric_prefix: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$",
-            description="What the names of vLLM's series begin with: kserve_vllm:, ray_vllm: or vllm_ where something between has renamed them.",
-        ),
-    ] = "vllm:"
-    window_seconds: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=86400,
-            description="Time over which rates and means are taken; at least four scrape intervals.",
-        ),
-    ] = 300
-    staleness_seconds: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=86400,
-            description="Age of the newest sample, by the operator's clock, beyond which the figures are not used "
-            "(MetricsStale); what the clocks of Prometheus and the operator differ by counts in it.",
-        ),
-    ] = 120
-    min_requests: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=1000000,
-            description="Fewer finished requests than this in the window do not decide anything (TooFewRequests).",
-        ),
-    ] = 30
+    metric_prefix: str = row(
+        "What the names of vLLM's series begin with: kserve_vllm:, ray_vllm: or vllm_ where something between has renamed them.",
+        default="vllm:",
+        min_length=1,
+        max_length=64,
+        pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$",
+    )
+    window_seconds: int = row(
+        "Time over which rates and means are taken; at least four scrape intervals.",
+        default=300,
+        ge=1,
+        le=86400,
+    )
+    staleness_seconds: int = row(
+        "Age of the newest sample, by the operator's clock, beyond which the figures are not used "
+        "(MetricsStale); what the clocks of Prometheus and the operator differ by counts in it.",
+        default=120,
+        ge=1,
+        le=86400,
+    )
+    min_requests: int = row(
+        "Fewer finished requests than this in the window do not decide anything (TooFewRequests).",
+        default=30,
+        ge=0,
+        le=1000000,
+    )

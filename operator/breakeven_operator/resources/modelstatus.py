@@ -14,6 +14,7 @@ from breakeven.estimate import Estimate
 from breakeven.serving.causes import Finding
 from breakeven_operator.resources.base import (
     ATOMIC,
+    IN_NOTES,
     LEARNED,
     ArmName,
     Instant,
@@ -105,11 +106,10 @@ class ModelFacts:
     """The facts that the figures of an account are read from.
 
     Attributes:
-        account: of the arm in place. windows: those of it that count, oldest first; at least one.
+        windows: windows of the account that count, oldest first; at least one.
         latency_ratio: measured over predicted latency. predicted: bounds of the prediction over the prediction.
-        measured_speedup: by measured latency alone. speedup: by that and the profile; None: there is none.
+        measured_speedup: by measured latency alone. speedup: by measured latency and the profile; None if there is none.
         cause: why speculation does not pay; None where it does, or no cause is known.
-        survival: by draft position.
     """
 
     account: ModelAccount
@@ -139,37 +139,22 @@ def typical(values: Iterable[float | None]) -> float | None:
 class ModelStatus(StatusModel):
     """How measured latency of the arm in place compares with what the profile predicts for the same load, lengths and acceptance."""
 
-    noted = frozenset(
-        {
-            "profile",
-            "since",
-            "latency_ratio_lower",
-            "latency_ratio_upper",
-            "windows",
-            "arm",
-            "requests",
-            "predicted_lower",
-            "predicted_upper",
-            "measured_speedup",
-            "measured_speedup_lower",
-            "measured_speedup_upper",
-            "speedup",
-            "speedup_lower",
-            "speedup_upper",
-            "survival",
-        }
-    )
-
     profile: ObjectName | None = row(
-        "The profile that predicts.", _read(lambda facts: facts.account.profile), Renewal.AT_ONCE
+        "The profile that predicts.", IN_NOTES, _read(lambda facts: facts.account.profile), Renewal.AT_ONCE
     )
-    arm: ArmName | None = row("The arm in place.", _read(lambda facts: facts.account.arm), Renewal.AT_ONCE)
-    since: Instant | None = row("Begin of the oldest window behind these figures.", _read(_begin))
+    arm: ArmName | None = row(
+        "The arm in place.", IN_NOTES, _read(lambda facts: facts.account.arm), Renewal.AT_ONCE
+    )
+    since: Instant | None = row("Begin of the oldest window behind these figures.", IN_NOTES, _read(_begin))
     windows: int | None = row(
-        "Windows behind them, none overlapping another.", _read(lambda facts: len(facts.windows)), ge=0
+        "Windows behind them, none overlapping another.",
+        IN_NOTES,
+        _read(lambda facts: len(facts.windows)),
+        ge=0,
     )
     requests: int | None = row(
         "Requests that finished in these windows.",
+        IN_NOTES,
         _read(lambda facts: sum(one.requests for one in facts.windows)),
         ge=0,
     )
@@ -185,15 +170,17 @@ class ModelStatus(StatusModel):
         ),
     )
     latency_ratio_lower: Number | None = row(
-        "Lower bound, from how windows differ and at least from the requests in them."
+        "Lower bound, from how windows differ and at least from the requests in them.", IN_NOTES
     )
-    latency_ratio_upper: UpperBound = None
+    latency_ratio_upper: Annotated[UpperBound, IN_NOTES] = None
     predicted_lower: Number | None = row(
         "The prediction's own lower bound, over the prediction; absent where open.",
+        IN_NOTES,
         _read(lambda facts: facts.predicted[0] or None),
     )
     predicted_upper: Number | None = row(
         "The prediction's own upper bound, over the prediction; absent where open.",
+        IN_NOTES,
         _read(lambda facts: facts.predicted[1]),
     )
     ttft_ratio: Number | None = row(
@@ -207,6 +194,7 @@ class ModelStatus(StatusModel):
     measured_speedup: Number | None = row(
         "Predicted latency without speculation over the measured latency of the speculative arm in place: no "
         "acceptance and no law of that arm is in it.",
+        IN_NOTES,
         _read(lambda facts: facts.measured_speedup),
         FigureGauge(
             "breakeven_measured_speedup_ratio",
@@ -215,15 +203,16 @@ class ModelStatus(StatusModel):
             ends=ends_of("measured_speedup"),
         ),
     )
-    measured_speedup_lower: LowerBound = None
-    measured_speedup_upper: UpperBound = None
+    measured_speedup_lower: Annotated[LowerBound, IN_NOTES] = None
+    measured_speedup_upper: Annotated[UpperBound, IN_NOTES] = None
     speedup: Number | None = row(
         "The same by the profile and all that live latency has said about its laws, each by its precision: "
         "what decisions rest on.",
+        IN_NOTES,
         _read(lambda facts: facts.speedup),
     )
-    speedup_lower: LowerBound = None
-    speedup_upper: UpperBound = None
+    speedup_lower: Annotated[LowerBound, IN_NOTES] = None
+    speedup_upper: Annotated[UpperBound, IN_NOTES] = None
     cause: Word | None = row(
         "Why speculation does not surely pay, as `breakeven doctor` says it; absent where it does.",
         _read(lambda facts: facts.cause and facts.cause.cause),
@@ -236,6 +225,7 @@ class ModelStatus(StatusModel):
     )
     survival: tuple[PositionSurvival, ...] = row(
         "Acceptance of the arm in place by draft position; a schedule has none.",
+        IN_NOTES,
         _read(lambda facts: facts.survival),
         default=(),
         extra=list_map("position"),

@@ -11,6 +11,7 @@ from pydantic import Field
 from breakeven.phrases import change_text
 from breakeven.planning.roll_experiment import Witness
 from breakeven_operator.resources.base import (
+    IN_NOTES,
     ArmName,
     Instant,
     Number,
@@ -40,14 +41,13 @@ MEASURED_PHASES = frozenset({RolloutPhase.ROLLING, RolloutPhase.CONFIRMING})
 
 
 class HistoryResult(StrEnum):
-    """How a change of arm ended; `Unconfirmed` stands in entries of earlier versions only."""
+    """How a change of arm ended."""
 
     CONFIRMED = "Confirmed"
     NOT_WORSE = "NotWorse"
     UNPROVEN = "Unproven"
     DISPROVED = "Disproved"
     UNMEASURED = "Unmeasured"
-    UNCONFIRMED = "Unconfirmed"
     UNDONE = "Undone"
     SUPERSEDED = "Superseded"
 
@@ -55,34 +55,24 @@ class HistoryResult(StrEnum):
 class PromiseAndMeasurement(StatusModel):
     """Expected speedup of a change of arm, and the measured one."""
 
-    noted = frozenset(
-        {
-            "predicted_speedup",
-            "predicted_speedup_lower",
-            "predicted_speedup_upper",
-            "load_rps",
-            "measured_speedup",
-            "measured_speedup_lower",
-            "measured_speedup_upper",
-            "measured_requests",
-            "witness",
-        }
-    )
-
     predicted_speedup: Number | None = row(
-        "Predicted latency ratio, old arm over new; once it is measured, for the load that was measured."
+        "Predicted latency ratio, old arm over new; once it is measured, for the load that was measured.",
+        IN_NOTES,
     )
-    predicted_speedup_lower: Number | None = row("Lower bound of it.")
-    predicted_speedup_upper: Number | None = row("Upper bound of it.")
+    predicted_speedup_lower: Number | None = row("Lower bound of it.", IN_NOTES)
+    predicted_speedup_upper: Number | None = row("Upper bound of it.", IN_NOTES)
     load_rps: Number | None = row(
-        "Load per replica at which it was decided; once it is measured, at which it was."
+        "Load per replica at which it was decided; once it is measured, at which it was.", IN_NOTES
     )
-    measured_speedup: Number | None = row("Measured latency ratio, old arm over new, at equal load.")
-    measured_speedup_lower: Number | None = row("Lower bound of it.")
-    measured_speedup_upper: Number | None = row("Upper bound of it.")
-    measured_requests: int | None = row("Requests behind the measurement.", ge=0)
+    measured_speedup: Number | None = row(
+        "Measured latency ratio, old arm over new, at equal load.", IN_NOTES
+    )
+    measured_speedup_lower: Number | None = row("Lower bound of it.", IN_NOTES)
+    measured_speedup_upper: Number | None = row("Upper bound of it.", IN_NOTES)
+    measured_requests: int | None = row("Requests behind the measurement.", IN_NOTES, ge=0)
     witness: Witness | None = row(
-        "What the measurement rests on: SideBySide (both arms at the same time), BeforeAfter, or Both."
+        "What the measurement rests on: SideBySide (both arms at the same time), BeforeAfter, or Both.",
+        IN_NOTES,
     )
 
 
@@ -93,18 +83,6 @@ def _deadline(rollout: Rollout) -> datetime | None:
 
 class Rollout(PromiseAndMeasurement):
     """A change of arm on its way; written before the target is."""
-
-    noted = frozenset(
-        {
-            *PromiseAndMeasurement.noted,
-            "unschedulable_since_time",
-            "from_replica_set",
-            "to_replica_set",
-            "gpu_product",
-            "target_generation",
-            "latency_before_seconds",
-        }
-    )
 
     id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
     from_arm: ArmName | None = row("The arm that ran.")
@@ -124,23 +102,27 @@ class Rollout(PromiseAndMeasurement):
             instead=_deadline,
         ),
     )
-    unschedulable_since_time: Instant | None = row("Since when a new pod has found no GPU.", Renewal.MOVED)
+    unschedulable_since_time: Instant | None = row(
+        "Since when a new pod has found no GPU.", IN_NOTES, Renewal.MOVED
+    )
     finished_time: Instant | None = row("When all pods ran the new arm; measuring starts here.")
     from_replica_set: ObjectName | None = row(
-        "The ReplicaSet or ControllerRevision whose pods run the old arm."
+        "The ReplicaSet or ControllerRevision whose pods run the old arm.", IN_NOTES
     )
     to_replica_set: ObjectName | None = row(
-        "The ReplicaSet or ControllerRevision whose pods run the new arm."
+        "The ReplicaSet or ControllerRevision whose pods run the new arm.", IN_NOTES
     )
     gpu_product: str | None = row(
         "GPU class of the target's pods when it began: pods of another class say nothing about the arms.",
+        IN_NOTES,
         max_length=128,
     )
     target_generation: int | None = row(
         "The target's generation before the write, and after it once the value was seen there; two more are a write and its reversal.",
+        IN_NOTES,
         ge=0,
     )
-    latency_before_seconds: Number | None = row("Measured mean latency before it.")
+    latency_before_seconds: Number | None = row("Measured mean latency before it.", IN_NOTES)
 
     @property
     def change(self) -> str:
@@ -151,13 +133,6 @@ class Rollout(PromiseAndMeasurement):
 class HistoryEntry(PromiseAndMeasurement):
     """A change of arm that has ended."""
 
-    noted = frozenset(
-        {
-            *PromiseAndMeasurement.noted,
-            "seconds",
-        }
-    )
-
     time: Annotated[Time, Field(description="When it ended.")]
     from_arm: ArmName | None = row("The arm that ran.")
     to_arm: ArmName | None = row("The arm that should run.")
@@ -165,11 +140,10 @@ class HistoryEntry(PromiseAndMeasurement):
     result: Annotated[
         HistoryResult,
         Field(
-            description="What was measured (Confirmed, NotWorse, Unproven, Disproved and left in place, Unmeasured), Undone or "
-            "Superseded; Unconfirmed in entries of earlier versions."
+            description="What was measured (Confirmed, NotWorse, Unproven, Disproved and left in place, Unmeasured), Undone or Superseded."
         ),
     ]
-    seconds: Number | None = row("How long it took.")
+    seconds: Number | None = row("How long it took.", IN_NOTES)
     message: Sentence | None = row("The same as a sentence.")
 
     @property

@@ -28,11 +28,7 @@ _FILLED_IN = frozenset({"apiVersion", "kind", "name", "mode", "draftLengths", "t
 
 
 def structural(kind: type[Model]) -> dict[str, Any]:
-    """The `openAPIV3Schema` of a kind.
-
-    Args:
-        kind: a model with the fields apiVersion, kind, metadata, spec and status.
-    """
+    """The `openAPIV3Schema` of a kind: a model with the fields apiVersion, kind, metadata, spec and status."""
     document = kind.model_json_schema(by_alias=True, mode="validation")
     definitions = document.get("$defs", {})
     properties = {
@@ -124,6 +120,4 @@ def _described(node: Mapping[str, Any], name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

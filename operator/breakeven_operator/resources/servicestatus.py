@@ -9,6 +9,7 @@ from breakeven_operator.packed import LONGEST, split
 from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.base import (
     ATOMIC,
+    IN_NOTES,
     Cell,
     Instant,
     Number,
@@ -34,20 +35,10 @@ from breakeven_operator.resources.targetstatus import Current, Target
 class CalibrationStatus(StatusModel):
     """Where measuring stands."""
 
-    noted = frozenset(
-        {
-            "fingerprint",
-            "last_run_time",
-            "last_run",
-            "doubts",
-            "startup_seconds",
-        }
-    )
-
     run: ObjectName | None = row("CalibrationRun under way, else the last one.", Renewal.AT_ONCE)
     profile: ObjectName | None = row("SpeculationProfile in force.", Renewal.AT_ONCE)
     profile_time: Time | None = row("When it was measured.")
-    fingerprint: str | None = row("What it was measured on.", max_length=64)
+    fingerprint: str | None = row("What it was measured on.", IN_NOTES, max_length=64)
     points_done: int | None = row("Points of the run that are measured.", ge=0)
     points_planned: int | None = row("Points of the run in all.", ge=0)
     gpu_seconds_used: Number | None = row("GPU-seconds the run has held so far.")
@@ -58,8 +49,10 @@ class CalibrationStatus(StatusModel):
             "GPUs times seconds of all calibrations that the status has counted; a restart of the operator loses none.",
         ),
     )
-    last_run_time: Instant | None = row("When the last run ended, whatever its result.", Renewal.AT_ONCE)
-    last_run: ObjectName | None = row("The run that ended then.")
+    last_run_time: Instant | None = row(
+        "When the last run ended, whatever its result.", IN_NOTES, Renewal.AT_ONCE
+    )
+    last_run: ObjectName | None = row("The run that ended then.", IN_NOTES)
     last_reason: Word | None = row("How it ended, in one word.")
     last_message: Sentence | None = row("The same as a sentence.")
     failures: int = row(
@@ -71,10 +64,13 @@ class CalibrationStatus(StatusModel):
     )
     doubts: int = row(
         "Runs in a row that were asked for by what live traffic says against the profile; each doubles the pause.",
+        IN_NOTES,
         default=0,
         ge=0,
     )
-    startup_seconds: Number | None = row("Longest engine start-up seen; sets the deadline of rolls.")
+    startup_seconds: Number | None = row(
+        "Longest engine start-up seen; sets the deadline of rolls.", IN_NOTES
+    )
     answers: tuple[AnswersInForce, ...] = row(
         "Whether the arms of the profile in force answer as no speculation does; absent where that was not compared.",
         Renewal.AT_ONCE,
@@ -100,9 +96,7 @@ class ServiceDisplay(StatusModel):
 class ServiceWorkings(StatusModel):
     """Fields that the operator writes for itself; kubectl describe sorts by name and prints them last."""
 
-    noted = frozenset({"memory"})
-
-    memory: MemoryStatus | None = row("What the decision remembers between cycles.")
+    memory: MemoryStatus | None = row("What the decision remembers between cycles.", IN_NOTES)
     display: ServiceDisplay | None = row("The columns of kubectl get, ready to print.", Renewal.MOVED)
     notes: str | None = row(
         "What the decision remembers between cycles, and figures that nobody waits for: a version, and compressed JSON. "
@@ -176,5 +170,7 @@ class SpeculativeServiceStatus(StatusModel):
         return ready is not None and ready.reason == ClusterReason.INTERNAL_ERROR
 
 
-NOTED = frozenset(one.json_path for one in status_fields(SpeculativeServiceStatus) if one.noted)
+NOTED = frozenset(
+    one.json_path for one in status_fields(SpeculativeServiceStatus) if IN_NOTES in one.marks(str)
+)
 """Paths of the fields that stand in the notes."""

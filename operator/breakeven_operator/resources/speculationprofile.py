@@ -26,54 +26,35 @@ from breakeven_operator.resources.meta import Condition, Metadata, ObjectReferen
 
 
 class FitQuality(StrEnum):
-    """Whether the fit may be believed."""
+    """Whether all of the fit may be believed."""
 
     GOOD = "Good"
     PARTIAL = "Partial"
-    REJECTED = "Rejected"
 
 
 class ProfileArm(Model):
     """The fitted law of one arm, L = C1 + n*C2, and how it compares with no speculation."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
-    schedule: Annotated[
-        str | None,
-        Field(
-            max_length=1024,
-            description="Draft length per batch size that was measured, such as 1-8:5,9-32:2,33-:0; adaptive: the engine chose it.",
-        ),
-    ] = None
-    drafter: Annotated[
-        str | None,
-        Field(
-            max_length=12,
-            description="Hash of its --speculative-config without draft length: under another drafter of the same name it does not count.",
-        ),
-    ] = None
-    c1_seconds: Annotated[Number | None, Field(description="C1: mean latency of a lone request.")] = None
-    c2_seconds: Annotated[Number | None, Field(description="C2: what each other request in flight adds.")] = (
-        None
+    schedule: str | None = row(
+        "Draft length per batch size that was measured, such as 1-8:5,9-32:2,33-:0; adaptive: the engine chose it.",
+        max_length=1024,
     )
-    saturation_rps: Annotated[Number | None, Field(description="Load per replica at which it saturates.")] = (
-        None
+    drafter: str | None = row(
+        "Hash of its --speculative-config without draft length: under another drafter of the same name it does not count.",
+        max_length=12,
     )
-    points: Annotated[int | None, Field(ge=0, description="Points behind the fit.")] = None
-    believable: Annotated[bool | None, Field(description="Whether decisions may use it.")] = None
-    reason: Annotated[Word | None, Field(description="Why, in one word.")] = None
-    answers: Annotated[
-        Word | None, Field(description="How its answers compare with those of no speculation.")
-    ] = None
-    verdict: Annotated[PaysWhereStatus | None, Field(description="For which loads it beats none.")] = None
-    break_even_rps: Annotated[
-        Number | None, Field(description="Load per replica at which the gain is gone.")
-    ] = None
-    break_even_lower_rps: Annotated[Number | None, Field(description="Lower bound; absent where open.")] = (
-        None
-    )
-    break_even_upper_rps: Annotated[Number | None, Field(description="Upper bound; absent where open.")] = (
-        None
-    )
+    c1_seconds: Number | None = row("C1: mean latency of a lone request.")
+    c2_seconds: Number | None = row("C2: what each other request in flight adds.")
+    saturation_rps: Number | None = row("Load per replica at which it saturates.")
+    points: int | None = row("Points behind the fit.", ge=0)
+    believable: bool | None = row("Whether decisions may use it.")
+    reason: Word | None = row("Why, in one word.")
+    answers: Word | None = row("How its answers compare with those of no speculation.")
+    verdict: PaysWhereStatus | None = row("For which loads it beats none.")
+    break_even_rps: Number | None = row("Load per replica at which the gain is gone.")
+    break_even_lower_rps: Number | None = row("Lower bound; absent where open.")
+    break_even_upper_rps: Number | None = row("Upper bound; absent where open.")
 
 
 class SpeculationProfileSpec(Model):
@@ -84,24 +65,17 @@ class SpeculationProfileSpec(Model):
     )
 
     service_ref: Annotated[ServiceReference, Field(description="The SpeculativeService it was measured for.")]
-    run_ref: Annotated[ObjectReference | None, Field(description="The CalibrationRun it came from.")] = None
+    run_ref: ObjectReference | None = row("The CalibrationRun it came from.")
     gpu_product: Annotated[str, Field(max_length=128, description="GPU class it was measured on.")]
-    model: Annotated[str | None, Field(max_length=512, description="Model it was measured with.")] = None
-    image: Annotated[str | None, Field(max_length=1024, description="Engine image it was measured with.")] = (
-        None
-    )
+    model: str | None = row("Model it was measured with.", max_length=512)
+    image: str | None = row("Engine image it was measured with.", max_length=1024)
     fingerprint: Annotated[
         str, Field(max_length=64, description="It counts only for a target with this fingerprint.")
     ]
-    created_time: Annotated[Time | None, Field(description="When the last point was measured.")] = None
-    arms: Annotated[
-        tuple[ProfileArm, ...],
-        Field(
-            max_length=MAX_ARMS,
-            json_schema_extra=list_map("arm"),
-            description="The fitted law of each arm, for readers.",
-        ),
-    ] = ()
+    created_time: Time | None = row("When the last point was measured.")
+    arms: tuple[ProfileArm, ...] = row(
+        "The fitted law of each arm, for readers.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
+    )
     profile: Annotated[
         str,
         Field(
@@ -123,7 +97,7 @@ class SpeculationProfileStatus(StatusModel):
     """Whether it counts."""
 
     in_force: bool | None = row("Whether decisions use it now.")
-    fit: FitQuality | None = row("Good; Partial: not all arms are believable; Rejected.")
+    fit: FitQuality | None = row("Good; Partial: not all arms are believable.")
     worst_error_percent: Number | None = row("Worst residual of all arms.")
     reason: Word | None = row("Why it is or is not in force, in one word.")
     message: Sentence | None = row("The same as a sentence.")
@@ -140,6 +114,4 @@ class SpeculationProfile(Model):
     kind: Literal["SpeculationProfile"] = "SpeculationProfile"
     metadata: Metadata
     spec: Annotated[SpeculationProfileSpec, Field(description="What was measured and fitted.")]
-    status: Annotated[SpeculationProfileStatus, Field(description="Whether it counts.")] = (
-        SpeculationProfileStatus()
-    )
+    status: SpeculationProfileStatus = row("Whether it counts.", default=SpeculationProfileStatus())

@@ -14,6 +14,7 @@ from breakeven_operator.packed import joined, without_notes
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
 from breakeven_operator.resources.calibrationspec import Calibration
 from breakeven_operator.resources.candidates import Candidates, ScheduleChoice
+from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Metadata
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.resources.servicestatus import SpeculativeServiceStatus
@@ -35,59 +36,45 @@ class TargetReference(Model):
         ),
     )
 
-    api_version: Annotated[
-        str,
-        Field(
-            max_length=127,
-            pattern=r"^([a-z0-9.-]+/)?v[0-9][a-z0-9]*$",
-            description="API group and version of the target.",
-        ),
-    ] = "apps/v1"
-    kind: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=63,
-            pattern=r"^[A-Z][A-Za-z0-9]*$",
-            description=(
-                "Kind of the target. Deployments, StatefulSets, LeaderWorkerSets, Argo's Rollouts, and KServe's LLMInferenceServices "
-                "and InferenceServices are rolled. Any other kind that owns its pods, directly or by ReplicaSets, is looked at."
-            ),
-        ),
-    ] = "Deployment"
+    api_version: str = row(
+        "API group and version of the target.",
+        default="apps/v1",
+        max_length=127,
+        pattern=r"^([a-z0-9.-]+/)?v[0-9][a-z0-9]*$",
+    )
+    kind: str = row(
+        "Kind of the target. Deployments, StatefulSets, LeaderWorkerSets, Argo's Rollouts, and KServe's LLMInferenceServices "
+        "and InferenceServices are rolled. Any other kind that owns its pods, directly or by ReplicaSets, is looked at.",
+        default="Deployment",
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Z][A-Za-z0-9]*$",
+    )
     name: Annotated[ObjectName, Field(description="Name of the target.")]
-    container_name: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=63,
-            pattern=LABEL_PATTERN,
-            description="Container that runs vLLM. Without it: the only container whose command line starts vLLM.",
-        ),
-    ] = None
+    container_name: str | None = row(
+        "Container that runs vLLM. Without it: the only container whose command line starts vLLM.",
+        min_length=1,
+        max_length=63,
+        pattern=LABEL_PATTERN,
+    )
 
 
 class ServiceLevel(Model):
     """Limits that an arm must keep; without one, the lowest mean latency wins."""
 
-    tpot_p95_milliseconds: Annotated[
-        int | None,
-        Field(ge=1, le=600000, description="95th percentile of time per output token, milliseconds."),
-    ] = None
-    ttft_p95_milliseconds: Annotated[
-        int | None,
-        Field(ge=1, le=3600000, description="95th percentile of time to first token, milliseconds."),
-    ] = None
-    e2e_p95_milliseconds: Annotated[
-        int | None,
-        Field(
-            # The generated alias would read e2EP95.
-            alias="e2eP95Milliseconds",
-            ge=1,
-            le=86400000,
-            description="95th percentile of a whole request, milliseconds.",
-        ),
-    ] = None
+    tpot_p95_milliseconds: int | None = row(
+        "95th percentile of time per output token, milliseconds.", ge=1, le=600000
+    )
+    ttft_p95_milliseconds: int | None = row(
+        "95th percentile of time to first token, milliseconds.", ge=1, le=3600000
+    )
+    e2e_p95_milliseconds: int | None = row(
+        "95th percentile of a whole request, milliseconds.",
+        # The generated alias would read e2EP95.
+        alias="e2eP95Milliseconds",
+        ge=1,
+        le=86400000,
+    )
 
 
 class SpeculativeServiceSpec(Model):
@@ -120,25 +107,22 @@ class SpeculativeServiceSpec(Model):
     )
 
     target_ref: Annotated[TargetReference, Field(description="The workload whose pods run vLLM; immutable.")]
-    paused: Annotated[
-        bool,
-        Field(
-            description="Change nothing and start no calibration, nor the next arm of one, until set to false again; "
-            "figures are still reported, and an arm under measurement is measured to its end."
-        ),
-    ] = False
-    update_policy: Annotated[
-        UpdatePolicy, Field(description="When the arm may change, and how sure the operator must be.")
-    ] = UpdatePolicy()
+    paused: bool = row(
+        "Change nothing and start no calibration, nor the next arm of one, until set to false again; "
+        "figures are still reported, and an arm under measurement is measured to its end.",
+        default=False,
+    )
+    update_policy: UpdatePolicy = row(
+        "When the arm may change, and how sure the operator must be.", default=UpdatePolicy()
+    )
     candidates: Annotated[Candidates, Field(description="What may run beside no speculation.")]
-    slo: Annotated[ServiceLevel, Field(description="Latency limits an arm must keep.")] = ServiceLevel()
-    calibration: Annotated[
-        Calibration,
-        Field(description="How the arms are measured: on pods of our own, never on serving ones."),
-    ] = Calibration()
-    metrics_source: Annotated[
-        MetricsSource, Field(description="Where load and latency of the target are read.")
-    ] = MetricsSource()
+    slo: ServiceLevel = row("Latency limits an arm must keep.", default=ServiceLevel())
+    calibration: Calibration = row(
+        "How the arms are measured: on pods of our own, never on serving ones.", default=Calibration()
+    )
+    metrics_source: MetricsSource = row(
+        "Where load and latency of the target are read.", default=MetricsSource()
+    )
 
 
 class SpeculativeService(Model):
@@ -159,8 +143,8 @@ class SpeculativeService(Model):
     kind: Literal["SpeculativeService"] = "SpeculativeService"
     metadata: Metadata
     spec: Annotated[SpeculativeServiceSpec, Field(description="What is wanted.")]
-    status: Annotated[SpeculativeServiceStatus, Field(description="What is, written by the operator.")] = (
-        SpeculativeServiceStatus()
+    status: SpeculativeServiceStatus = row(
+        "What is, written by the operator.", default=SpeculativeServiceStatus()
     )
 
     @classmethod

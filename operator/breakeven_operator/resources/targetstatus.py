@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven.phrases import spoken
-from breakeven_operator.resources.base import ArmName, Instant, StatusModel, Time, list_map
+from breakeven_operator.resources.base import IN_NOTES, ArmName, Instant, StatusModel, Time, list_map
 from breakeven_operator.resources.figures import FigureGauge, row
 
 LONGEST_IMAGE = 1024
@@ -27,42 +27,31 @@ class ArmSource(StrEnum):
 class Target(StatusModel):
     """What the target was found to be."""
 
-    noted = frozenset(
-        {
-            "fingerprint",
-            "uid",
-            "generation",
-            "container_name",
-            "served_model_name",
-            "gpus_per_pod",
-            "replicas_changed_time",
-            "opted_in",
-            "drain_configured",
-        }
-    )
-
-    uid: str | None = row("UID of the target; another one means it was recreated.", max_length=64)
-    generation: int | None = row("Generation of the target that was read.", ge=0)
-    container_name: str | None = row("Container that runs vLLM.", max_length=63)
+    uid: str | None = row("UID of the target; another one means it was recreated.", IN_NOTES, max_length=64)
+    generation: int | None = row("Generation of the target that was read.", IN_NOTES, ge=0)
+    container_name: str | None = row("Container that runs vLLM.", IN_NOTES, max_length=63)
     image: str | None = row("Image of that container, by digest where pods tell.", max_length=LONGEST_IMAGE)
     model: str | None = row("Model that is served.", max_length=LONGEST_MODEL)
     served_model_name: str | None = row(
-        "Value of vLLM's model_name label that is asked for.", max_length=LONGEST_MODEL
+        "Value of vLLM's model_name label that is asked for.", IN_NOTES, max_length=LONGEST_MODEL
     )
     gpu_product: str | None = row(
         "GPU class of the nodes its pods run on (nvidia.com/gpu.product).", max_length=128
     )
-    gpus_per_pod: int | None = row("GPUs each pod holds.", ge=0)
+    gpus_per_pod: int | None = row("GPUs each pod holds.", IN_NOTES, ge=0)
     replicas: int | None = row("Pods wanted.", ge=0)
-    replicas_changed_time: Instant | None = row("When the number of pods wanted was last seen to change.")
+    replicas_changed_time: Instant | None = row(
+        "When the number of pods wanted was last seen to change.", IN_NOTES
+    )
     ready_replicas: int | None = row("Pods ready.", ge=0)
     fingerprint: str | None = row(
         "Hash of image, model, engine arguments without speculative ones, GPU class and parallelism: "
         "a profile counts only for its own.",
+        IN_NOTES,
         max_length=64,
     )
-    opted_in: bool | None = row("Whether the manifest takes its arm from the annotation.")
-    drain_configured: bool | None = row("Whether a restart loses no request.")
+    opted_in: bool | None = row("Whether the manifest takes its arm from the annotation.", IN_NOTES)
+    drain_configured: bool | None = row("Whether a restart loses no request.", IN_NOTES)
 
 
 class PodsOfArm(StatusModel):
@@ -75,13 +64,6 @@ class PodsOfArm(StatusModel):
 class Current(StatusModel):
     """What runs now."""
 
-    noted = frozenset(
-        {
-            "method",
-            "draft_length",
-        }
-    )
-
     arm: ArmName | None = row(
         "The arm the target's pods run.",
         FigureGauge(
@@ -91,9 +73,10 @@ class Current(StatusModel):
             info=True,
         ),
     )
-    method: str | None = row("vLLM's word for its method; none without speculation.", max_length=64)
+    method: str | None = row("vLLM's word for its method; none without speculation.", IN_NOTES, max_length=64)
     draft_length: int | None = row(
         "Tokens drafted per step; of a schedule the longest.",
+        IN_NOTES,
         FigureGauge(
             "breakeven_current_draft_tokens",
             "Draft length of the running arm, tokens per step, of a schedule the longest; 0 without speculation.",

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, Rule
+from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, Rule, TimeZone
+from breakeven_operator.resources.figures import row
 
 
 class Mode(StrEnum):
@@ -48,14 +49,12 @@ class Weekday(StrEnum):
 class OutageWindow(Model):
     """A time of the week at which an outage is accepted."""
 
-    days: Annotated[
-        tuple[Weekday, ...],
-        Field(
-            max_length=7,
-            json_schema_extra=LIST_SET,
-            description="Days on which it begins: Mon to Sun. Without any: every day.",
-        ),
-    ] = ()
+    days: tuple[Weekday, ...] = row(
+        "Days on which it begins: Mon to Sun. Without any: every day.",
+        default=(),
+        extra=LIST_SET,
+        max_length=7,
+    )
     start: Annotated[
         str,
         Field(
@@ -73,15 +72,7 @@ class OutageWindow(Model):
             description="How long it lasts. A roll that began within it may end after it.",
         ),
     ]
-    time_zone: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$",
-            description="IANA time zone of days and start, such as Europe/Berlin.",
-        ),
-    ] = "UTC"
+    time_zone: TimeZone = row("IANA time zone of days and start, such as Europe/Berlin.", default="UTC")
 
 
 class UpdatePolicy(Model):
@@ -97,161 +88,119 @@ class UpdatePolicy(Model):
         ),
     )
 
-    mode: Annotated[
-        Mode,
-        Field(
-            description="Disabled: decide nothing, measure only when asked. Recommend: decide and report, change nothing. "
-            "RollingUpdate: also roll the target to the best arm (needs the opt-in lines in the target's manifest)."
-        ),
-    ] = Mode.RECOMMEND
-    pinned_arm: Annotated[
-        ArmName | None,
-        Field(
-            description="Run this arm whatever the figures say: none, or <method name>/<draft length>, <method name>/schedule or <method name>/adaptive of a candidate. "
-            "Figures are still reported; mode decides whether the target is rolled to it. Like any other roll this one "
-            "waits for an accepted profile that has measured the arm: an engine that never started is not rolled out."
-        ),
-    ] = None
-    cooldown_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=604800,
-            description="Least time between a roll and the next one to a speculative arm; a day where requests have had to wait "
-            "within that day. No speculation is returned to at any time.",
-        ),
-    ] = 3600
-    stabilization_window_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=86400,
-            description="How long entering a speculative arm must have been worth it before a roll to it starts. It does not "
-            "hold while requests queue up, or while a measured figure misses its objective.",
-        ),
-    ] = 300
-    min_gain_percent: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100,
-            description="Request time that a change of arm must save over the loads to come, beyond what the roll takes, as a "
-            "share of what requests take on the new arm.",
-        ),
-    ] = 3
-    risk_percent: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100,
-            description="What a jump of the load that nobody expects may cost on an arm that carries less than no speculation: "
-            "a share of ten days' request time, and what speculation has saved so far. 0: no such arm is ever entered.",
-        ),
-    ] = 12
-    day_risk_percent: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=100,
-            description="How much longer a day may take, in percent of its request time without speculation, if it brings an hour "
-            "near capacity: an arm that would take more is not entered, and is left. A load that moves is taken to come to 2.2 times "
-            "its largest hour of ten days, a steady one to less. Absent: no day is bounded by itself.",
-        ),
-    ] = None
-    confidence_percent: Annotated[
-        int, Field(ge=50, le=99, description="Confidence of every interval (two-sided).")
-    ] = 90
-    max_utilization_percent: Annotated[
-        int,
-        Field(
-            ge=10,
-            le=95,
-            description="Highest utilisation of the replicas that are left during a roll: load over saturation of either arm. "
-            "No roll starts that would exceed this limit. A roll that takes no replica away (maxUnavailable: 0) is not limited.",
-        ),
-    ] = 75
-    lookback_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=604800,
-            description="How far back loads are known. Expected are those of the last four hours and, of every day of this "
-            "time, what followed this time of day; the largest of all is what a jump is reckoned from. Past loads are read from Prometheus, which must keep them; without any the "
-            "present load counts alone. 0: the present load is taken to last.",
-        ),
-    ] = 259200
-    drain: Annotated[
-        DrainRequirement,
-        Field(
-            description="Required: no roll unless the target drains requests (--shutdown-timeout, preStop, "
-            "terminationGracePeriodSeconds). AcceptLoss: roll anyway; requests in flight are cut off."
-        ),
-    ] = DrainRequirement.REQUIRED
-    allow_outage: Annotated[
-        AllowOutage,
-        Field(
-            description="Never: no roll that leaves too few pods for the load, or none. Window: such a roll may begin within one of "
-            "outageWindows; a target with one replica and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way."
-        ),
-    ] = AllowOutage.NEVER
-    outage_windows: Annotated[
-        tuple[OutageWindow, ...],
-        Field(
-            max_length=16,
-            json_schema_extra=ATOMIC,
-            description="When allowOutage Window allows an outage.",
-        ),
-    ] = ()
-    roll_deadline_seconds: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=86400,
-            description="When a roll that has not finished is undone. Without it: from measured start-up times, replicas "
-            "and the target's surge; time that new pods wait for room is added to that.",
-        ),
-    ] = None
+    mode: Mode = row(
+        "Disabled: decide nothing, measure only when asked. Recommend: decide and report, change nothing. "
+        "RollingUpdate: also roll the target to the best arm (needs the opt-in lines in the target's manifest).",
+        default=Mode.RECOMMEND,
+    )
+    pinned_arm: ArmName | None = row(
+        "Run this arm whatever the figures say: none, or <method name>/<draft length>, <method name>/schedule or <method name>/adaptive of a candidate. "
+        "Figures are still reported; mode decides whether the target is rolled to it. Like any other roll this one "
+        "waits for an accepted profile that has measured the arm: an engine that never started is not rolled out."
+    )
+    cooldown_seconds: int = row(
+        "Least time between a roll and the next one to a speculative arm; a day where requests have had to wait "
+        "within that day. No speculation is returned to at any time.",
+        default=3600,
+        ge=0,
+        le=604800,
+    )
+    stabilization_window_seconds: int = row(
+        "How long entering a speculative arm must have been worth it before a roll to it starts. It does not "
+        "hold while requests queue up, or while a measured figure misses its objective.",
+        default=300,
+        ge=0,
+        le=86400,
+    )
+    min_gain_percent: int = row(
+        "Request time that a change of arm must save over the loads to come, beyond what the roll takes, as a "
+        "share of what requests take on the new arm.",
+        default=3,
+        ge=0,
+        le=100,
+    )
+    risk_percent: int = row(
+        "What a jump of the load that nobody expects may cost on an arm that carries less than no speculation: "
+        "a share of ten days' request time, and what speculation has saved so far. 0: no such arm is ever entered.",
+        default=12,
+        ge=0,
+        le=100,
+    )
+    day_risk_percent: int | None = row(
+        "How much longer a day may take, in percent of its request time without speculation, if it brings an hour "
+        "near capacity: an arm that would take more is not entered, and is left. A load that moves is taken to come to 2.2 times "
+        "its largest hour of ten days, a steady one to less. Absent: no day is bounded by itself.",
+        ge=0,
+        le=100,
+    )
+    confidence_percent: int = row("Confidence of every interval (two-sided).", default=90, ge=50, le=99)
+    max_utilization_percent: int = row(
+        "Highest utilisation of the replicas that are left during a roll: load over saturation of either arm. "
+        "No roll starts that would exceed this limit. A roll that takes no replica away (maxUnavailable: 0) is not limited.",
+        default=75,
+        ge=10,
+        le=95,
+    )
+    lookback_seconds: int = row(
+        "How far back loads are known. Expected are those of the last four hours and, of every day of this "
+        "time, what followed this time of day; the largest of all is what a jump is reckoned from. Past loads are read from Prometheus, which must keep them; without any the "
+        "present load counts alone. 0: the present load is taken to last.",
+        default=259200,
+        ge=0,
+        le=604800,
+    )
+    drain: DrainRequirement = row(
+        "Required: no roll unless the target drains requests (--shutdown-timeout, preStop, "
+        "terminationGracePeriodSeconds). AcceptLoss: roll anyway; requests in flight are cut off.",
+        default=DrainRequirement.REQUIRED,
+    )
+    allow_outage: AllowOutage = row(
+        "Never: no roll that leaves too few pods for the load, or none. Window: such a roll may begin within one of "
+        "outageWindows; a target with one replica and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way.",
+        default=AllowOutage.NEVER,
+    )
+    outage_windows: tuple[OutageWindow, ...] = row(
+        "When allowOutage Window allows an outage.", default=(), extra=ATOMIC, max_length=16
+    )
+    roll_deadline_seconds: int | None = row(
+        "When a roll that has not finished is undone. Without it: from measured start-up times, replicas "
+        "and the target's surge; time that new pods wait for room is added to that.",
+        ge=1,
+        le=86400,
+    )
 
 
 class Timing(Model):
     """Times of an installation, of all its services together. Production has the defaults; demo and tests have shorter ones."""
 
-    replicas_quiet_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=86400,
-            description="How long the target's number of replicas must have stood still before a roll starts: an autoscaler "
-            "that moves it in steps is taken to be done then.",
-        ),
-    ] = 60
-    disagreement_seconds: Annotated[
-        int,
-        Field(
-            ge=60,
-            le=86400,
-            description="How long measured latency must lie outside of what the profile predicts before the profile is not taken at "
-            "its word any more (ModelDisagrees), and how long acceptance or lengths must lie outside of what was calibrated "
-            "before it is said (AcceptanceDrifted, LengthsDrifted). Either asks for a calibration.",
-        ),
-    ] = 1800
-    backoff_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=86400,
-            description="Pause after a roll that was undone; doubles with each one in a row, up to 16 times as long.",
-        ),
-    ] = 1800
-    calibration_interval_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=2592000,
-            description="Least time between two calibrations of a service that the operator starts by itself; one asked for by "
-            "annotation or by hand does not wait.",
-        ),
-    ] = 3600
+    replicas_quiet_seconds: int = row(
+        "How long the target's number of replicas must have stood still before a roll starts: an autoscaler "
+        "that moves it in steps is taken to be done then.",
+        default=60,
+        ge=0,
+        le=86400,
+    )
+    disagreement_seconds: int = row(
+        "How long measured latency must lie outside of what the profile predicts before the profile is not taken at "
+        "its word any more (ModelDisagrees), and how long acceptance or lengths must lie outside of what was calibrated "
+        "before it is said (AcceptanceDrifted, LengthsDrifted). Either asks for a calibration.",
+        default=1800,
+        ge=60,
+        le=86400,
+    )
+    backoff_seconds: int = row(
+        "Pause after a roll that was undone; doubles with each one in a row, up to 16 times as long.",
+        default=1800,
+        ge=0,
+        le=86400,
+    )
+    calibration_interval_seconds: int = row(
+        "Least time between two calibrations of a service that the operator starts by itself; one asked for by "
+        "annotation or by hand does not wait.",
+        default=3600,
+        ge=0,
+        le=2592000,
+    )
 
 
 PRODUCTION: Final = Timing()

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ATOMIC, Model, ObjectName, RequiredNumber, Rule
+from breakeven_operator.resources.base import ATOMIC, KeyName, Model, ObjectName, RequiredNumber, Rule
+from breakeven_operator.resources.figures import row
 
 MOST_TOKENS = 1048576
 _FILE_PATTERN = r"^[A-Za-z0-9._-][A-Za-z0-9._/-]*$"
@@ -25,15 +26,7 @@ class ConfigMapKey(Model):
     """One key of a ConfigMap in the namespace of the SpeculativeService."""
 
     name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
-    key: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=253,
-            pattern=r"^[-._a-zA-Z0-9]+$",
-            description="Key inside the ConfigMap.",
-        ),
-    ]
+    key: Annotated[KeyName, Field(description="Key inside the ConfigMap.")]
 
 
 class ClaimFile(Model):
@@ -88,47 +81,25 @@ class PromptSource(Model):
         ),
     )
 
-    config_map: Annotated[
-        ConfigMapKey | None,
-        Field(
-            description='Requests of a ConfigMap: JSON lines such as {"prompt": "...", "output_tokens": 120}, or with messages in '
-            "place of prompt. They are mounted read-only into the load driver and shown nowhere."
-        ),
-    ] = None
-    persistent_volume_claim: Annotated[
-        ClaimFile | None, Field(description="Requests of a file on a volume, as of a ConfigMap.")
-    ] = None
-    image: Annotated[
-        ImageFile | None, Field(description="Requests of a file in an image, as of a ConfigMap.")
-    ] = None
-    name: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=40,
-            pattern=r"^[A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?$",
-            description="What points and profile call the text. Without it: the file's name.",
-        ),
-    ] = None
-    category: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=40,
-            pattern=r"^[A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?$",
-            description="Only the requests of the file whose line names this category, such as coding in a file of SPEED-Bench. "
-            "Without it: all.",
-        ),
-    ] = None
-    shared_prefix_percent: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=100,
-            description="Share of a mean prompt that all made-up prompts begin with, which the prefix cache then serves. Without "
-            "it: the share of live prompts that the target's prefix cache held, from 5 percent on; 0: none.",
-        ),
-    ] = None
+    config_map: ConfigMapKey | None = row(
+        'Requests of a ConfigMap: JSON lines such as {"prompt": "...", "output_tokens": 120}, or with messages in '
+        "place of prompt. They are mounted read-only into the load driver and shown nowhere."
+    )
+    persistent_volume_claim: ClaimFile | None = row("Requests of a file on a volume, as of a ConfigMap.")
+    image: ImageFile | None = row("Requests of a file in an image, as of a ConfigMap.")
+    category: str | None = row(
+        "Only the requests of the file whose line names this category, such as coding in a file of SPEED-Bench. "
+        "Without it: all.",
+        min_length=1,
+        max_length=40,
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?$",
+    )
+    shared_prefix_percent: int | None = row(
+        "Share of a mean prompt that all made-up prompts begin with, which the prefix cache then serves. Without "
+        "it: the share of live prompts that the target's prefix cache held, from 5 percent on; 0: none.",
+        ge=0,
+        le=100,
+    )
 
     @property
     def sources(self) -> tuple[Model, ...]:
@@ -141,10 +112,7 @@ class LengthsOfRequest(Model):
 
     prompt_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Prompt length, tokens.")]
     output_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Output length, tokens.")]
-    weight: Annotated[
-        int | None,
-        Field(ge=1, le=1000000, description="How often it occurs, relative to the others; 1 without it."),
-    ] = None
+    weight: int | None = row("How often it occurs, relative to the others; 1 without it.", ge=1, le=1000000)
 
 
 class LengthsSpec(Model):
@@ -163,30 +131,18 @@ class LengthsSpec(Model):
         ),
     )
 
-    prompt_tokens_stdev: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=MOST_TOKENS,
-            description="Standard deviation of prompt lengths, which are lognormal, tokens.",
-        ),
-    ] = None
-    output_tokens_stdev: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=MOST_TOKENS,
-            description="Standard deviation of output lengths, which are lognormal, tokens.",
-        ),
-    ] = None
-    pairs: Annotated[
-        tuple[LengthsOfRequest, ...],
-        Field(
-            max_length=64,
-            json_schema_extra=ATOMIC,
-            description="Lengths that occur together, in place of promptTokens, outputTokens and deviations.",
-        ),
-    ] = ()
+    prompt_tokens_stdev: int | None = row(
+        "Standard deviation of prompt lengths, which are lognormal, tokens.", ge=0, le=MOST_TOKENS
+    )
+    output_tokens_stdev: int | None = row(
+        "Standard deviation of output lengths, which are lognormal, tokens.", ge=0, le=MOST_TOKENS
+    )
+    pairs: tuple[LengthsOfRequest, ...] = row(
+        "Lengths that occur together, in place of promptTokens, outputTokens and deviations.",
+        default=(),
+        extra=ATOMIC,
+        max_length=64,
+    )
 
 
 def _between(low: float, high: float, name: str) -> Rule:
@@ -206,17 +162,11 @@ class SamplingSpec(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         _between(0, 10, "temperature"),
         _between(1e-6, 1, "top_p"),
-        _between(-2, 2, "presence_penalty"),
     )
 
-    temperature: Annotated[
-        RequiredNumber | None, Field(description="Sampling temperature, 0 to 10; 0 without it.")
-    ] = None
-    top_p: Annotated[RequiredNumber | None, Field(description="Nucleus sampling, above 0 to 1.")] = None
-    top_k: Annotated[int | None, Field(ge=-1, le=1000000, description="Likeliest tokens drawn from.")] = None
-    presence_penalty: Annotated[RequiredNumber | None, Field(description="Against repeating, -2 to 2.")] = (
-        None
-    )
+    temperature: RequiredNumber | None = row("Sampling temperature, 0 to 10; 0 without it.")
+    top_p: RequiredNumber | None = row("Nucleus sampling, above 0 to 1.")
+    top_k: int | None = row("Likeliest tokens drawn from.", ge=-1, le=1000000)
 
 
 class SyntheticAcceptance(Model):
@@ -272,34 +222,22 @@ class WorkloadSpec(Model):
         ),
     )
 
-    prompt_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=MOST_TOKENS,
-            description="Mean prompt length, tokens. Without it: what the target has seen lately, else 512.",
-        ),
-    ] = None
-    output_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=MOST_TOKENS,
-            description="Mean output length, tokens. Without it: what the target has seen lately, else 256.",
-        ),
-    ] = None
-    lengths: Annotated[LengthsSpec | None, Field(description="How lengths scatter about the means.")] = None
-    prompts: Annotated[
-        PromptSource | None,
-        Field(
-            description="Which text is sent. Without a source: made-up prose, on which acceptance is a guess."
-        ),
-    ] = None
-    sampling: Annotated[SamplingSpec | None, Field(description="How the engine draws tokens.")] = None
-    synthetic_acceptance: Annotated[
-        SyntheticAcceptance | None,
-        Field(
-            description="Measure cost at a chosen acceptance: calibration pods run with rejection_sample_method synthetic, serving "
-            "pods never do. For engines that have it (vLLM 0.21 and newer, not on CPU)."
-        ),
-    ] = None
+    prompt_tokens: int | None = row(
+        "Mean prompt length, tokens. Without it: what the target has seen lately, else 512.",
+        ge=1,
+        le=MOST_TOKENS,
+    )
+    output_tokens: int | None = row(
+        "Mean output length, tokens. Without it: what the target has seen lately, else 256.",
+        ge=1,
+        le=MOST_TOKENS,
+    )
+    lengths: LengthsSpec | None = row("How lengths scatter about the means.")
+    prompts: PromptSource | None = row(
+        "Which text is sent. Without a source: made-up prose, on which acceptance is a guess."
+    )
+    sampling: SamplingSpec | None = row("How the engine draws tokens.")
+    synthetic_acceptance: SyntheticAcceptance | None = row(
+        "Measure cost at a chosen acceptance: calibration pods run with rejection_sample_method synthetic, serving "
+        "pods never do. For engines that have it (vLLM 0.21 and newer, not on CPU)."
+    )

@@ -12,8 +12,8 @@ from typing import Any
 from breakeven.serving.rolling import Strategy, stepwise_strategy
 from breakeven_operator.kinds import ARGO_ROLLOUTS, REPLICASETS
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.object_facts import owner_of, owner_uid
-from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
+from breakeven_operator.workloads.object_facts import owner_uid
+from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 _HASH = "rollouts-pod-template-hash"
 _UNDECIDED = frozenset({"", "Pending", "Running"})
@@ -34,21 +34,6 @@ class ArgoRolloutKind(WorkloadKind):
         own = (one for one in makers if owner_uid(one) == manifest["metadata"]["uid"])
         found = (str(one["metadata"]["name"]) for one in own if newest and _hash(one) == newest)
         return next(found, "")
-
-    def revision_of(self, pod: Manifest) -> str:
-        """Name of its ReplicaSet."""
-        return str(owner_of(pod).get("name", ""))
-
-    def counts(self, manifest: Manifest) -> PodCounts:
-        """See WorkloadKind.counts."""
-        status = manifest.get("status") or {}
-        return PodCounts(
-            desired=int(manifest["spec"].get("replicas", 1)),
-            total=int(status.get("replicas", 0)),
-            updated=int(status.get("updatedReplicas", 0)),
-            ready=int(status.get("readyReplicas", 0)),
-            available=int(status.get("availableReplicas", 0)),
-        )
 
     def held(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.held."""

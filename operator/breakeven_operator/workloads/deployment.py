@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from breakeven.serving.rolling import Strategy, strategy
 from breakeven_operator.kinds import DEPLOYMENTS, REPLICASETS
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.object_facts import owner_of, owner_uid
-from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
+from breakeven_operator.workloads.object_facts import owner_uid
+from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 _REVISION = "deployment.kubernetes.io/revision"
 _BEFORE = "deployment.kubernetes.io/revision-history"
@@ -37,21 +37,6 @@ class DeploymentKind(WorkloadKind):
         """See WorkloadKind.returned; its controller notes down the revisions that a ReplicaSet had before."""
         newest = _newest(manifest, makers)
         return newest is not None and bool((newest["metadata"].get("annotations") or {}).get(_BEFORE))
-
-    def revision_of(self, pod: Manifest) -> str:
-        """Name of its ReplicaSet."""
-        return str(owner_of(pod).get("name", ""))
-
-    def counts(self, manifest: Manifest) -> PodCounts:
-        """See WorkloadKind.counts."""
-        spec, status = manifest["spec"], manifest.get("status") or {}
-        return PodCounts(
-            desired=int(spec.get("replicas", 1)),
-            total=int(status.get("replicas", 0)),
-            updated=int(status.get("updatedReplicas", 0)),
-            ready=int(status.get("readyReplicas", 0)),
-            available=int(status.get("availableReplicas", 0)),
-        )
 
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:
         """See WorkloadKind.strategy."""

@@ -40,7 +40,6 @@ class Devices:
         whole: GPUs.
         others: slices, other accelerators and what stands beside them, with their numbers.
         claims: of DRA, each as (name or template, request within it).
-        resources: names of all that is asked of devices but claims.
     """
 
     whole: int
@@ -71,12 +70,7 @@ def devices_of_pod(spec: Mapping[str, Any]) -> int:
 
 
 def devices_of(container: Mapping[str, Any], pod_spec: Mapping[str, Any] | None = None) -> Devices:
-    """The extended resources and the claims that a container asks for.
-
-    Args:
-        container: the engine's.
-        pod_spec: says which claim or template stands behind a claim's name; None: the names alone are known.
-    """
+    """The extended resources and the claims that a container asks for; the pod's spec has what stands behind a claim's name."""
     resources = container.get("resources") or {}
     asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     extended = {

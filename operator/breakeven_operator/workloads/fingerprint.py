@@ -73,7 +73,6 @@ class Identity:
         fingerprints: of every image that its pods run under one moving tag, that one among them: a profile of any counts.
         model: as the command line names it. served_model: vLLM's `model_name` label.
         image: that its fingerprint holds: a version, a digest, or the tag of the manifest.
-        gpu_product: GPU class; None if unknown.
         gpus: devices per replica, slices and claims among them.
         registry_digest: the image's digest in its registry; None of a version, and while no pod tells one.
     """
@@ -97,12 +96,8 @@ def identify(
 ) -> Identity:
     """The identity of an engine.
 
-    Args:
-        engine: of the pod template.
-        image_ids: of its image, as nodes of Ready pods resolved it. Without any the manifest's image stands in, and the
-            fingerprint of a moving tag changes once when the digest becomes known.
-        gpu_product: GPU class; None if unknown.
-        workers: of each replica.
+    Nodes of Ready pods resolved its image to `image_ids`. Without any the manifest's image stands in, and the fingerprint of a
+    moving tag changes once when the digest becomes known.
     """
     known = list(image_ids)
     images = _images(str(engine.container.get("image", "")), known)

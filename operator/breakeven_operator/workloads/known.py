@@ -33,7 +33,7 @@ KINDS: Final[Mapping[Resource, WorkloadKind]] = {
 NAMING: Final = tuple(kind for kind in KINDS.values() if kind.pod_name)
 """The kinds whose pods' names say what they are of."""
 WATCHABLE: Final = tuple(resource for resource in KINDS if not resource.optional)
-"""The kinds whose annotation may ask for a service: those that every cluster has."""
+"""The kinds whose annotation may ask for a service: every cluster has them."""
 WATCH_ANNOTATION: Final = "breakeven.dev/watch"
 POD_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.pod_labels)
 _BY_WORDS: Final = {

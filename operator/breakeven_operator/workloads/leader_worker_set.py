@@ -1,7 +1,7 @@
 """LeaderWorkerSets: each replica is a group of pods that restarts as one, and whose leader serves.
 
 Facts of its controller, version 0.9: a set of the LeaderWorkerSet's own name makes the leaders. A label has the hash of the revision: on
-a leader that of its template, on the set that of the newest one. Each leader owns a set that makes its workers. Only leaders
+a leader the hash of its template, on the set the newest one. Each leader owns a set that makes its workers. Only leaders
 have metrics, so leaders stand for the groups here; the status counts groups.
 """
 
@@ -40,7 +40,7 @@ class LeaderWorkerSetKind(WorkloadKind):
     beside_at = ((*_GROUPS, "leaderTemplate"),)
 
     def template(self, manifest: Manifest) -> Manifest:
-        """The leaders' pod template, which is that of the workers if there is no other, with the variables of their webhook.
+        """The leaders' pod template, which is the workers' if there is no other, with the variables of their webhook.
 
         A copy leads a group of its own.
         """
@@ -82,15 +82,8 @@ class LeaderWorkerSetKind(WorkloadKind):
 
     def counts(self, manifest: Manifest) -> PodCounts:
         """Groups; the status has no count of available ones apart from the ready ones."""
-        status = manifest.get("status") or {}
-        ready = int(status.get("readyReplicas", 0))
-        return PodCounts(
-            desired=int(manifest["spec"].get("replicas", 1)),
-            total=int(status.get("replicas", 0)),
-            updated=int(status.get("updatedReplicas", 0)),
-            ready=ready,
-            available=ready,
-        )
+        counts = super().counts(manifest)
+        return counts._replace(available=counts.ready)
 
     def held(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.held."""

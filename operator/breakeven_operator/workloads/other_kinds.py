@@ -31,11 +31,7 @@ _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unre
 
 
 class ForeignKind(WorkloadKind):
-    """See WorkloadKind.
-
-    Args:
-        resource: the kind, whose collection has no address here.
-    """
+    """See WorkloadKind; its collection has no address here."""
 
     rolled = False
     makers = (REPLICASETS,)
@@ -49,10 +45,6 @@ class ForeignKind(WorkloadKind):
         own = [one for one in makers if owner_uid(one) == manifest["metadata"]["uid"]]
         return str(max(own, key=_created, default=manifest)["metadata"]["name"])
 
-    def revision_of(self, pod: Manifest) -> str:
-        """Name of what made it."""
-        return str(owner_of(pod).get("name", ""))
-
     def counts(self, manifest: Manifest) -> PodCounts:
         """The pods that are there: nobody says how many are wanted."""
         status = manifest["status"]
@@ -65,12 +57,7 @@ class ForeignKind(WorkloadKind):
 
 
 class OwnedPods(NamedTuple):
-    """Pods of one foreign workload.
-
-    Attributes:
-        uid: of the workload.
-        living: pods, the newest first.
-    """
+    """The uid of a foreign workload, and its pods, the newest first."""
 
     uid: str
     living: Sequence[Manifest]
@@ -79,13 +66,7 @@ class OwnedPods(NamedTuple):
 def owned_pods(
     wanted: Iterable[Ref], pods: Iterable[Manifest], makers: Iterable[Manifest]
 ) -> dict[Ref, OwnedPods]:
-    """The pods of foreign workloads, found by who owns them.
-
-    Args:
-        wanted: the workloads, without uids.
-        pods: of their namespaces.
-        makers: objects between workloads and pods.
-    """
+    """The pods of foreign workloads, found by who owns them, directly or through a maker."""
     asked = {(ref.resource.kind, ref.namespace, ref.name): ref for ref in wanted}
     above = {one["metadata"]["uid"]: owner_of(one) for one in makers} if asked else {}
     found: dict[Ref, tuple[str, list[Manifest]]] = {}
@@ -102,13 +83,7 @@ def owned_pods(
 
 
 def manifest_of(ref: Ref, owned: OwnedPods, pod: Manifest) -> Manifest:
-    """The workload as an object, put together from its pods.
-
-    Args:
-        ref: the workload.
-        owned: its pods.
-        pod: one of them with all fields, whose template stands for all.
-    """
+    """The workload as an object, put together from its pods; the template of one pod with all fields stands for all."""
     meta = pod["metadata"]
     ready = sum(true_since(one, "Ready") is not None for one in owned.living)
     labels = dict(meta.get("labels") or {})

@@ -30,9 +30,6 @@ class OwningKind(WorkloadKind):
 
     Attributes:
         annotated: path of the annotations that the controller copies into the pod template.
-
-    Args:
-        child: the kind of the child of one object; None: the facts of all objects of the kind.
     """
 
     annotated: ClassVar[tuple[str, ...]]
@@ -53,12 +50,7 @@ class OwningKind(WorkloadKind):
         return self._of_child.setdefault(child.resource.kind, type(self)(child))
 
     def made_of(self, parent: Manifest, found: Mapping[Ref, Manifest]) -> Manifest | None:
-        """The parent with the child that its controller made; None before there is one.
-
-        Args:
-            parent: the workload.
-            found: objects of the kinds of `made_as`, among others.
-        """
+        """The parent with the child that its controller made, if that is found; None before there is one."""
         meta = parent["metadata"]
         for suffix, kind in self.made_as.items():
             child = found.get(Ref(kind.resource, meta["namespace"], f"{meta['name']}{suffix}"))

@@ -12,7 +12,7 @@ from breakeven_operator.workloads.presence import deletion, is_finished
 
 
 def containers(pod: Manifest) -> list[Mapping[str, Any]]:
-    """Statuses of all containers, those of init containers and native sidecars first."""
+    """Statuses of all containers, init containers and native sidecars first."""
     status = pod.get("status") or {}
     return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
@@ -25,9 +25,7 @@ def container(pod: Manifest, name: str) -> Mapping[str, Any]:
 def ended(status: Mapping[str, Any], before: datetime | None = None) -> Mapping[str, Any] | None:
     """How a container ended, now or before its last restart; None while its first run goes on.
 
-    Args:
-        status: the container's.
-        before: an end at this time or later does not count; None: every end does.
+    An end at the time `before` or later does not count.
     """
     for state in (status.get("lastState") or {}, status.get("state") or {}):
         end: Mapping[str, Any] | None = state.get("terminated")

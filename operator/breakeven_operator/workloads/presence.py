@@ -24,13 +24,7 @@ def is_finished(pod: Mapping[str, Any]) -> bool:
 
 
 def is_lost(pod: Mapping[str, Any], lost_nodes: Collection[str], now: datetime) -> bool:
-    """Whether nobody answers for a pod: its node is lost, or its deletion is overdue.
-
-    Args:
-        pod: as the API server lists it.
-        lost_nodes: names of nodes whose kubelet does not say that it is Ready.
-        now: time of the observation.
-    """
+    """Whether nobody answers for a pod: its node is lost, or its deletion is overdue."""
     status = pod.get("status") or {}
     if status.get("phase") == "Unknown" or status.get("reason") == "NodeLost":
         return True

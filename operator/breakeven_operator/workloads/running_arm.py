@@ -22,8 +22,8 @@ class RunningArm:
     """The arm that a pod template makes vLLM run.
 
     Attributes:
-        arm: the arm; `None` when the value cannot be read.
-        schedule: the draft length per batch size that it runs; `None` if it drafts by one length.
+        arm: None if the value cannot be read.
+        schedule: the draft length per batch size that it runs; None if it drafts by one length.
         measured_instead: the arm that stands for a foreign one, whose law nobody knows: of the same drafter with the schedule
             that was measured; no speculation for a drafter that its candidate had before.
         source: `Annotation`, `Arguments`, or `Unset` (opted in, but the annotation was never written).
@@ -77,7 +77,7 @@ def arm_of_value(value: str | None, candidates: Candidates) -> RunningArm:
 
 
 def pods_by_arm(pods: Iterable[PodState], candidates: Candidates) -> dict[Arm | None, int]:
-    """Number of pods of each arm; None: an arm that is not known.
+    """Number of pods of each arm; the arm is None if it is not known.
 
     Each value is read once: a fleet of hundreds of pods has two.
     """
@@ -108,10 +108,13 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
         schedule = table_of(config)
     except InputError as error:
         return RunningArm(None, source, f"{error.where}: {error.problem}")
-    drafters = [arm for arm in candidates.recognised() if _same_drafter(arm, config, candidates)]
+    # Marks of a drafter whose table of draft lengths may be the operator's, or the spec's own.
+    marks = {drafter_mark(config), drafter_mark(without_drafts(config))}
+    known = {arm: candidates.drafters_of(arm) for arm in candidates.recognised()}
+    drafters = [arm for arm, theirs in known.items() if marks.intersection(theirs[:1])]
     arm = next((arm for arm in drafters if _same_drafts(arm, config, candidates)), None)
     if arm is not None:
-        # The method is that of the measurement; the spec may name another one since.
+        # The method as it was measured; the spec may name another one since.
         return RunningArm(replace(arm, method=str(config["method"])), source, schedule=schedule)
     k = draft_length_of(config)
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
@@ -122,24 +125,10 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
     foreign = arm_drafting(str(method_of(config) or "draft_model"), k, None, varied)
     tables = (arm for arm in drafters if arm.scheduled and not arm.adaptive)
     measured = next(tables, None) if schedule is not None and not adaptive else None
-    if not drafters and any(_had_drafter(one, config, candidates) for one in candidates.recognised()):
+    # Measured under an arm's name before the drafter that the profile in force is about.
+    if not drafters and any(marks.intersection(theirs[1:]) for theirs in known.values()):
         measured = NO_SPECULATION
     return RunningArm(foreign, source, schedule=schedule, measured_instead=measured)
-
-
-def _same_drafter(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:
-    marks = candidates.drafters_of(arm)[:1]
-    return not _marks(config).isdisjoint(marks)
-
-
-def _had_drafter(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:
-    """Whether the drafter was measured under the arm's name before the one that the profile in force is about."""
-    return not _marks(config).isdisjoint(candidates.drafters_of(arm)[1:])
-
-
-def _marks(config: Mapping[str, Any]) -> set[str | None]:
-    """Marks of a drafter whose table of draft lengths may be the operator's, or the spec's own."""
-    return {drafter_mark(config), drafter_mark(without_drafts(config))}
 
 
 def _same_drafts(arm: Arm, config: Mapping[str, Any], candidates: Candidates) -> bool:

@@ -32,13 +32,10 @@ class ServedEngine:
     """The container that runs vLLM, and what follows from it.
 
     Attributes:
-        container, pod_spec: as the template has them.
         start: how it starts vLLM: directly, or by the text of a shell.
         words: command and arguments that vLLM gets. flags: the same, cut into flags with their values.
-        speculation: what the arguments say about it.
         opt_in: what stands between the template and an annotation that chooses the arm.
         drain: whether a pod that is replaced finishes its requests.
-        devices: what a pod asks of them.
         model: as the command line names it.
     """
 
@@ -55,12 +52,7 @@ class ServedEngine:
 
     @classmethod
     def of(cls, template: Manifest, container_name: str | None) -> Self | None:
-        """The engine of a pod template; None if no container, or more than one, may be it.
-
-        Args:
-            template: the template.
-            container_name: the engine's container as the user named it; None: the template shows it.
-        """
+        """The engine of a pod template, in the named container if a user names one; None if none or several may be it."""
         spec = template["spec"]
         container = engine_container(spec, container_name)
         if container is None:

@@ -46,17 +46,11 @@ class StatefulSetKind(WorkloadKind):
         return str((pod["metadata"].get("labels") or {}).get(_REVISION, ""))
 
     def counts(self, manifest: Manifest) -> PodCounts:
-        """See WorkloadKind.counts."""
-        spec, status = manifest["spec"], manifest.get("status") or {}
-        ready = int(status.get("readyReplicas", 0))
-        return PodCounts(
-            desired=int(spec.get("replicas", 1)),
-            total=int(status.get("replicas", 0)),
-            updated=_updated(status),
-            ready=ready,
-            # Kubernetes before 1.22 does not count them.
-            available=int(status.get("availableReplicas", ready)),
-        )
+        """See WorkloadKind.counts; older API servers write some of them otherwise, or not at all."""
+        status, counts = manifest.get("status") or {}, super().counts(manifest)
+        # Kubernetes before 1.22 does not count available ones.
+        available = int(status.get("availableReplicas", counts.ready))
+        return counts._replace(updated=_updated(status), available=available)
 
     def held(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.held."""

@@ -48,14 +48,7 @@ class Patience(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a pod does not come.
-
-    Attributes:
-        reason: the word.
-        message: a clause in the cluster's words.
-        patience: what may end it.
-        since: when it began; None if nobody says.
-    """
+    """Why a pod does not come, as a clause in the cluster's words; `since` is None if nobody says when it began."""
 
     reason: ClusterReason
     message: str
@@ -68,12 +61,7 @@ class Trouble:
         return now - max(times, default=now)
 
     def is_over(self, waited: timedelta, place_s: float) -> bool:
-        """Whether waiting longer would be in vain.
-
-        Args:
-            waited: for so long already.
-            place_s: how long a pod may wait for room, s.
-        """
+        """Whether waiting longer would be in vain, if a pod may wait `place_s` for room."""
         match self.patience:
             case Patience.NONE:
                 return True
@@ -110,7 +98,7 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
     Args:
         pod: as the API server lists it.
         devices: names of the resources that the engine's container asks for.
-        warning: what the newest event says of a pod that has no container yet; empty: nothing.
+        warning: words of the newest event about a pod that has no container yet; empty without one.
     """
     meta = pod["metadata"]
     scheduled = _scheduled(pod)
@@ -126,15 +114,14 @@ def trouble_of(pod: Mapping[str, Any], devices: Collection[str], warning: str = 
 
 
 def not_started(pod: Mapping[str, Any], warning: str = "") -> Trouble | None:
-    """Why a pod that has its node has a container that never began: image, configuration, volume; None if none has.
-
-    Args: see trouble_of.
-    """
+    """Why a pod that has its node has a container that never began: image, configuration, volume; None if none has."""
     name = pod["metadata"]["name"]
     placed = parse_time(_scheduled(pod).get("lastTransitionTime"))
     found = list(_unmade(pod, placed))
     if not found and warning and not has_begun(pod):
-        found = [_of_event(name, warning, placed)]
+        held = _holds_volume(warning)
+        reason = ClusterReason.VOLUME_NOT_SHAREABLE if held else ClusterReason.ENGINE_NOT_STARTING
+        found = [Trouble(reason, f"pod {name}: {_clause(warning)}", Patience.PLACE, placed)]
     return worst(found)
 
 
@@ -181,12 +168,6 @@ def _note(event: Mapping[str, Any]) -> str:
 def _holds_volume(text: str) -> bool:
     """Whether another pod holds a volume. The attacher says so once, and the kubelet's later words only that it waits."""
     return "Multi-Attach" in text or "already used by pod" in text
-
-
-def _of_event(name: str, warning: str, placed: datetime | None) -> Trouble:
-    held = _holds_volume(warning)
-    reason = ClusterReason.VOLUME_NOT_SHAREABLE if held else ClusterReason.ENGINE_NOT_STARTING
-    return Trouble(reason, f"pod {name}: {_clause(warning)}", Patience.PLACE, placed)
 
 
 def _event_time(event: Mapping[str, Any]) -> datetime:

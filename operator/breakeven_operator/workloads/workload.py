@@ -31,8 +31,6 @@ _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re
 
 
 class _Write(NamedTuple):
-    """One entry of managedFields: when and who; empty for nobody."""
-
     time: str
     manager: str
 
@@ -43,13 +41,10 @@ class PodState:
 
     Attributes:
         current: of the newest template; only such pods' metrics count.
-        ready_since: when it became Ready; None while it is not.
         startup_s: seconds from being scheduled to the first Ready; None while it is not, and if a probe has missed since.
         image_id: digest of the engine's image as the node resolved it; empty until it runs.
         value: the arm's annotation on the pod; None if absent.
         trouble: why it is not Ready, in the cluster's words; None if it is, or is on its way.
-        revision: name of the revision of the template that it was made of.
-        created: when it was made.
         crashes: how often its engine ended by itself and was started again. crashed: when it last did. started: the last start.
         gpu_product: GPU class of its node; empty while it has none, and if the node's labels name none.
     """
@@ -78,7 +73,7 @@ class PodState:
 
     @property
     def coming(self) -> bool:
-        """Of the newest template, and wanted: its troubles are those of a roll."""
+        """Of the newest template, and wanted: its troubles are troubles of a roll."""
         return self.current and not self.terminating
 
 
@@ -87,9 +82,7 @@ class Workload:
     """The object that owns vLLM's pods, with these pods, at one moment.
 
     Attributes:
-        kind: the facts of its kind.
-        manifest: the object as the API server returned it.
-        template: its pod template. engine: the container that runs vLLM; None if none can be singled out.
+        engine: the container that runs vLLM; None if none can be singled out.
         max_surge, max_unavailable: pods, resolved from percentages as its controller does.
         held: why its controller would not roll a change to all pods, as a sentence with the way out; None if it would.
         value: the arm's annotation where it is written; None if absent.
@@ -97,10 +90,10 @@ class Workload:
         value_managers: field managers that own the annotation.
         last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
         last_write_time: when that was, by the API server's clock; None if managedFields names nobody else.
-        workers: of each replica, beside the pod that serves. All counts are of replicas, and `pods` are those that serve.
+        workers: of each replica, beside the pod that serves. All counts are of replicas, and `pods` are the pods that serve.
         scaled_by: field manager of the autoscaler that last set the number of replicas; None if none has.
         owner: kind and name of a controller that owns it; None if nobody does.
-        pods: those that exist; one that has ended is none, nor is one of a lost node.
+        pods: existing ones; a pod that has ended is none, nor is a pod of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
         returned: whether its template is that of an earlier revision again.
@@ -166,7 +159,7 @@ class Workload:
 
     @cached_property
     def engines(self) -> tuple[ServedEngine, ...]:
-        """The engines of a replica that take their arm from the annotation: the one that serves, and that of its workers."""
+        """The engines of a replica that take their arm from the annotation: the serving one, and its workers' engine."""
         beside = ServedEngine.of_workers(self.workers.pod_spec) if self.workers.number else None
         return tuple(one for one in (self.engine, beside) if one is not None)
 
@@ -243,9 +236,7 @@ class Workload:
         """The old pods for which its controller waits, and the command that ends it, as the end of a sentence; empty without any.
 
         A controller that goes on when all pods are Ready waits for a broken pod too, of which the template asks no more.
-
-        Args:
-            in_vain: old pods that are not Ready have had their time; otherwise those alone whose trouble the cluster names.
+        `in_vain` counts all old pods that are not Ready, otherwise only pods whose trouble the cluster names.
         """
         if self.observed_generation < self.generation or not self.kind.waits_for_ready(self.manifest):
             return ""
@@ -305,9 +296,8 @@ class NearbyObjects:
     """The objects around a workload.
 
     Attributes:
-        makers: objects of `WorkloadKind.makers` of its namespace (metadata suffices); those of others are skipped.
-        pods: pods of its namespace; those of others are skipped.
-        node_labels: labels by node name.
+        makers: objects of `WorkloadKind.makers` of its namespace (metadata suffices); makers of others are skipped.
+        pods: pods of its namespace; pods of others are skipped.
         lost_nodes: names of nodes whose kubelet does not say that it is Ready.
         warnings: what events say of pods that have a node and no container, and of the workload, by uid.
     """
@@ -328,16 +318,7 @@ def observe(
     gpu_label: str,
     now: datetime,
 ) -> Workload:
-    """Put a workload and the objects around it together.
-
-    Args:
-        kind: the facts of its kind.
-        manifest: the workload.
-        around: the objects that make its pods, its pods and the nodes' labels.
-        container_name: the engine's container as the user named it; None: tell it from the template.
-        gpu_label: node label that names the GPU class.
-        now: time of the observation.
-    """
+    """Put a workload and the objects around it together; without the engine's `container_name` the template shows it."""
     meta, kind = manifest["metadata"], kind.of(manifest)
     template, makers = kind.template(manifest), tuple(around.makers)
     engine = ServedEngine.of(template, container_name)
@@ -387,7 +368,7 @@ def _pods(
     around: NearbyObjects,
     now: datetime,
 ) -> tuple[tuple[PodState, ...], tuple[PodState, ...]]:
-    """The workload's pods by name, and those of them that are listed and gone."""
+    """The workload's pods by name, and pods that are listed and gone."""
     name = engine.name if engine is not None else ""
     devices = engine.devices.resources if engine is not None else ()
     listed = sorted(

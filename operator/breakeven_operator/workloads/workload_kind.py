@@ -16,15 +16,14 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven.serving.rolling import Strategy
 from breakeven_operator.kinds import Resource
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.object_facts import condition, owner_uid
+from breakeven_operator.workloads.object_facts import condition, owner_of, owner_uid
 from breakeven_operator.workloads.trouble import Trouble, refused_pod
 
 
 class PodCounts(NamedTuple):
-    """Pods of a workload. A change has been rolled out when `updated`, `desired`, `available` and `total` are equal.
+    """Pods of a workload: wanted, existing, of the newest template, and ready and available ones of any template.
 
-    Attributes:
-        desired: wanted. total: existing. updated: of the newest template. ready, available: of any template.
+    A change has been rolled out when `updated`, `desired`, `available` and `total` are equal.
     """
 
     desired: int
@@ -35,11 +34,7 @@ class PodCounts(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """Pods that belong to one replica beside the pod that serves, and start and end with that one.
-
-    Attributes:
-        number: of each replica. pod_spec: theirs.
-    """
+    """Pods that belong to one replica beside the pod that serves, and start and end with it."""
 
     number: int
     pod_spec: Manifest
@@ -67,7 +62,6 @@ class WorkloadKind(ABC):
     """A kind of the API whose objects own vLLM's pods.
 
     Attributes:
-        resource: the kind.
         rolled: whether the operator rolls it; it looks at every kind.
         makers: kinds of the objects between a workload and its pods; none if it makes them itself.
         pod_labels: labels of pods that tell their revision.
@@ -124,12 +118,7 @@ class WorkloadKind(ABC):
         return found
 
     def change(self, manifest: Manifest, value: str | None) -> dict[str, Any]:
-        """The part of a server-side apply that sets the annotation; None gives the key up, which undoes a first write.
-
-        Args:
-            manifest: the workload, which shows the templates that there are.
-            value: of the annotation.
-        """
+        """The part of a server-side apply that sets the annotation; None gives the key up, which undoes a first write."""
         places = self._annotations_at(manifest) if value is not None else []
         return _nested({(*path, ANNOTATION): value for path in places})
 
@@ -196,36 +185,32 @@ class WorkloadKind(ABC):
             fact(manifest)
 
     def owners(self, manifest: Manifest, makers: Iterable[Manifest]) -> frozenset[str]:
-        """Uids of what owns its pods: itself, and its makers.
-
-        Args:
-            manifest: the workload.
-            makers: objects of `makers`, those of other workloads among them.
-        """
+        """Uids of what owns its pods: itself, and its makers, given all objects of the kinds `makers`."""
         uid = str(manifest["metadata"]["uid"])
         return frozenset({uid, *(str(one["metadata"]["uid"]) for one in makers if owner_uid(one) == uid)})
 
     @abstractmethod
     def newest_revision(self, manifest: Manifest, makers: Iterable[Manifest]) -> str:
-        """Name of the revision of its template that its controller saw last; empty before there is one.
-
-        Args: see owners.
-        """
+        """Name of the revision of its template that its controller saw last; empty before there is one."""
 
     def returned(self, manifest: Manifest, makers: Iterable[Manifest]) -> bool:  # noqa: ARG002 - nobody says so
-        """Whether its template is that of an earlier revision again, as `kubectl rollout undo` leaves it.
-
-        Args: see owners.
-        """
+        """Whether its template is that of an earlier revision again, as `kubectl rollout undo` leaves it."""
         return False
 
-    @abstractmethod
     def revision_of(self, pod: Manifest) -> str:
         """Name of the revision of the template that one of its pods was made of; empty if the pod does not say."""
+        return str(owner_of(pod).get("name", ""))
 
-    @abstractmethod
     def counts(self, manifest: Manifest) -> PodCounts:
         """How far its pods are."""
+        status = manifest.get("status") or {}
+        return PodCounts(
+            desired=int(manifest["spec"].get("replicas", 1)),
+            total=int(status.get("replicas", 0)),
+            updated=int(status.get("updatedReplicas", 0)),
+            ready=int(status.get("readyReplicas", 0)),
+            available=int(status.get("availableReplicas", 0)),
+        )
 
     def held(self, manifest: Manifest) -> str | None:
         """Why its controller would not roll a change to all pods, as a clause with the way out; None if it would."""
@@ -258,12 +243,7 @@ class WorkloadKind(ABC):
         """How many pods come beside, and go before, the new ones of a roll."""
 
     def trouble(self, manifest: Manifest, refusal: str) -> Trouble | None:
-        """Why the API server takes no further pod: quota, policy or webhook; None if nobody says so.
-
-        Args:
-            manifest: the workload.
-            refusal: what its events say; empty: nothing.
-        """
+        """Why the API server takes no further pod: quota, policy or webhook; None if neither its events nor itself say so."""
         said = {"status": "True", "message": refusal} if refusal else condition(manifest, "ReplicaFailure")
         return refused_pod(said)
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.cluster_objects import Interest
-from breakeven_operator.adapters.listed_objects import ListedObjects
+from breakeven_operator.adapters.cluster_objects import Interest, ListedObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.kinds import (
     DEPLOYMENTS,

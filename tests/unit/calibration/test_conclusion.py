@@ -16,7 +16,7 @@ from breakeven.profile.step_fit import ArmStarts, EngineStarts
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome, WriteStatus
-from breakeven_operator.adapters.profile_entries import read_profile
+from breakeven_operator.adapters.profile_entries import file_profile
 from breakeven_operator.kinds import PROFILES
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.speculationprofile import SpeculationProfile
@@ -145,9 +145,9 @@ def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting
     fitting.do(calibration.conclude(fitting.view(), outcome(fit("none"), fit("eagle/2")), fitting.now))
     assert "without eagle/7 (EngineOutOfMemory)" in fitting.status["message"]
     (manifest,) = fitting.profiles
-    entry = read_profile(
+    entry = file_profile(
         manifest | {"metadata": manifest["metadata"] | {"uid": "p", "creationTimestamp": None}}
-    )
+    ).entry
     assert entry.arms == {"none", "eagle/2", "eagle/7"}
     assert entry.failed == (("eagle/7", "EngineOutOfMemory"),)
 

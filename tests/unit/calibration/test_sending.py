@@ -232,7 +232,7 @@ def test_no_candidate_that_serves_may_accept_by_chance():
     ("seen", "asked", "sent"),
     [
         (0.62, {}, 62),
-        (0.62, {"prompts": {"name": "chat"}}, 62),
+        (0.62, {"prompts": {}}, 62),
         (0.62, {"prompts": {"sharedPrefixPercent": 0}}, 0),
         (1.0, {}, 95),
         (0.03, {}, None),

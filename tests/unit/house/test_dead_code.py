@@ -37,9 +37,8 @@ CALLED_FROM_OUTSIDE = {
     "load_rules",
 }
 # Values of a field: users write them, the code asks for the others.
-# Entries of earlier versions hold UNCONFIRMED.
 VALUES = {
-    *("NOT_EQUAL", "MATCHES", "NOT_MATCHES", "ACCEPT_LOSS", "REJECTED", "UNCONFIRMED"),
+    "ACCEPT_LOSS",
     *("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"),
 }
 # Nobody calls these but tests. May only shrink: give it a caller or a page that shows its use, or delete it.

@@ -220,7 +220,7 @@ def test_doctor_looks_at_the_series_that_the_operator_looks_at(settled):
         "prometheus": {
             "address": "http://own.llm:1",
             "labelNames": {"pod": "exported_pod"},
-            "extraMatchers": [{"label": "cluster", "operator": "Matches", "value": "a|b"}],
+            "extraMatchers": [{"label": "cluster", "value": "a"}],
         },
     }
     service = ServiceView.of(settled.service)
@@ -228,7 +228,7 @@ def test_doctor_looks_at_the_series_that_the_operator_looks_at(settled):
     pods = re.compile(words[5].removeprefix("pod=~"))
     assert pods.fullmatch("chat-vllm-7d9f8b6c5d-x2k4b")
     assert not pods.fullmatch("chat-vllm-large-7d9f8b6c5d-x2k4b")
-    assert words[6:10] == ["--match", "cluster=~a|b", "--metric-prefix", "kserve_vllm:"]
+    assert words[6:10] == ["--match", "cluster=a", "--metric-prefix", "kserve_vllm:"]
     assert prometheus_of(service, list).labels == ("pod=exported_pod",)
 
 

@@ -15,7 +15,6 @@ from breakeven_operator.kinds import DEPLOYMENTS, SERVICES, STATEFULSETS, Ref, R
 from breakeven_operator.labels import WATCHED_LABEL
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.watching import Watched, WatchSettings, watched
-from fakes.empty_snapshot import NOTHING
 
 SETTINGS = WatchSettings({"methods": [{"name": "ngram", "method": "ngram"}]}, most=4, most_per_namespace=2)
 
@@ -36,7 +35,7 @@ def workload(name: str, *, at: int = 0, uid: str = "", **meta: Any) -> dict[str,
 def world(*found: tuple[str, dict[str, Any]], kind: Resource = DEPLOYMENTS) -> Snapshot:
     """Annotated workloads by namespace, and no service."""
     annotated = {Ref(kind, namespace, one["metadata"]["name"]): one for namespace, one in found}
-    return replace(NOTHING, annotated=annotated)
+    return replace(Snapshot(), annotated=annotated)
 
 
 def serving(seen: Snapshot, *manifests: dict[str, Any]) -> Snapshot:
@@ -68,7 +67,7 @@ def stored(seen: Snapshot, number: int = 0) -> dict[str, Any]:
 
 
 def test_nothing_is_made_where_nothing_asks():
-    assert watched(NOTHING, SETTINGS) == Watched([], [])
+    assert watched(Snapshot(), SETTINGS) == Watched([], [])
 
 
 def test_the_service_is_one_that_the_rules_admit_and_that_only_looks():
