@@ -402,7 +402,7 @@ class FleetWorld:
         self.load(9.3)
         await self.until(lambda: self.value == "null")
         await self.until(lambda: self.phase == "Confirming")
-        assert self.status["current"]["podsByArm"] == [{"arm": "none", "pods": 6}]
+        assert self.whole["current"]["podsByArm"] == [{"arm": "none", "pods": 6}]
 
     def load(self, rps: float) -> None:
         """Every pod gets this rate, and answers with the latency of the arm it runs."""

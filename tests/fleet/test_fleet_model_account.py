@@ -185,5 +185,5 @@ async def test_where_speculation_does_not_pay_the_status_says_why_and_what_to_do
     assert "the break-even is 9." in model["causeEvidence"]
     assert "run without speculation" in model["remedy"]
     world.load(2.0)
-    await minutes(world, 15, lambda: "cause" not in world.status["model"])
+    await minutes(world, 15, lambda: "cause" not in world.whole["model"])
     assert "cause" not in world.whole["model"]

@@ -48,7 +48,7 @@ class ArmCapacity(StatusModel):
 class CapacityStatus(StatusModel):
     """How much load the target's replicas carry, and how many it needs."""
 
-    noted = frozenset({"arms", "fewest_replicas_arm"})
+    noted = frozenset({"arms", "fewest_replicas_arm", "fleet_load_rps"})
 
     arms: tuple[ArmCapacity, ...] = row(
         "Every arm that may run.", default=(), extra=list_map("arm"), max_length=64

@@ -187,6 +187,7 @@ class DecisionStatus(StatusModel):
             "c2_ratio_upper",
             "confidence_percent",
             "considered_arm",
+            "saving_percent",
             "saving_lower_percent",
             "saving_upper_percent",
             "roll_cost_seconds",

@@ -143,6 +143,7 @@ class ModelStatus(StatusModel):
         {
             "profile",
             "since",
+            "latency_ratio",
             "latency_ratio_lower",
             "latency_ratio_upper",
             "windows",

@@ -45,27 +45,6 @@ def _quantile(quantile: str, name: str) -> FigureGauge:
 class ObjectiveStatus(StatusModel):
     """One figure of vLLM's histograms over the last window, and its objective where spec.slo has one."""
 
-    noted = frozenset(
-        {
-            "since_time",
-            "target_percent",
-            "attainment_lower_percent",
-            "attainment_upper_percent",
-            "missed_requests",
-            "p50_seconds",
-            "p50_lower_seconds",
-            "p50_upper_seconds",
-            "p95_lower_seconds",
-            "p95_upper_seconds",
-            "p99_seconds",
-            "p99_lower_seconds",
-            "p99_upper_seconds",
-            "predicted_p95_seconds",
-            "predicted_p95_lower_seconds",
-            "predicted_p95_upper_seconds",
-        }
-    )
-
     figure: Annotated[
         Word,
         Field(

@@ -36,6 +36,7 @@ class CalibrationStatus(StatusModel):
 
     noted = frozenset(
         {
+            "profile_time",
             "fingerprint",
             "last_run_time",
             "last_run",
@@ -114,6 +115,8 @@ class ServiceWorkings(StatusModel):
 class SpeculativeServiceStatus(StatusModel):
     """What is, written by the operator."""
 
+    noted = frozenset({"objectives"})
+
     observed_generation: int | None = row("Generation of the spec that was last acted upon.", ge=0)
     conditions: tuple[Condition, ...] = row(
         "Ready: spec valid and the operator able to act. MetricsAvailable: fresh figures of every ready pod. Calibrated: a profile is in force. Profitable: speculation "
@@ -142,7 +145,7 @@ class SpeculativeServiceStatus(StatusModel):
     )
     calibration: CalibrationStatus | None = row("Where measuring stands.", Renewal.MOVED)
     history: tuple[HistoryEntry, ...] = row(
-        "Changes of arm that have ended, newest first.",
+        "The last change of arm that has ended; earlier ones stand in the notes.",
         Renewal.MOVED,
         default=(),
         extra=ATOMIC,
@@ -153,7 +156,7 @@ class SpeculativeServiceStatus(StatusModel):
 
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object as the API server holds it: what nobody waits for stands in its notes."""
-        return split(super().to_json_object(), NOTED)
+        return split(super().to_json_object(), NOTED, frozenset({"history"}))
 
     @property
     def memory(self) -> MemoryStatus | None:

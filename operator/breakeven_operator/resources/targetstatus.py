@@ -79,6 +79,7 @@ class Current(StatusModel):
         {
             "method",
             "draft_length",
+            "pods_by_arm",
         }
     )
 
