@@ -1,7 +1,7 @@
 """The answer of `kubectl breakeven explain`: why this arm, what would change it, and what it waits for, in sentences.
 
-Sentences with figures are the operator's own (decision and conditions); what a reason word means and what to do about it comes
-from the tables of reason words, which docs/reasons.md shows too.
+Sentences with figures are the operator's own (decision and conditions). Meanings and remedies of reason words come from the
+tables that docs/reasons.md shows too.
 """
 
 from __future__ import annotations
@@ -41,12 +41,7 @@ def explanation(
 ) -> str:
     """The whole text, by headed paragraphs; doubts about its age come last.
 
-    Args:
-        service: as the operator left it.
-        leases: of operators.
-        now: when it is read.
-        needed: sentences about what it would take for a losing arm to pay.
-        alerts: sentences about rules of the chart that hold.
+    `needed` are sentences about what it would take for a losing arm to pay, `alerts` about rules of the chart that hold.
     """
     parts = [
         ("", [*_present(service, now)]),
@@ -201,12 +196,7 @@ def _worrying(service: ServiceView) -> list[Json]:
 
 
 def worries(service: ServiceView, alerts: Sequence[str] = ()) -> Iterator[str]:
-    """Whatever a person should look at: conditions that say a fault, a change that is held up, and alerts.
-
-    Args:
-        service: as the operator left it.
-        alerts: sentences about rules of the chart that hold by its status.
-    """
+    """Everything that a person should look at: conditions that say a fault, a change that is held up, and alerts."""
     for one in _worrying(service):
         yield f"{one.get('type')} is False, {one.get('reason')}: {sentence(one.get('message'))}"
     held = service.decision.get("action") == "Hold" and service.reason in _WARN

@@ -27,12 +27,7 @@ class KubectlError(BreakevenError):
 
 
 class ForwardedPort(NamedTuple):
-    """A port in the cluster that is forwarded to this machine.
-
-    Attributes:
-        place: `pod/NAME` or `service/NAME`.
-        path: below which it answers.
-    """
+    """A port of `pod/NAME` or `service/NAME` that is forwarded to this machine; it answers below a path."""
 
     namespace: str
     place: str
@@ -42,12 +37,7 @@ class ForwardedPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """Calls of kubectl for one verb.
-
-    Attributes:
-        namespace: to work in; None: that of the context.
-        options: further options of every call, such as --context.
-    """
+    """Calls of kubectl for one verb, in the context's namespace unless one is given, with further options such as --context."""
 
     namespace: str | None = None
     options: tuple[str, ...] = ()
@@ -132,9 +122,7 @@ class Kubectl:
     def forwarded(self, at: ForwardedPort, local_port: int | None = None) -> Generator[str]:
         """The address on this machine of a forwarded port, as soon as it answers; it goes on until kubectl ends.
 
-        Args:
-            at: the port.
-            local_port: None: a free one.
+        Without a local port a free one is taken.
 
         Raises:
             KubectlError: kubectl ends by itself.

@@ -21,12 +21,7 @@ def loses(service: ServiceView) -> bool:
 
 
 def needed(service: ServiceView, profile: Profile) -> Iterator[str]:
-    """Figures at which the arm in question would be as fast as no speculation, each alone.
-
-    Args:
-        service: as the operator left it.
-        profile: its laws.
-    """
+    """Figures at which the arm in question would be as fast as no speculation, each alone."""
     from breakeven.planning.what_it_takes import what_it_takes
     from breakeven.profile import Conditions
 
