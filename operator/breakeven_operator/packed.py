@@ -52,10 +52,7 @@ def split(
 ) -> dict[str, Any]:
     """A status as the API server holds it: what people read as fields, and the rest as `workings.notes`.
 
-    Args:
-        status: as JSON, whole.
-        noted: paths of the fields that are notes, without places in lists.
-        cut: lists of which the first item is a field, and the others are notes.
+    `noted` are paths of fields without places in lists. Of a list that is cut the first item is a field, and the others are notes.
     """
     later = {name: status[name][1:] for name in cut if status.get(name, ())[1:]}
     shown, notes = _parted({**status, **{name: status[name][:1] for name in later}}, noted, "")

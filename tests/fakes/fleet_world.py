@@ -25,7 +25,7 @@ from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import Reconciler
-from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.cycle_log import CycleReport
 from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import (
     CLAIMS,
