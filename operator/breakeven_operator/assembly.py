@@ -159,11 +159,7 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
 
 
 async def one_cycle(settings: Settings, *, dry_run: bool) -> bool:
-    """One cycle; False when the world could not be read, or another replica leads.
-
-    Raises:
-        ClusterError: no access to a cluster.
-    """
+    """One cycle; False when the world could not be read, or another replica leads."""
     async with assembled(settings, dry_run=dry_run, once=True) as parts:
         if not dry_run and not await parts.lease.step():
             _LOG.warning("another replica holds the lease; nothing was done")

@@ -30,11 +30,7 @@ class Connections:
 
     @classmethod
     async def open(cls, settings: Settings, clock: Clock, telemetry: Telemetry) -> Connections:
-        """Connect as the settings say.
-
-        Raises:
-            ClusterError: no access to a cluster.
-        """
+        """Connect as the settings say; ClusterError without access to a cluster."""
         unreadable = UnreadableObjects(clock, lambda kind: telemetry.unreadable_objects.labels(kind).inc())
         cluster = await KubernetesCluster.connect(
             settings.kubeconfig or None,

@@ -60,12 +60,7 @@ class PointStore:
         return tuple(self._points)
 
     async def add(self, measured: Point) -> None:
-        """Make one more point durable; returns only when the API server has it.
-
-        Raises:
-            RunGoneError: the run was deleted meanwhile.
-            ClusterError: the API server did not take it.
-        """
+        """Make one more point durable; returns only when the API server has it, and raises as `load` does."""
         identity = self._trial.sweep.workload.identity
         start = self._trial.arm_name if self._trial.second_start else None
         point = replace(measured, sweep=identity, schedule=self._trial.schedule, start=start)
@@ -74,12 +69,7 @@ class PointStore:
         await self._persistently(self._apply)
 
     async def add_answers(self, found: GateFinding) -> None:
-        """Make one more finding durable.
-
-        Raises:
-            RunGoneError: the run was deleted meanwhile.
-            ClusterError: the API server did not take it.
-        """
+        """Make one more finding durable, as `add` does."""
         self._answers.append(answers_status(found))
         await self._persistently(self._apply)
 

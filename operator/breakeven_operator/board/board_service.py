@@ -22,8 +22,7 @@ from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.plugin.alert_course import alert_states
-from breakeven_operator.plugin.explanation import changes, why, words, worths
-from breakeven_operator.plugin.needed_change import needed
+from breakeven_operator.plugin.explanation import changes, needed, why, words, worths
 from breakeven_operator.plugin.service_table import measuring, speedups
 from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService

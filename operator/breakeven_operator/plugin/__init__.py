@@ -3,7 +3,6 @@
 plugin_commands                verbs and their options, the changes that they make, and where the board is
 kubectl_process                the `kubectl` of the user as a child process: JSON in, JSON out
 service_table, explanation     texts of what a status says
-needed_change                  acceptance, load and lengths at which a losing arm would pay
 wanted_arm                     the recommended arm as a patch of the target
 examined                       arguments of `breakeven doctor` about a service
 alert_course                   rules of the chart that hold by a status; the board asks here too

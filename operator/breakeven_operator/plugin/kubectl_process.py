@@ -43,11 +43,7 @@ class Kubectl:
     options: tuple[str, ...] = ()
 
     def run(self, *arguments: str) -> str:
-        """Output of one call.
-
-        Raises:
-            KubectlError: it exits with another status than 0, or there is no kubectl.
-        """
+        """Output of one call; KubectlError if it exits with another status than 0, or there is no kubectl."""
         done = subprocess.run(
             [self._program(), *arguments, *self.options], capture_output=True, text=True, check=False
         )
@@ -64,12 +60,7 @@ class Kubectl:
         return program
 
     def json(self, *arguments: str) -> Mapping[str, Any]:
-        """The document that a call prints.
-
-        Raises:
-            KubectlError: it fails.
-            InputError: it prints no JSON object.
-        """
+        """The document that a call prints; InputError if it is no JSON object."""
         text = self.run(*arguments, "--output=json")
         try:
             found = json.loads(text)

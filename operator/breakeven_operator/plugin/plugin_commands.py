@@ -133,7 +133,7 @@ def explain(service: str, **options: Any) -> None:
 
 def _needed(asked: Kubectl, service: ServiceView) -> Sequence[str]:
     """Sentences about what it would take for a losing arm to pay; none if its profile may not be read."""
-    from breakeven_operator.plugin.needed_change import loses, needed
+    from breakeven_operator.plugin.explanation import loses, needed
 
     name = service.part("calibration").get("profile")
     if not name or not loses(service):
