@@ -67,13 +67,15 @@ def trial() -> None:
 def request_run(service: str, service_uid: str, namespace: str, trigger: str) -> None:
     """Create one CalibrationRun; the operator admits it. What a service's CronJob runs."""
     from breakeven_operator.adapters.kubernetes import KubernetesCluster
-    from breakeven_operator.request import request
+    from breakeven_operator.kinds import RUNS
+    from breakeven_operator.request import requested_run
     from breakeven_operator.resources.calibrationrun import Trigger
 
     async def create() -> str:
         cluster = await KubernetesCluster.connect(os.environ.get("KUBECONFIG"))
         try:
-            return await request(cluster, namespace, service, service_uid, Trigger(trigger))
+            body = requested_run(namespace, service, service_uid, Trigger(trigger))
+            return str((await cluster.create(RUNS, body))["metadata"]["name"])
         finally:
             await cluster.close()
 

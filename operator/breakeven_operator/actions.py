@@ -19,7 +19,6 @@ class WriteAnnotation:
     """Set the arm of a workload: one pod-template annotation by server-side apply, then read it back.
 
     Attributes:
-        target: the workload.
         value: the arm's JSON, or `null` for no speculation; never empty. None gives the key up, which undoes a first
             write: the pods that ran before it already have that template, and none needs a restart.
         generation: of the workload that was decided upon; nothing is written into another one.
@@ -36,11 +35,8 @@ class WriteAnnotation:
 class WriteStatus:
     """Server-side apply of the whole status that field manager `breakeven` owns of one of our kinds.
 
-    Fields owned by this manager and absent here are removed; fields of other managers (the trial's points) stay.
-
-    Attributes:
-        resource_version: when given, the write fails if the object has changed since it was read.
-        manager: field manager; a second one where two parts of the operator write different fields of one object.
+    Fields owned by this manager and absent here are removed; fields of other managers (the trial's points) stay. With a resource
+    version, the write fails if the object has changed since it was read.
     """
 
     ref: Ref
@@ -55,7 +51,7 @@ class EmitEvent:
 
     Attributes:
         throttled: one Event that counts up for the same object, reason and `about`, however often it comes and goes.
-        about: the roll or run that it tells of: another one has an Event of its own.
+        about: the roll or run that it tells of; another one has an Event of its own.
     """
 
     ref: Ref
@@ -70,8 +66,7 @@ class EmitEvent:
 class Create:
     """Create an object of an owned kind from a full manifest; one that exists already counts as done.
 
-    Attributes:
-        known_profiles: uids of the service's profiles that were decided upon, if another one would make this needless.
+    `known_profiles`: uids of the service's profiles that were decided upon, if another profile would make this needless.
     """
 
     resource: Resource
@@ -97,8 +92,7 @@ class Apply:
 class Delete:
     """Delete one object of an owned kind with its dependents; one that is gone already counts as done.
 
-    Attributes:
-        resource_version: when given, an object that has changed since it was read stays.
+    With a resource version, an object that has changed since it was read stays.
     """
 
     ref: Ref
@@ -113,11 +107,10 @@ class Fit:
     """Fit the points of a sweep in a child process (`breakeven fit`).
 
     Attributes:
-        run: the CalibrationRun; its outcome goes to `calibration.conclude`.
         points_csv: a points file as the command line reads it.
-        arguments: further command line arguments (`--confidence`, `0.9`).
-        settles: the arm that is settled by it; its outcome goes to `calibration.advance`. Empty: the
-            sweep is over.
+        arguments: of the command line (`--confidence`, `0.9`).
+        settles: the arm that is settled by it; its outcome goes to `calibration.advance`. Empty: the sweep is over, and its
+            outcome goes to `calibration.conclude`.
     """
 
     run: Ref
@@ -149,7 +142,6 @@ class ActionPlan:
     """Actions for one object in this cycle, and the facts about them.
 
     Attributes:
-        subject: the SpeculativeService or CalibrationRun.
         actions: in order; when one fails the rest waits for the next cycle, so put what must be durable first.
         facts: the canonical log line of the cycle: small JSON values only, `reason` among them.
     """

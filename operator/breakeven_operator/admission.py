@@ -29,7 +29,7 @@ _ENDING = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A service with what was seen of it and decided about it."""
+    """A service, what was seen of it, and the decision about it."""
 
     service: SpeculativeService
     observation: ServiceObservation
@@ -56,17 +56,11 @@ def run_views(
     settings: TrialSettings,
     now: datetime | None = None,
 ) -> list[RunView]:
-    """Views of all unfinished runs: those under way first, then by age.
+    """Views of all unfinished runs: those under way first, then by age; `places` runs may be under way at a time.
 
     A run whose service is there and was not decided (its spec breaks a rule, or a defect met it), or whose target cannot be
-    read, has none and waits: taken for a run without a service, it would lose its Jobs.
-
-    Args:
-        world: what was read.
-        decided: the services, with their targets as observed.
-        places: how many runs may be under way at a time, over all services.
-        settings: what all Jobs have in common.
-        now: time of the observation; None: no run is taken to have outlived its budget.
+    read, has no view and waits: taken for a run without a service, it would lose its Jobs. Without a time no run is taken to
+    have outlived its budget.
     """
     owners = {
         NamespacedName(item.service.metadata.namespace, item.service.metadata.name): item for item in decided
@@ -121,8 +115,8 @@ def _in_turn(
 def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[NamespacedName]) -> bool:
     """Whether a run is under way, and so in the way of others.
 
-    One without a service, or that is being deleted, is about to end: whoever keeps it by a finalizer keeps no place. One whose
-    pods no node takes holds no GPU, and may wait for a day. A fit needs no GPU either.
+    A run without a service, or that is being deleted, is about to end: whoever keeps it by a finalizer keeps no place. A run
+    whose pods no node takes holds no GPU, and may wait for a day. A fit needs no GPU either.
     """
     meta = run["metadata"]
     if meta.get("deletionTimestamp") is not None or phase_of(run) in _WAITING:
@@ -138,7 +132,7 @@ def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[Namespac
 def _is_overdue(run: Manifest, now: datetime | None) -> bool:
     """Whether a run has had all the time of its plan, after which no pod of it runs any more.
 
-    A run that is advanced ends by itself then. One whose service cannot be read is not advanced, for as long as its author likes.
+    A run that is advanced ends by itself then. A run whose service cannot be read is not advanced, for as long as its author likes.
     """
     status = run.get("status") or {}
     budget = (status.get("plan") or {}).get("budget") or {}
@@ -149,7 +143,6 @@ def _is_overdue(run: Manifest, now: datetime | None) -> bool:
 
 
 def _refused(pod: Manifest) -> bool:
-    """Whether the scheduler says that no node takes it."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(
         one.get("type") == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions
@@ -162,7 +155,7 @@ def imports(run: Manifest) -> bool:
 
 
 def phase_of(run: Manifest) -> str:
-    """Its phase; empty before the first cycle that saw it."""
+    """The phase; empty before the first cycle that saw the run."""
     return str((run.get("status") or {}).get("phase") or "")
 
 

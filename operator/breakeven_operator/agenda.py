@@ -36,8 +36,7 @@ class Grounds:
 
     Attributes:
         state: versions of the objects, and what has no size: which pods report, how fresh they are, what went wrong.
-        figures: answered and offered load, latency, tokens per step, lengths and acceptance, of all pods together, part of requests finished; finite, 0
-            if there is none.
+        figures: loads, latencies, tokens per step, lengths, acceptance, of all pods together; finite, 0 if there is none.
         window_s: time that the figures are means of.
     """
 
@@ -46,7 +45,7 @@ class Grounds:
     window_s: float
 
     def rest_s(self, now: Grounds) -> float:
-        """How long a decision that was made on these grounds stands if there are others now, s; 0: no longer."""
+        """How long a decision on these grounds stands if the grounds are others now, s; 0: no longer."""
         if self.state != now.state:
             return 0.0
         return _rest_s(self.window_s, max(map(_change, self.figures, now.figures), default=0.0))
@@ -65,12 +64,7 @@ def _change(before: float, after: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A decision that stands.
-
-    Attributes:
-        on: what it was made on. decided_s: when, monotonic.
-        stands_s: how long at most, s.
-    """
+    """A decision that stands; `decided_s` is monotonic, and it stands for `stands_s` at most."""
 
     on: Grounds
     decided_s: float
@@ -90,16 +84,14 @@ class Agenda:
     def due(self, present: Mapping[str, Grounds], now_s: float) -> list[str]:
         """Services to decide about, by uid, those first that have waited longest; the others stay as they were decided.
 
-        Args:
-            present: of every service there is; what is remembered of others is forgotten.
-            now_s: monotonic.
+        What is remembered of services that are not present is forgotten.
         """
         self._standing = {uid: standing for uid, standing in self._standing.items() if uid in present}
         due = [uid for uid, now in present.items() if self._is_due(uid, now, now_s)]
         return sorted(due, key=self._decided_s)
 
     def decided(self, uid: str, on: Grounds, now_s: float, stands_s: float) -> None:
-        """A decision was made on this, at this monotonic time; it stands no longer than so many seconds."""
+        """A decision was made on these grounds; it stands no longer than so many seconds."""
         self._standing[uid] = _Standing(on, now_s, stands_s)
 
     def reopen(self, uid: str, now_s: float = 0.0, in_s: float = 0.0) -> None:
@@ -121,10 +113,7 @@ class Agenda:
 def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
     """How long a decision stands if nothing around its service changes, s.
 
-    Args:
-        item: what was decided.
-        status_refresh_s: figures of a status are renewed at most this often.
-        now: when it was decided.
+    `status_refresh_s`: figures of a status are renewed at most this often.
     """
     if _is_under_way(item, now):
         return 0.0

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from breakeven.answering.gate import GateFinding, judge_arm
 from breakeven.answering.judgement import JudgedSet
@@ -18,18 +17,10 @@ from breakeven.load_driver.asking import ask, gate_prompts, judge
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.dataset import Dataset
 from breakeven_operator.calibration.answer_secrets import MOUNT_PATH, AnswerOwner, kept_answers, secret_of
-from breakeven_operator.kinds import SECRETS, Resource
-from breakeven_operator.ports import ClusterError, Manifest
+from breakeven_operator.kinds import SECRETS
+from breakeven_operator.ports import ClusterError, Creator
 
 _LOG = logging.getLogger("trial")
-
-
-class SecretMaker(Protocol):
-    """The part of the cluster that keeps answers."""
-
-    async def create(self, resource: Resource, body: Manifest) -> Manifest:
-        """Make an object."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +28,9 @@ class AnswerTrial:
     """Settings of the answers' part of a trial.
 
     Attributes:
-        owner: of the answers.
-        arm: as the run calls it.
         longest_s: time for the answers of one arm, and for their judgement.
-        tokens: of an answer at most.
         judged: Jobs whose answers are judged, no speculation first; empty: the arm is asked.
         own: the user's own prompts; None: the shipped ones.
-        folder: with the kept answers.
     """
 
     owner: AnswerOwner
@@ -55,7 +42,7 @@ class AnswerTrial:
     folder: Path = Path(MOUNT_PATH)
 
 
-async def ask_and_keep(trial: AnswerTrial, client: EngineClient, cluster: SecretMaker) -> None:
+async def ask_and_keep(trial: AnswerTrial, client: EngineClient, cluster: Creator) -> None:
     """Ask the arm and keep its answers for the judge. A failure is logged and leaves the measured points as they are."""
     try:
         given = await ask(client, trial.arm, gate_prompts(trial.own), trial.longest_s, trial.tokens)

@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -16,30 +16,27 @@ from breakeven_operator.adapters.background import SETTLE_S
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import ClusterObjects, ListedObjects
 from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
+from breakeven_operator.adapters.lease import Lease, LeaseIdentity
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.own_objects import KopfSession, OwnObjects
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
 from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.board.board_access import Access, LoopbackAccess, ReviewedAccess, ReviewingCluster
+from breakeven_operator.board.board_access import Access, LoopbackAccess, ReviewedAccess
 from breakeven_operator.board.board_server import Board, BoardSettings, BoardSocket, listen
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.connections import Connections
 from breakeven_operator.cycle import Reconciler
 from breakeven_operator.cycle_settings import settings_of_cycles
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.leadership import Leadership, NoLease
-from breakeven_operator.loop import Loop
-from breakeven_operator.ports import Clock, Fitter, WatchedCluster
+from breakeven_operator.loop import Loop, NoLease
+from breakeven_operator.ports import Clock, Creator, Fitter
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
 from breakeven_operator.writer import DryRun, Writer
-
-# The board beside the loop: it is given each cycle's services, and never keeps the operator from deciding.
-
 
 _LOG = logging.getLogger(__name__)
 # `kubectl port-forward` reaches it there, and nobody else does.
@@ -47,18 +44,12 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Showing:
-    """The board of a process and its sockets.
+    """The board of a process and its sockets; it never keeps the operator from deciding.
 
-    Args:
-        settings: of the operator; with port 0 there is no board.
-        cluster: reviews the tokens of readers who come by the network.
-        clock: of the operator.
-        late_after_s: a cycle that is older is said to be.
+    `cluster` reviews the tokens of readers who come by the network. A cycle that is older than `late_after_s` is said to be.
     """
 
-    def __init__(
-        self, settings: Settings, cluster: ReviewingCluster, clock: Clock, late_after_s: float
-    ) -> None:
+    def __init__(self, settings: Settings, cluster: Creator, clock: Clock, late_after_s: float) -> None:
         self._port, self._prefix = settings.board_port, settings.board_path_prefix
         self._clock = clock
         self._rules: list[tuple[str, Access]] = [(_LOOPBACK, LoopbackAccess())]
@@ -102,17 +93,12 @@ class Showing:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a running operator that a process starts and stops.
-
-    Attributes:
-        own: objects of the product's own kinds, as the handlers file them.
-        session: kopf asks the API server with it.
-    """
+    """The parts of a running operator that a process starts and stops; the handlers file objects with `own`."""
 
     connections: Connections
     own: OwnObjects
     session: KopfSession
-    leadership: Leadership
+    lease: Lease
     loop: Loop
     health: Health
     registry: CollectorRegistry
@@ -121,12 +107,7 @@ class Parts:
 
 @contextlib.asynccontextmanager
 async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) -> AsyncIterator[Parts]:
-    """The parts, whose connections end with the context.
-
-    Args:
-        settings: checked.
-        dry_run: decide and print, write nothing, take no Lease.
-        once: there is one cycle only.
+    """The parts, whose connections end with the context; `dry_run`: decide and print, write nothing, take no Lease.
 
     Raises:
         ClusterError: no access to a cluster.
@@ -144,12 +125,17 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
 
     own = OwnObjects(clock, namespaces=settings.watch_namespaces, wake=wake)
     session = KopfSession(cluster, clock, own, relist_s=settings.relist_s)
-    objects = objects_of(settings, cluster, clock, None if once else own, wake)
+    objects: ClusterObjects = (
+        ListedObjects(cluster, settings.watch_namespaces)
+        if once
+        else WatchedObjects(cluster, clock, own, relist_s=settings.relist_s, wake=wake)
+    )
     fitter = ChildFitter()
-    answers = answers_of(settings, connections, clock, telemetry, None if once else fitter)
+    answers = _answers(settings, connections, clock, telemetry, None if once else fitter)
     fits = FitTurns(fitter, clock, ended=wake, patience_s=math.inf if once else 0.0)
-    leadership = Leadership.of(settings, cluster, clock)
-    lease = leadership.lease
+    identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
+    place = NamespacedName(settings.namespace, settings.lease_name)
+    lease = Lease(cluster, clock, place, identity.text, lease_s=settings.lease_s)
     scope = Scope(settings.allowed_drafters, settings.watch_annotated == "true")
     observer = Observer(cluster, clock, objects, answers, scope)
     writer = (
@@ -164,75 +150,33 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     leads = NoLease() if dry_run else lease
     loop = Loop(reconciler, leads, health, telemetry, clock, cycle_s=settings.cycle_s)
     try:
-        yield Parts(connections, own, session, leadership, loop, health, registry, showing)
+        yield Parts(connections, own, session, lease, loop, health, registry, showing)
     finally:
         await observer.close()
         await connections.close()
-        leadership.identity.release()
+        identity.release()
 
 
 async def one_cycle(settings: Settings, *, dry_run: bool) -> bool:
-    """One cycle; False when the world could not be read, or another replica leads.
-
-    Raises:
-        ClusterError: no access to a cluster.
-    """
+    """One cycle; False when the world could not be read, or another replica leads."""
     async with assembled(settings, dry_run=dry_run, once=True) as parts:
-        lease = parts.leadership.lease
-        if not dry_run and not await lease.step():
+        if not dry_run and not await parts.lease.step():
             _LOG.warning("another replica holds the lease; nothing was done")
             return False
         try:
             return await parts.loop.once() is not None
         finally:
-            await lease.release()
+            await parts.lease.release()
 
 
-def _print(line: str) -> None:
-    sys.stdout.write(f"would {line}\n")
-    sys.stdout.flush()
-
-
-# The reading side of the operator's process: which adapter tells a cycle of objects, and which of figures.
-
-
-def objects_of(
-    settings: Settings,
-    cluster: WatchedCluster,
-    clock: Clock,
-    own: OwnObjects | None,
-    wake: Callable[[], None],
-) -> ClusterObjects:
-    """The cluster's objects: listed for one cycle, else watched.
-
-    Args:
-        settings: of the operator.
-        cluster: port.
-        clock: port.
-        own: objects of the product's own kinds, which kopf watches; None: there is one cycle only.
-        wake: called when people change a target.
-    """
-    if own is None:
-        return ListedObjects(cluster, settings.watch_namespaces)
-    return WatchedObjects(cluster, clock, own, relist_s=settings.relist_s, wake=wake)
-
-
-def answers_of(
+def _answers(
     settings: Settings,
     connections: Connections,
     clock: Clock,
     telemetry: Telemetry,
     fitter: Fitter | None,
 ) -> PrometheusReader:
-    """The answers of every Prometheus.
-
-    Args:
-        settings: of the operator.
-        connections: to Prometheus.
-        clock: port.
-        telemetry: counts queries.
-        fitter: fits pasts before the first calibration; None: there is one cycle only, in which no past is asked for.
-    """
+    """The answers of every Prometheus; without a fitter there is one cycle only, in which no past is asked for."""
     # No later cycle would use what comes late.
     patience_s = settings.prometheus_timeout_s + 1.0 if fitter is None else SETTLE_S
     return PrometheusReader(
@@ -243,3 +187,8 @@ def answers_of(
         counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
         limits=QueryLimits(patience_s),
     )
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"would {line}\n")
+    sys.stdout.flush()

@@ -14,16 +14,15 @@ from breakeven_operator.ports import Clock, Manifest, PrometheusAccess
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
 
+_LOG = logging.getLogger(__name__)
+# Somebody may make such objects in a loop: the log of all tenants must stay readable, and this process small.
+_LINES, _PER_S = 20, 60.0
+_REMEMBERED = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Open connections.
-
-    Attributes:
-        cluster: its requests and unreadable objects are counted.
-        metrics: asks every Prometheus.
-        own_prometheus: Prometheus for services whose spec names no server; None if the installation sets none.
-    """
+    """Open connections; `own_prometheus` is for services whose spec names no server, None if the installation sets none."""
 
     cluster: KubernetesCluster
     metrics: PrometheusClient
@@ -31,11 +30,7 @@ class Connections:
 
     @classmethod
     async def open(cls, settings: Settings, clock: Clock, telemetry: Telemetry) -> Connections:
-        """Connect as the settings say.
-
-        Raises:
-            ClusterError: no access to a cluster.
-        """
+        """Connect as the settings say; ClusterError without access to a cluster."""
         unreadable = UnreadableObjects(clock, lambda kind: telemetry.unreadable_objects.labels(kind).inc())
         cluster = await KubernetesCluster.connect(
             settings.kubeconfig or None,
@@ -63,21 +58,10 @@ class Connections:
         await self.cluster.close()
 
 
-# Says which objects of the API server cannot be read: once per version, so that a watch that begins again repeats nothing.
-
-
-_LOG = logging.getLogger(__name__)
-# Somebody may make such objects in a loop: the log of all tenants must stay readable, and this process small.
-_LINES, _PER_S = 20, 60.0
-_REMEMBERED = 1000
-
-
 class UnreadableObjects:
-    """Warns of each version of an object once, of so many a minute, and counts all.
+    """Warns of each version of an object once, so that a watch that begins again repeats nothing, and counts all.
 
-    Args:
-        clock: monotonic time.
-        counted: is called with the kind of each.
+    `counted` is called with the kind of each.
     """
 
     def __init__(self, clock: Clock, counted: Callable[[str], None]) -> None:

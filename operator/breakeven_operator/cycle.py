@@ -1,38 +1,37 @@
 """One cycle of the operator: read the world, decide about the services that ask for it, carry the plans out.
 
-The stages are modules of their own, and so is what each remembers between cycles. A cycle that fails is reported and the next
-one begins with a new reading.
+`Reconciler.cycle` is the list of the stages, and the methods below it follow in its order. A cycle that fails is reported, and
+the next one begins with a new reading.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven_operator import housekeeping, watching
+from breakeven_operator import calibration, housekeeping, watching
 from breakeven_operator.actions import ActionPlan, EmitEvent, WriteAnnotation, WriteStatus
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.observer import Observer
-from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.agenda import Agenda, Grounds, stands_s
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.cycle_log import CycleLog
-from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.cycle_log import CycleLog, CycleReport, NotedWriter
 from breakeven_operator.cycle_settings import CycleSettings
-from breakeven_operator.kinds import SERVICES, NamespacedName, Ref
-from breakeven_operator.noted_writer import NotedWriter, PlanWriter
-from breakeven_operator.ports import Clock, Manifest
+from breakeven_operator.kinds import RUNS, SERVICES, NamespacedName, Ref
+from breakeven_operator.labels import FINISHED_LABEL
+from breakeven_operator.ports import Clock, ClusterError, Manifest
 from breakeven_operator.reconcile.action_plan import Failed, ServiceOutcome, failed, reference
 from breakeven_operator.reconcile.annotation_owner import taken_over
 from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.reconcile.steps import RolloutContext
-from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, of_annotation
+from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.rolloutstatus import RolloutPhase
@@ -41,28 +40,36 @@ from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.run_turns import RunTurns
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.service_decisions import ServiceDecisions
-from breakeven_operator.shown_services import Show, ShownServices, show_nobody
 from breakeven_operator.survey import survey
-from breakeven_operator.upkeep import Upkeep
 from breakeven_operator.workloads.workload import Workload
+from breakeven_operator.writer import DryRun, Writer, WriteResult
+
+Show = Callable[[Snapshot, Sequence[SpeculativeService]], None]
+"""Is given the world, and the services as a cycle leaves them."""
+
+_LOG = logging.getLogger(__name__)
+# Plans of services that are carried out at the same time.
+_WRITERS = 8
+# A roll that is past its deadline is undone in the next cycle, which sets a new one.
+_LATE = timedelta(seconds=60)
+_MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.UNDOING})
+
+
+def show_nobody(_world: Snapshot, _services: Sequence[SpeculativeService]) -> None:
+    """The `Show` of an operator without a board."""
 
 
 class Reconciler:
     """Runs cycles; `cycle` may be called again after any failure.
 
-    Args:
-        clock: port.
-        observer: reads. writer: writes.
-        telemetry: the operator's metrics.
-        settings: see CycleSettings.
-        show: is given the world and the services as each cycle leaves them.
+    `show` is given the world and the services as each cycle leaves them.
     """
 
     def __init__(
         self,
         clock: Clock,
         observer: Observer,
-        writer: PlanWriter,
+        writer: Writer | DryRun,
         telemetry: Telemetry,
         settings: CycleSettings,
         show: Show = show_nobody,
@@ -70,21 +77,50 @@ class Reconciler:
         self._clock = clock
         self._observer = observer
         self._telemetry = telemetry
-        self._failures = writer.failures
+        self._settings = settings
         self._agenda = Agenda()
         self._log = CycleLog(telemetry, self._agenda)
+        self._writer = NotedWriter(writer, self._agenda, clock, telemetry)
         self._decisions = ServiceDecisions(observer.queries, writer.failures, settings, self._log.warn_once)
-        self._deciding = DecidingStage(
-            clock, observer.queries, self._agenda, self._decisions, self._log, settings
-        )
-        noted = NotedWriter(writer, self._agenda, clock, telemetry)
+        self._turns = RunTurns(observer.cluster, clock, self._writer, self._log, settings)
         self._shown = ShownServices(telemetry, show)
-        upkeep = Upkeep(observer.cluster, clock, noted, telemetry, settings.trial)
-        self._writing = WritingStage(clock, noted, self._decisions, upkeep, self._log, self._shown)
-        self._reporting = ReportingStage(noted, self._log, telemetry, settings.watching)
-        self._turns = RunTurns(observer.cluster, clock, noted, self._log, settings)
         # Services that the last cycle left to the next one.
         self._left = 0
+        # Whether annotated workloads found no room in the last cycle.
+        self._room_missed = False
+
+    async def cycle(self) -> CycleReport:
+        """One pass over all services.
+
+        Raises:
+            ClusterError: the world could not be read; nothing was done.
+        """
+        passed = self._telemetry.stages(self._clock.monotonic)
+        world = await self._observer.observe(soon=self._left > 0)
+        passed(CycleStage.READING)
+        now = self._clock.now()
+        report = CycleReport()
+        due, grounds = self._due(world, now)
+        passed(CycleStage.COMPARING)
+        legible = await self._observer.legible(world, due)
+        passed(CycleStage.AWAITING)
+        world, now = legible.world, self._clock.now()
+        outcomes, failures = self._decide(legible, grounds, now, report)
+        passed(CycleStage.DECIDING)
+        report.left += len(due) - len(legible.ready) - len(legible.awaited)
+        failures += await self._carry_out(world, outcomes, now, report)
+        passed(CycleStage.WRITING)
+        await self._say_undecided(world, failures, now, report)
+        await self._serve_annotated(world, report)
+        passed(CycleStage.REPORTING)
+        await self._turns.take(world, outcomes, now, report)
+        passed(CycleStage.CALIBRATING)
+        self._shown.publish(world, outcomes, failures, now)
+        self._telemetry.services.set(len(world.services))
+        self._telemetry.services_left.set(report.left + len(legible.awaited))
+        self._left = report.left
+        passed(CycleStage.PUBLISHING)
+        return report
 
     def age_s(self) -> float:
         """How old the oldest part of the next observation would be."""
@@ -97,77 +133,14 @@ class Reconciler:
         self._shown.rest()
         await self._observer.rest()
 
-    async def cycle(self) -> CycleReport:
-        """One pass over all services.
+    # Comparing: which services are due.
 
-        Raises:
-            ClusterError: the world could not be read; nothing was done.
-        """
-        passed = self._telemetry.stages(self._clock.monotonic)
-        world = await self._observer.observe(soon=self._left > 0)
-        passed(CycleStage.READING)
-        now = self._clock.now()
-        report = CycleReport(services=len(world.services) + len(world.invalid))
-        self._shown.keep(world.services)
-        due, grounds = self._deciding.due(world, now)
-        passed(CycleStage.COMPARING)
-        legible = await self._observer.legible(world, due)
-        passed(CycleStage.AWAITING)
-        world, now = legible.world, self._clock.now()
-        outcomes, failures = self._deciding.decide(legible, grounds, self._failures, now, report)
-        passed(CycleStage.DECIDING)
-        report.left += len(due) - len(legible.ready) - len(legible.awaited)
-        failures += await self._writing.carry_out(world, outcomes, now, report)
-        passed(CycleStage.WRITING)
-        await self._reporting.say_undecided(world, failures, now, report)
-        await self._reporting.serve_annotated(world, report)
-        passed(CycleStage.REPORTING)
-        await self._turns.take(world, outcomes, now, report)
-        passed(CycleStage.CALIBRATING)
-        self._shown.publish(world, outcomes, failures, now)
-        self._telemetry.services.set(len(world.services))
-        self._telemetry.services_left.set(report.left + len(legible.awaited))
-        self._left = report.left
-        passed(CycleStage.PUBLISHING)
-        return report
-
-
-# The stages of a cycle that decide: which services are due, and what is decided about each within the fleet's limits.
-
-
-class DecidingStage:
-    """Decides about the services that ask for it, within the fleet's budgets of time and rolls.
-
-    Args:
-        clock: port.
-        queries: by which services are watched.
-        agenda: remembers what decisions were made on.
-        decisions: about one service each.
-        log: is given what stands, and defects.
-        settings: see CycleSettings.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        queries: ServiceQueries,
-        agenda: Agenda,
-        decisions: ServiceDecisions,
-        log: CycleLog,
-        settings: CycleSettings,
-    ) -> None:
-        self._clock = clock
-        self._queries = queries
-        self._agenda = agenda
-        self._decisions = decisions
-        self._log = log
-        self._settings = settings
-
-    def due(self, world: Snapshot, now: datetime) -> tuple[list[SpeculativeService], Mapping[str, Grounds]]:
+    def _due(self, world: Snapshot, now: datetime) -> tuple[list[SpeculativeService], Mapping[str, Grounds]]:
         """The services to decide about, those first that have waited longest, and what decisions would rest on, by uid.
 
         Nothing is remembered about objects that are gone.
         """
+        self._shown.keep(world.services)
         self._decisions.keep(world)
         self._log.keep(world)
         services = {service.metadata.uid: service for service in world.services}
@@ -177,27 +150,25 @@ class DecidingStage:
             self._log.stands(services[uid])
         return [services[uid] for uid in due], grounds
 
-    def decide(
-        self,
-        legible: Legible,
-        grounds: Mapping[str, Grounds],
-        failures: RefusedWrites,
-        now: datetime,
-        report: CycleReport,
+    def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
+        """Grounds of decisions, by uid; if a defect hides them, each service has new grounds and is decided about."""
+        try:
+            return survey(world, self._observer.queries, self._settings.trial.gpu_label, now)
+        except Exception:  # noqa: BLE001 - reported in full, and every service is decided about
+            self._log.defect("comparing what decisions rest on failed")
+            return {service.metadata.uid: Grounds(object(), (), 0.0) for service in world.services}
+
+    # Deciding, within the fleet's budgets of time and rolls; without I/O.
+
+    def _decide(
+        self, legible: Legible, grounds: Mapping[str, Grounds], now: datetime, report: CycleReport
     ) -> tuple[list[Decided], list[Failed]]:
-        """Pure part of a cycle: the services that are due, in turn, with the fleet's budget of rolls.
+        """Decisions about the services that are due, in turn, and the services that met a defect.
 
         One service's surprise must not stop the others, nor hide that service: see `failed`.
-
-        Args:
-            legible: the world, and the services whose readings are there.
-            grounds: of each service's decision.
-            failures: writes that failed.
-            now: time of the observation.
-            report: is given the number of services left, and surprises.
         """
         world = legible.world
-        moving = sum(1 for one in world.services if takes_a_place(one, failures, now))
+        moving = sum(1 for one in world.services if takes_a_place(one, self._writer.failures, now))
         services = {service.metadata.uid: service for service in world.services}
         began_s = self._clock.monotonic()
         decided: list[Decided] = []
@@ -227,82 +198,12 @@ class DecidingStage:
         remembered, version = self._decisions.remembered(service), service.metadata.resource_version
         return failed(remembered, written, error, now, version)
 
-    def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
-        """Grounds of decisions, by uid; if a defect hides them, each service has new grounds and is decided about."""
-        try:
-            return survey(world, self._queries, self._settings.trial.gpu_label, now)
-        except Exception:  # noqa: BLE001 - reported in full, and every service is decided about
-            self._log.defect("comparing what decisions rest on failed")
-            return {service.metadata.uid: Grounds(object(), (), 0.0) for service in world.services}
+    # Writing: the plans of all services, a few at a time.
 
-
-# The fleet's places for rolls: whether a service takes one.
-
-
-# A roll that is past its deadline is undone in the next cycle, which sets a new one.
-_LATE = timedelta(seconds=60)
-_MOVING = frozenset({RolloutPhase.INTENDED, RolloutPhase.ROLLING, RolloutPhase.UNDOING})
-
-
-def takes_a_place(service: SpeculativeService, failures: RefusedWrites, now: datetime) -> bool:
-    """Whether a service's pods are being replaced; not while the API server refuses the write that would do it.
-
-    A target that is gone or refused, or that is paused, keeps its phase; the other services wait no longer than
-    until its deadline.
-    """
-    rollout = service.status.rollout
-    if rollout is None or rollout.phase not in _MOVING:
-        return False
-    if rollout.deadline_time is not None and now - _LATE > rollout.deadline_time:
-        return False
-    return of_annotation(failures.about(service.metadata.uid, now), now) is None
-
-
-# The stage of a cycle that writes: the plans of all services are carried out, a few at a time.
-
-
-_WRITERS = 8
-
-
-class WritingStage:
-    """Carries out what was decided about services, and decides again where the API server refuses it.
-
-    Args:
-        clock: port.
-        writer: carries plans out.
-        decisions: about one service each.
-        upkeep: of objects around a service.
-        log: is given every decision and surprise.
-        shown: is given what was written.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        writer: NotedWriter,
-        decisions: ServiceDecisions,
-        upkeep: Upkeep,
-        log: CycleLog,
-        shown: ShownServices,
-    ) -> None:
-        self._clock = clock
-        self._writer = writer
-        self._decisions = decisions
-        self._upkeep = upkeep
-        self._log = log
-        self._shown = shown
-
-    async def carry_out(
+    async def _carry_out(
         self, world: Snapshot, outcomes: list[Decided], now: datetime, report: CycleReport
     ) -> list[Failed]:
-        """Carry all plans out; outcomes become the last ones, and the services that met a surprise are returned.
-
-        Args:
-            world: as it was observed.
-            outcomes: of the deciding stage.
-            now: time of the observation.
-            report: is given what failed.
-        """
+        """Carry all plans out; `outcomes` become the last ones, and the services that met a surprise are returned."""
         gate = asyncio.Semaphore(_WRITERS)
         failures: list[Failed] = []
 
@@ -335,9 +236,9 @@ class WritingStage:
         if result.failed is not None and result.failed.refused:
             item = await self._go_without(item, result.failed, report)
         self._log.decided(item, result, self._clock.monotonic() - started)
-        await self._upkeep.schedule(world, service, report)
+        await self._schedule(world, service, report)
         if result.error is None and not self._writer.dry:
-            await self._upkeep.afterwards(item, report)
+            await self._tidy_up(item, report)
         return item
 
     async def _go_without(self, item: Decided, refused: RefusedWrite, report: CycleReport) -> Decided:
@@ -352,38 +253,50 @@ class WritingStage:
         self._shown.carried_out(item.service.metadata.uid, result)
         return item
 
+    # Upkeep of the operator's own objects around a service.
 
-# The stage of a cycle about what has no decision: services that failed or are invalid, lone profiles, annotated workloads.
+    async def _schedule(self, world: Snapshot, service: SpeculativeService, report: CycleReport) -> None:
+        """The CronJob of a service; a plan of its own, so that nothing else waits if it is refused."""
+        key = NamespacedName(service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
+        upkeep = housekeeping.schedule(
+            world.manifests[service.metadata.uid], world.cron_jobs.get(key), self._settings.trial
+        )
+        if upkeep:
+            await self._writer.carry_out(ActionPlan(reference(service), upkeep), report)
 
+    async def _tidy_up(self, item: Decided, report: CycleReport) -> None:
+        """Writes that must come after the status: marks on profiles and runs, and the removal of old ones."""
+        service, observation, in_force = item.service, item.observation, item.in_force
+        namespace = service.metadata.namespace
+        for action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
+            await self._writer.carry_out(ActionPlan(reference(service), (action,)), report)
+        ended = [run for run in observation.runs if run.status.phase is not None and run.status.phase.final]
+        failures = self._writer.failures.about(service.metadata.uid, self._clock.now())
+        if not ended or of_creation(failures, RUNS, self._clock.now()) is not None:
+            # A run that is to follow an ended one is found by it: until the next one is there it is not marked.
+            return
+        for run in ended:
+            self._telemetry.fleet.count(
+                "breakeven_calibrations", service, str(run.status.reason or run.status.phase)
+            )
+            if run.status.gpu_seconds_used:
+                self._telemetry.fleet.count(
+                    "breakeven_calibration_gpu_seconds", service, by=run.status.gpu_seconds_used
+                )
+        marks = tuple(housekeeping.mark_finished(run) for run in ended)
+        await self._writer.carry_out(ActionPlan(reference(service), marks), report)
+        try:
+            finished = await self._observer.cluster.list_all(RUNS, namespace, FINISHED_LABEL)
+        except ClusterError as error:
+            report.errors.append(str(error))
+            return
+        legible = [run for run in finished if problem_of(run) is None]
+        old = housekeeping.retire(service, legible, observation.profiles, in_force)
+        await self._writer.carry_out(ActionPlan(reference(service), old), report)
 
-_LOG = logging.getLogger(__name__)
+    # Reporting: services that failed or are invalid, lone profiles, annotated workloads.
 
-
-class ReportingStage:
-    """Says of services without a decision why there is none, and makes services for annotated workloads.
-
-    Args:
-        writer: carries plans out.
-        log: is given defects.
-        telemetry: counts workloads without room.
-        settings: of the services that are made for annotated workloads; None: none are.
-    """
-
-    def __init__(
-        self,
-        writer: NotedWriter,
-        log: CycleLog,
-        telemetry: Telemetry,
-        settings: watching.WatchSettings | None,
-    ) -> None:
-        self._writer = writer
-        self._log = log
-        self._telemetry = telemetry
-        self._settings = settings
-        # Whether annotated workloads found no room in the last cycle.
-        self._room_missed = False
-
-    async def say_undecided(
+    async def _say_undecided(
         self, world: Snapshot, failures: Sequence[Failed], now: datetime, report: CycleReport
     ) -> None:
         """Report services without a decision and those that break a rule; tidy up profiles without a service."""
@@ -400,12 +313,13 @@ class ReportingStage:
         for action in housekeeping.abandoned(world.profiles, names, now):
             await self._writer.carry_out(ActionPlan(action.ref, (action,)), report)
 
-    async def serve_annotated(self, world: Snapshot, report: CycleReport) -> None:
+    async def _serve_annotated(self, world: Snapshot, report: CycleReport) -> None:
         """Make services for annotated workloads, and take back those that nobody wants any more."""
-        if self._settings is None:
+        settings = self._settings.watching
+        if settings is None:
             return
         try:
-            asked = watching.watched(world, self._settings)
+            asked = watching.watched(world, settings)
         except Exception:  # noqa: BLE001 - reported in full, and the services that there are go on
             self._log.defect("deciding about annotated workloads failed")
             return
@@ -413,20 +327,75 @@ class ReportingStage:
             await self._writer.carry_out(plan, report)
         self._telemetry.watched_left.set(len(asked.left))
         if asked.left and not self._room_missed:
-            _LOG.warning("%s", asked.sentence(self._settings))
+            _LOG.warning("%s", asked.sentence(settings))
         self._room_missed = bool(asked.left)
 
 
-# A service whose spec breaks a rule: its condition Ready says so, everything else in its status stays as it is.
+class ShownServices:
+    """The services as /metrics and the board show them: each with the status that its last decision led to, written or not."""
+
+    def __init__(self, telemetry: Telemetry, show: Show) -> None:
+        self._telemetry = telemetry
+        self._show = show
+        # By uid; and the uids of those whose shown status is the one that the cluster holds.
+        self._shown: dict[str, SpeculativeService] = {}
+        self._written: set[str] = set()
+
+    def rest(self) -> None:
+        """Forget everything; another replica may decide meanwhile."""
+        self._shown, self._written = {}, set()
+
+    def keep(self, services: Sequence[SpeculativeService]) -> None:
+        """Forget services that are gone, all but these; those that were written are shown as they were read."""
+        valid = {service.metadata.uid for service in services}
+        self._shown = {uid: service for uid, service in self._shown.items() if uid in valid}
+        # A status of the cluster is in memory already: two of each would be a quarter of this process.
+        self._shown |= {one.metadata.uid: one for one in services if one.metadata.uid in self._written}
+
+    def decided(self, uid: str) -> None:
+        """A decision was made: the status in the cluster is older than the one that will be shown."""
+        self._written.discard(uid)
+
+    def carried_out(self, uid: str, result: WriteResult) -> None:
+        """A plan was carried out, which may have written that status."""
+        if any(isinstance(action, WriteStatus) for action in result.done):
+            self._written.add(uid)
+
+    def publish(
+        self, world: Snapshot, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime
+    ) -> None:
+        """Show all services: as they were decided, or marked as failed, in this cycle or an earlier one."""
+        self._written -= {failure.service.metadata.uid for failure in failures}
+        # A service that was decided and then failed to be written counts as failed.
+        self._shown |= {
+            item.service.metadata.uid: item.service.with_status(item.outcome.status) for item in outcomes
+        }
+        self._shown |= {failure.service.metadata.uid: failure.service for failure in failures}
+        for item in outcomes:
+            for entry in item.outcome.status.history[: item.ended]:
+                self._telemetry.fleet.count("breakeven_rollouts", item.service, str(entry.result))
+        self._telemetry.fleet.publish(self._shown.values(), now)
+        self._show(world, tuple(self._shown.values()))
+
+
+def takes_a_place(service: SpeculativeService, failures: RefusedWrites, now: datetime) -> bool:
+    """Whether a service's pods are being replaced; not while the API server refuses the write that would do it.
+
+    A target that is gone or refused, or that is paused, keeps its phase; the other services wait no longer than
+    until its deadline.
+    """
+    rollout = service.status.rollout
+    if rollout is None or rollout.phase not in _MOVING:
+        return False
+    if rollout.deadline_time is not None and now - _LATE > rollout.deadline_time:
+        return False
+    return of_annotation(failures.about(service.metadata.uid, now), now) is None
 
 
 def invalid_spec_plan(manifest: Manifest, problem: str, now: datetime) -> ActionPlan | None:
-    """The plan that says so in the service's status; None if the status says so already.
+    """The plan that says in a service's status which rule its spec breaks; None if the status says so already.
 
-    Args:
-        manifest: of the SpeculativeService.
-        problem: the rule that it breaks, in one line.
-        now: time of the observation.
+    Everything but the condition Ready stays as it is.
     """
     meta = manifest["metadata"]
     ref = Ref(SERVICES, meta["namespace"], meta["name"], meta["uid"])
@@ -435,20 +404,13 @@ def invalid_spec_plan(manifest: Manifest, problem: str, now: datetime) -> Action
         old = tuple(Condition.read(c, "condition") for c in status.get("conditions") or ())
     except InputError:
         old = ()
-    said = merge(
-        old,
-        (Aspect(READY, False, str(ClusterReason.INVALID_SPEC), problem),),
-        now,
-    )
+    said = merge(old, (Aspect(READY, False, str(ClusterReason.INVALID_SPEC), problem),), now)
     conditions = [condition.to_json_object() for condition in said]
     generation = int(meta.get("generation", 0))
     if (status.get("conditions"), status.get("observedGeneration")) == (conditions, generation):
         return None
     said_so = {**status, "observedGeneration": generation, "conditions": conditions}
     return ActionPlan(ref, (WriteStatus(ref, said_so),))
-
-
-# An annotation that the API server refuses because somebody else owns it: remembered, said, and left to a person.
 
 
 def conflicted(
@@ -460,12 +422,7 @@ def conflicted(
 ) -> ActionPlan:
     """The API server refused the annotation because others own it: remember it, say it, wait for a person.
 
-    Args:
-        service: as it was read.
-        outcome: the decision that asked for the annotation. Its figures stand, and so do the results of this cycle.
-        workload: the target.
-        managers: who owns the annotation.
-        now: time of the observation.
+    The figures of the decision that asked for it stand, and so do the results of this cycle.
     """
     shown, kept = outcome.status, outcome.otherwise
     assert kept is not None  # noqa: S101 - the plan writes an annotation

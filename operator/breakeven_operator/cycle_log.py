@@ -1,4 +1,4 @@
-"""The log of cycles, and what they count in /metrics: decisions, defects, and warnings about single objects.
+"""The log of cycles, and what they count in /metrics: decisions, defects, failed writes, and warnings about single objects.
 
 A cycle that found everything as it was says nothing new; so this module remembers what was last said.
 """
@@ -7,29 +7,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from breakeven_operator.actions import ActionPlan
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
 from breakeven_operator.agenda import Agenda
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.ports import Clock
 from breakeven_operator.reconcile.action_plan import Failed, reference
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.logs import CYCLE
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.writer import WriteResult
+from breakeven_operator.writer import DryRun, Writer, WriteResult
 
 _LOG = logging.getLogger(__name__)
 _CYCLE_LOG = logging.getLogger(CYCLE)
 
 
-class CycleLog:
-    """Says what came of decisions, and each warning once.
+@dataclass(slots=True)
+class CycleReport:
+    """Outcome of a cycle: plans that were not carried out to their end, and how many services it left for lack of time."""
 
-    Args:
-        telemetry: the operator's metrics.
-        agenda: puts a service that met a defect into the next cycle.
-    """
+    left: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class CycleLog:
+    """Says what came of decisions, and each warning once; a service that met a defect goes back onto the agenda."""
 
     def __init__(self, telemetry: Telemetry, agenda: Agenda) -> None:
         self._telemetry = telemetry
@@ -58,10 +63,7 @@ class CycleLog:
     def decided(self, item: Decided, result: WriteResult, took_s: float) -> None:
         """Count a decision, and log one line per change or renewed status.
 
-        Args:
-            item: the last decision about its service in this cycle.
-            result: of the plan of the first one.
-            took_s: time that carrying it out took.
+        `item` is the last decision about its service in this cycle; `result` and `took_s` are of the first one's plan.
         """
         service, outcome, uid = item.service, item.outcome, item.service.metadata.uid
         self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
@@ -106,3 +108,36 @@ class CycleLog:
 
     def _count_defect(self) -> None:
         self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
+
+
+class NotedWriter:
+    """Carries plans out, and leaves no failure unsaid."""
+
+    def __init__(self, writer: Writer | DryRun, agenda: Agenda, clock: Clock, telemetry: Telemetry) -> None:
+        self._writer = writer
+        self.dry = writer.dry
+        self.failures = writer.failures
+        self._agenda = agenda
+        self._clock = clock
+        self._telemetry = telemetry
+
+    async def carry_out(self, plan: ActionPlan, report: CycleReport) -> WriteResult:
+        """Do what a plan says, in order, until the first failure, which the report gets."""
+        result = await self._writer.carry_out(plan)
+        for unsaid in result.unsaid:
+            self._telemetry.errors.labels(str(unsaid.reason)).inc()
+            _LOG.warning("%s: %s: %s", plan.subject, unsaid.reason, unsaid.sentence)
+        error, failed = result.error, result.failed
+        if error is None:
+            return result
+        uid, late = plan.subject.uid, failed or result.waiting
+        if late is not None and late.refused:
+            in_s = (late.until - self._clock.now()).total_seconds()
+            self._agenda.reopen(uid, self._clock.monotonic(), in_s)
+        else:
+            self._agenda.reopen(uid)
+        if failed is not None:
+            self._telemetry.errors.labels(str(failed.reason)).inc()
+            report.errors.append(f"{plan.subject}: {failed.reason}: {error}")
+            _LOG.warning("%s: %s: %s", plan.subject, failed.reason, error)
+        return result

@@ -18,9 +18,7 @@ class CycleSettings:
 
     Attributes:
         deciding_s: longest time of deciding in one cycle; the services left wait for the next cycle, which begins at once.
-        watching: settings of the services that are made for annotated workloads; None: none are.
-        timing: times that decisions wait.
-        gpu_price_per_hour: by which statuses say money; None: they say none.
+        watching: of the services that are made for annotated workloads; None: none are made.
     """
 
     trial: TrialSettings
@@ -38,7 +36,7 @@ class CycleSettings:
 
 
 def settings_of_cycles(settings: Settings, *, once: bool) -> CycleSettings:
-    """Settings of the cycles; one that is the only one takes the time that it needs."""
+    """Settings of the cycles; a single cycle takes the time that it needs."""
     return CycleSettings(
         trial=settings.trial,
         status_refresh_s=settings.status_refresh_s,
@@ -52,7 +50,6 @@ def settings_of_cycles(settings: Settings, *, once: bool) -> CycleSettings:
 
 
 def _watch_settings(settings: Settings) -> WatchSettings | None:
-    """Settings of services that are made for annotated workloads; None if none are."""
     candidates = settings.default_candidates
     if settings.watch_annotated == "false" or candidates is None:
         return None

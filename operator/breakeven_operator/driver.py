@@ -17,6 +17,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION
@@ -29,8 +30,8 @@ from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.answer_trial import ask_and_keep, judge_kept
 from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
-from breakeven_operator.point_store import PointStore, RunGoneError, Runs
-from breakeven_operator.ports import ClusterError
+from breakeven_operator.point_store import PointStore, RunGoneError
+from breakeven_operator.ports import Cluster, ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.serve.logs import TextLines
 from breakeven_operator.trial_environment import PromptsError, TrialEnvironment
@@ -44,7 +45,17 @@ class OutOfTimeError(Exception):
     """The arm's share of the budget was used before there were points enough for a law."""
 
 
-async def run_trial(trial: TrialEnvironment, runs: Runs) -> Finished:
+_CODES: Mapping[type[Exception], int] = {
+    InputError: BAD_ENVIRONMENT,
+    PromptsError: WORKLOAD_UNREADABLE,
+    RunGoneError: RUN_GONE,
+    ClusterError: NOT_STORED,
+    EngineError: ENGINE_FAILED,
+    OutOfTimeError: OUT_OF_TIME,
+}
+
+
+async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
     """Sweep the engine and store each point.
 
     Raises:
@@ -145,18 +156,9 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         return asyncio.run(_main(TrialEnvironment.read(os.environ)))
-    except InputError as error:
-        code, why = BAD_ENVIRONMENT, str(error)
-    except PromptsError as error:
-        code, why = WORKLOAD_UNREADABLE, str(error)
-    except RunGoneError as error:
-        code, why = RUN_GONE, str(error)
-    except ClusterError as error:
-        code, why = NOT_STORED, f"points cannot be stored: {error}"
-    except EngineError as error:
-        code, why = ENGINE_FAILED, str(error)
-    except OutOfTimeError as error:
-        code, why = OUT_OF_TIME, str(error)
+    except tuple(_CODES) as error:
+        code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+        why = f"points cannot be stored: {error}" if code == NOT_STORED else str(error)
     except asyncio.CancelledError:
         code, why = TERMINATED, "stopped by SIGTERM; points measured so far are stored"
     _LOG.error("%s", why)

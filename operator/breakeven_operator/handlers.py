@@ -33,10 +33,6 @@ _FINAL = kopf.ErrorsMode.PERMANENT
 def run(settings: Settings, *, dry_run: bool = False) -> None:
     """Run until SIGTERM or SIGINT; a cycle under way is finished, and the Lease given up.
 
-    Args:
-        settings: checked.
-        dry_run: decide and print, write nothing, take no Lease.
-
     Raises:
         RuntimeError: a part of the operator could not begin, or ended by itself; the process should be restarted.
     """

@@ -46,13 +46,7 @@ def schedule(
     existing: Manifest | None,
     settings: TrialSettings,
 ) -> tuple[Action, ...]:
-    """Make, change or remove the service's CronJob; nothing when it is as it should be.
-
-    Args:
-        manifest: the SpeculativeService.
-        existing: the CronJob as it stands.
-        settings: what calibration Jobs have in common.
-    """
+    """Make, change or remove the service's CronJob; nothing if `existing` is as it should be."""
     wanted = calibration.schedule_job(manifest, settings)
     if wanted is None:
         if existing is None:
@@ -108,12 +102,9 @@ def abandoned(
     services: Collection[NamespacedName],
     now: datetime,
 ) -> tuple[Delete, ...]:
-    """Delete profiles whose service has been gone for long: one that is made again within the time finds them.
+    """Delete profiles whose service has been gone for long: a service that is made again within the time finds them.
 
-    Args:
-        profiles: by service.
-        services: that there are, those with an invalid spec among them.
-        now: time of the observation.
+    `services`: all that there are, those with an invalid spec among them.
     """
     return tuple(
         Delete(Ref(PROFILES, service.namespace, entry.name, entry.uid))
@@ -130,13 +121,9 @@ def retire(
     entries: Sequence[ProfileEntry],
     in_force: ProfileEntry | None,
 ) -> tuple[Action, ...]:
-    """Delete finished runs and replaced profiles beyond the newest three of each.
+    """Delete finished runs and replaced profiles beyond the newest three of each; the profile in force stays.
 
-    Args:
-        service: whose they are.
-        finished: finished runs of the namespace; those of other services are skipped.
-        entries: profiles of the service.
-        in_force: the profile that is never deleted.
+    `finished` are runs of the whole namespace.
     """
     own = sorted(
         (run for run in finished if service_of(run) == service.metadata.name),

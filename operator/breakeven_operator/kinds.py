@@ -13,12 +13,7 @@ VERSION = "v1alpha1"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of the Kubernetes API, as its address needs it.
-
-    Attributes:
-        group: API group; empty for the core.
-        namespaced: False for Nodes.
-    """
+    """One kind of the Kubernetes API, as its address needs it; the core's group is empty."""
 
     group: str
     version: str
@@ -38,7 +33,7 @@ class Resource:
 
     @property
     def version_path(self) -> str:
-        """The URL path that tells which kinds there are in its group and version."""
+        """The URL path that lists the kinds of its group and version."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
@@ -97,7 +92,7 @@ class NamespacedName(NamedTuple):
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> NamespacedName:
-        """That of an object."""
+        """The address of an object."""
         return cls(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
 
 

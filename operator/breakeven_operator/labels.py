@@ -19,7 +19,6 @@ RESUME_ANNOTATION = "breakeven.dev/resume"
 """On services: a new value hands the target back, ends a back-off and lets barred arms try again."""
 RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
 """On services: a new value asks for a calibration."""
-"""On Leases of operators: which services the holder decides about."""
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
 MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Protocol
 
+from breakeven_operator.adapters.lease import Lease
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.cycle import Reconciler
+from breakeven_operator.cycle_log import CycleReport
 from breakeven_operator.ports import Clock, ClusterError
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
@@ -20,47 +21,34 @@ _SETTLE_S = 0.5
 _FAILED_S = 5.0
 
 
-class _Cycles(Protocol):
-    async def cycle(self) -> CycleReport: ...
+class NoLease:
+    """A dry run writes nothing, so it needs nobody's leave."""
 
-    async def rest(self) -> None: ...
+    held = True
+    others = False
+    retry_s = 3600.0
 
-    def age_s(self) -> float: ...
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
 
+    async def step(self) -> bool:
+        """There is nothing to renew."""
+        return True
 
-class _Leadership(Protocol):
-    @property
-    def held(self) -> bool: ...
-
-    @property
-    def retry_s(self) -> float: ...
-
-    @property
-    def others(self) -> bool: ...
-
-    changed: asyncio.Event
-
-    async def step(self) -> bool: ...
-
-    async def release(self) -> None: ...
+    async def release(self) -> None:
+        """There is nothing to give up."""
 
 
 class Loop:
     """Runs cycles until `stop` is called; a cycle under way is finished first.
 
-    Args:
-        fleet: what to run.
-        lease: whether to run it.
-        health: is informed of every turn of the loop and of what the turn did.
-        telemetry: the operator's metrics.
-        clock: monotonic time.
-        cycle_s: longest time between two cycles; one that failed is repeated after 5 s if that is sooner.
+    `cycle_s` is the longest time between two cycles; a cycle that failed is repeated after 5 s if that is sooner.
     """
 
     def __init__(
         self,
-        fleet: _Cycles,
-        lease: _Leadership,
+        fleet: Reconciler,
+        lease: Lease | NoLease,
         health: Health,
         telemetry: Telemetry,
         clock: Clock,

@@ -15,6 +15,7 @@ VERSION: Final = "1"
 LONGEST: Final = 262144
 """Characters of the string: what all fields come to at most, compressed by nothing."""
 _MOST_BYTES: Final = 1 << 19
+_LATER: Final = "later"
 
 
 def pack(fields: Mapping[str, Any]) -> str:
@@ -46,14 +47,16 @@ def unpack(text: object) -> dict[str, Any]:
     raise ValueError("cannot be opened")
 
 
-def split(status: Mapping[str, Any], noted: frozenset[str]) -> dict[str, Any]:
+def split(
+    status: Mapping[str, Any], noted: frozenset[str], cut: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """A status as the API server holds it: what people read as fields, and the rest as `workings.notes`.
 
-    Args:
-        status: as JSON, whole.
-        noted: paths of the fields that are notes, without places in lists.
+    `noted` are paths of fields without places in lists. Of a list that is cut the first item is a field, and the others are notes.
     """
-    shown, notes = _parted(status, noted, "")
+    later = {name: status[name][1:] for name in cut if status.get(name, ())[1:]}
+    shown, notes = _parted({**status, **{name: status[name][:1] for name in later}}, noted, "")
+    notes |= {_LATER: later} if later else {}
     if notes:
         shown["workings"] = {**(shown.get("workings") or {}), "notes": pack(notes)}
     return shown
@@ -67,7 +70,15 @@ def joined(status: Mapping[str, Any]) -> dict[str, Any]:
     """
     notes = (status.get("workings") or {}).get("notes")
     shown = without_notes(status)
-    return _merged(shown, unpack(notes)) if notes is not None else shown
+    if notes is None:
+        return shown
+    fields = unpack(notes)
+    later = fields.pop(_LATER, {})
+    found: dict[str, Any] = _merged(shown, fields)
+    try:
+        return found | {name: [*found[name], *items] for name, items in later.items()}
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError("have other lists") from None
 
 
 def whole(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from breakeven.answering.gate import GateFinding
 from breakeven.points.point import Point
 from breakeven_operator.calibration.answer_secrets import answers_status
 from breakeven_operator.calibration.measurements import stored
-from breakeven_operator.kinds import RUNS, Resource
-from breakeven_operator.ports import ClusterError, Manifest
+from breakeven_operator.kinds import RUNS
+from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
 from breakeven_operator.trial_environment import TrialEnvironment
@@ -24,24 +24,6 @@ _LOG = logging.getLogger("trial")
 _STORE_ATTEMPTS = 8  # with pauses doubling from 0.5 s: about a minute of an absent API server
 
 
-class Runs(Protocol):
-    """The part of the cluster that a trial uses."""
-
-    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
-        """One object, None if there is none."""
-        ...
-
-    async def apply(
-        self, resource: Resource, body: Manifest, *, force: bool, subresource: str | None, manager: str
-    ) -> Manifest:
-        """Server-side apply."""
-        ...
-
-    async def create(self, resource: Resource, body: Manifest) -> Manifest:
-        """Make an object."""
-        ...
-
-
 class RunGoneError(Exception):
     """The CalibrationRun was deleted or has ended: nobody waits for points any more."""
 
@@ -49,7 +31,7 @@ class RunGoneError(Exception):
 class PointStore:
     """The arm's points in the CalibrationRun's status; of the judge, its findings about answers."""
 
-    def __init__(self, trial: TrialEnvironment, runs: Runs, *, pause_s: float = 0.5) -> None:
+    def __init__(self, trial: TrialEnvironment, runs: Cluster, *, pause_s: float = 0.5) -> None:
         self._trial = trial
         self._runs = runs
         self._pause_s = pause_s
@@ -78,12 +60,7 @@ class PointStore:
         return tuple(self._points)
 
     async def add(self, measured: Point) -> None:
-        """Make one more point durable; returns only when the API server has it.
-
-        Raises:
-            RunGoneError: the run was deleted meanwhile.
-            ClusterError: the API server did not take it.
-        """
+        """Make one more point durable; returns only when the API server has it, and raises as `load` does."""
         identity = self._trial.sweep.workload.identity
         start = self._trial.arm_name if self._trial.second_start else None
         point = replace(measured, sweep=identity, schedule=self._trial.schedule, start=start)
@@ -92,12 +69,7 @@ class PointStore:
         await self._persistently(self._apply)
 
     async def add_answers(self, found: GateFinding) -> None:
-        """Make one more finding durable.
-
-        Raises:
-            RunGoneError: the run was deleted meanwhile.
-            ClusterError: the API server did not take it.
-        """
+        """Make one more finding durable, as `add` does."""
         self._answers.append(answers_status(found))
         await self._persistently(self._apply)
 

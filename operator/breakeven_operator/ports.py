@@ -29,9 +29,7 @@ _ADMISSION = re.compile(
 class ClusterError(Exception):
     """The API server did not do what was asked; the text is one line fit for a status.
 
-    Attributes:
-        status: HTTP status, 0 when there was no answer.
-        said: the server's own sentence; the whole text if there is none.
+    `status` is of HTTP, 0 if there was no answer; `said` is the server's own sentence, the whole text if there is none.
     """
 
     def __init__(self, message: str, status: int = 0, said: str = "") -> None:
@@ -54,11 +52,7 @@ def admission_spoke(text: str) -> bool:
 
 
 class FieldConflictError(ClusterError):
-    """A field belongs to another field manager (HTTP 409 of server-side apply).
-
-    Attributes:
-        managers: who owns it.
-    """
+    """A field belongs to other field managers (HTTP 409 of server-side apply)."""
 
     def __init__(self, message: str, managers: tuple[str, ...]) -> None:
         super().__init__(message, status=409)
@@ -94,12 +88,7 @@ class EventKind(StrEnum):
 
 
 class WatchEvent(NamedTuple):
-    """One line of a watch.
-
-    Attributes:
-        kind: what it says.
-        manifest: the object; of bookmarks, one that holds nothing but a resourceVersion.
-    """
+    """One line of a watch; of a bookmark the manifest holds nothing but a resourceVersion."""
 
     kind: EventKind
     manifest: Manifest
@@ -116,21 +105,14 @@ class ClusterReader(Protocol):
         trim: Callable[[Manifest], Manifest | None] | None = None,
         fields: str = "",
     ) -> list[Manifest]:
-        """All objects of a kind, cluster-wide when `namespace` is None.
+        """All objects of a kind, cluster-wide if `namespace` is None, by a label and a field selector.
 
-        Args:
-            resource: the kind.
-            namespace: where.
-            labels: a label selector.
-            trim: applied to every object as its page arrives, so that what is not needed is never held all at once;
-                None drops the object.
-            fields: a field selector.
+        `trim` is applied to every object as its page arrives, so that what is not needed is never held all at once; None drops
+        the object.
         """
-        ...
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
         """One object, None if there is none."""
-        ...
 
 
 class WatchedCluster(ClusterReader, Protocol):
@@ -141,26 +123,24 @@ class WatchedCluster(ClusterReader, Protocol):
     ) -> AsyncGenerator[WatchEvent]:
         """Everything that happens to the objects of a kind, until the server ends the connection.
 
-        Args:
-            resource: the kind.
-            namespace: where; None: everywhere.
-            labels: a label selector.
-            version: the resourceVersion after which to begin; a BOOKMARK of it says that the server has begun. Empty: with
-                every object that there is, as ADDED, and a SYNCED after them.
+        `version` is the resourceVersion after which to begin; a BOOKMARK of it says that the server has begun. Empty: every object
+        that there is comes first, as ADDED, and a SYNCED after them.
 
         Raises:
             ClusterError: with status 410 if `version` is too old to begin at; with 0 if the connection broke, or
                 nothing was heard for longer than bookmarks take.
         """
-        ...
 
 
-class Cluster(ClusterReader, Protocol):
-    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
+class Creator(Protocol):
+    """The Kubernetes API where objects are created; the answer of a review is one."""
 
     async def create(self, resource: Resource, body: Manifest) -> Manifest:
         """Create; raises ClusterError with status 409 when the name is taken."""
-        ...
+
+
+class Cluster(ClusterReader, Creator, Protocol):
+    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
 
     async def apply(
         self,
@@ -172,23 +152,18 @@ class Cluster(ClusterReader, Protocol):
         manager: str = ...,
     ) -> Manifest:
         """Server-side apply; raises FieldConflictError when another manager owns a field and `force` is False."""
-        ...
 
     async def replace(self, resource: Resource, body: Manifest) -> Manifest:
         """PUT; the body's resourceVersion must be current, or StaleObjectError."""
-        ...
 
     async def delete(self, ref: Ref, resource_version: str | None = None) -> Manifest | None:
         """Delete with dependents in the background; an absent object is fine.
 
-        Args:
-            ref: the object.
-            resource_version: when given, an object that has changed since stays (StaleObjectError).
+        With a resource version, an object that has changed since stays (StaleObjectError).
 
         Returns:
             The object, if finalizers still hold it; None if it is gone.
         """
-        ...
 
 
 class SecretKey(NamedTuple):
@@ -216,12 +191,7 @@ class SecretHeader(NamedTuple):
 class PrometheusAccess:
     """One Prometheus with everything needed to ask it; equal sources share their queries.
 
-    Attributes:
-        address: base URL.
-        namespace: of the Secrets below.
-        bearer_secret, ca_secret, cert_secret, key_secret: read when asked and never kept in status.
-        headers: further headers with their values (a tenant). secret_headers: headers whose values are in Secrets.
-        labels: what it calls the labels that name a pod.
+    Secrets of the namespace are read when asked and never kept in a status. `labels` names the labels that name a pod.
     """
 
     address: str
@@ -245,11 +215,9 @@ class Metrics(Protocol):
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
         """One instant query whose result is a vector; raises MetricsError."""
-        ...
 
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
         """One instant query whose result is a range vector, such as a subquery's; raises MetricsError."""
-        ...
 
 
 class Fitter(Protocol):
@@ -257,7 +225,6 @@ class Fitter(Protocol):
 
     async def fit(self, points_csv: str, arguments: Sequence[str]) -> FitOutcome:
         """Fit a points file; never raises for a bad fit, see FitOutcome.error."""
-        ...
 
 
 class Fits(Protocol):
@@ -265,7 +232,6 @@ class Fits(Protocol):
 
     async def outcome(self, fit: Fit) -> FitOutcome | None:
         """The outcome of a fit that was asked for; None: ask again in a later cycle."""
-        ...
 
 
 class Clock(Protocol):
@@ -273,11 +239,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Wall clock, timezone-aware UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +251,9 @@ class TrialSettings:
     Attributes:
         image: the operator's own image, which has the load driver.
         image_pull_policy: of the driver's container; empty: the cluster's default.
-        priority_class: PriorityClass of calibration pods; empty: none.
-        queue_name: Kueue's queue; empty: none.
         gpu_label: node label that names the GPU class.
-        ttl_seconds_after_finished: how long a finished Job stays readable.
         longest_s: of a calibration, whatever its budget says.
-        cluster_role: the ClusterRole with the drivers' rights.
+        cluster_role: with the drivers' rights.
     """
 
     image: str

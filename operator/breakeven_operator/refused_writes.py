@@ -6,10 +6,10 @@ loads the API server, and a webhook that times out would hold up every other ser
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from breakeven_operator.actions import (
     Action,
@@ -40,11 +40,9 @@ class RefusedWrite:
 
     Attributes:
         subject: uid of the service or run that it was for.
-        action: the write.
         refused: whether the server answered no; else it did not answer, or failed.
-        words: what the server said, printable and bounded.
-        attempts: in a row.
-        since: of the first one.
+        words: the server's, printable and bounded.
+        attempts: in a row; `since` is the time of the first one.
         until: no attempt before this.
         given_up: no attempt before a person or another writer changes something: the server took it, and did not keep it.
     """
@@ -60,7 +58,7 @@ class RefusedWrite:
 
     @property
     def reason(self) -> ClusterReason:
-        """The word for it."""
+        """The reason word."""
         if self.given_up:
             return ClusterReason.REVERTED_TWICE
         return ClusterReason.WRITE_REFUSED if self.refused else ClusterReason.API_ERROR
@@ -149,10 +147,7 @@ def of_annotation(
 ) -> RefusedWrite | None:
     """The refusal that keeps the target's annotation from being written now; None: it may be tried.
 
-    Args:
-        failures: of the service.
-        now: time of the observation.
-        write: what is to be written; another value, or into another generation of the target, may be tried. None: any.
+    `write`: another value, or into another generation of the target, may be tried. None: any.
     """
     for one in failures:
         waits = isinstance(one.action, WriteAnnotation) and one.refused and now < one.until
@@ -175,15 +170,16 @@ def asked(action: Action) -> str:
         case WriteStatus(ref):
             return f"patch the status of {ref}"
         case Create(resource, body) | Apply(resource, body):
-            return f"{type(action).__name__.lower()} {_named(resource, body)}"
+            return f"{type(action).__name__.lower()} {named(resource, body)}"
         case EmitEvent(ref):
             return f"record an Event on {ref}"
         case Delete(ref) | Fit(ref):
             return f"{type(action).__name__.lower()} {ref}"
 
 
-def _named(resource: Resource, body: object) -> str:
-    meta = body["metadata"]  # type: ignore[index]
+def named(resource: Resource, body: Mapping[str, Any]) -> str:
+    """Kind, namespace and name of an object that is to be made."""
+    meta = body["metadata"]
     return f"{resource.kind}/{meta.get('namespace', '')}/{meta.get('name', '')}"
 
 
@@ -197,7 +193,7 @@ def _place(action: Action) -> Hashable:
         case WriteStatus(ref, manager=manager):
             return "status", ref, manager
         case Create(resource, body) | Apply(resource, body):
-            return type(action).__name__, _named(resource, body)
+            return type(action).__name__, named(resource, body)
         case Delete(ref):
             return "delete", ref
         case Fit(run):

@@ -14,11 +14,9 @@ from breakeven_operator.adapters.run_files import read_run_files
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided, kept_pods, run_views
 from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.cycle_log import CycleLog
-from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.cycle_log import CycleLog, CycleReport, NotedWriter
 from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import JOBS, RUNS, Ref
-from breakeven_operator.noted_writer import NotedWriter
 from breakeven_operator.ports import Clock, ClusterError, ClusterReader
 from breakeven_operator.refused_writes import RefusedWrite
 
@@ -27,14 +25,7 @@ _FILES_PER_CYCLE = 4 << 20
 
 
 class RunTurns:
-    """The turns of runs, cycle by cycle.
-
-    Args:
-        cluster, clock: ports.
-        writer: carries plans out.
-        log: is given runs that cannot be read, and defects.
-        settings: see CycleSettings.
-    """
+    """The turns of runs, cycle by cycle."""
 
     def __init__(
         self,

@@ -28,10 +28,10 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.workloads.known import kind_of, target_of
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 
+M = TypeVar("M", bound=Model)
 # Times in a status have milliseconds.
 _ROUNDED = timedelta(seconds=1)
 
@@ -39,11 +39,7 @@ _ROUNDED = timedelta(seconds=1)
 class ServiceDecisions:
     """Decides about a service that is due, and again if the API server refuses what was decided.
 
-    Args:
-        queries: by which services are watched.
-        failures: writes that failed.
-        settings: see CycleSettings.
-        warn: is given the uid of an object that cannot be read, or is another operator's too, and a sentence.
+    `warn` is given the uid of an object that cannot be read, or is another operator's too, and a sentence.
     """
 
     def __init__(
@@ -53,9 +49,7 @@ class ServiceDecisions:
         settings: CycleSettings,
         warn: Callable[[str, str], None],
     ) -> None:
-        self._surroundings = ServiceSurroundings(
-            queries, failures, settings.trial.gpu_label, settings.timing, warn
-        )
+        self._queries = queries
         self._failures = failures
         self._warn = warn
         self._settings = settings
@@ -84,18 +78,11 @@ class ServiceDecisions:
     def decide(
         self, world: Snapshot, stored: SpeculativeService, now: datetime, *, may_roll: bool
     ) -> Decided:
-        """Decide about a service.
-
-        Args:
-            world: as it was observed, with the readings of this service.
-            stored: as the API server holds it.
-            now: time of the observation.
-            may_roll: whether the fleet has a place for a roll.
-        """
+        """Decide about a service as the API server holds it; `may_roll`: the fleet has a place for a roll."""
         uid, service = stored.metadata.uid, self.remembered(stored)
         self._hurry(service, now)
         self._look_for_others(stored, now)
-        observation = self._surroundings.of(world, service, now)
+        observation = self._observed(world, service, now)
         outcome = reconcile(service, observation, self._settings.limits(may_roll=may_roll), now)
         outcome = replace(outcome, status=sharing(stored.status, outcome.status))
         if not any(isinstance(action, WriteStatus) for action in outcome.plan.actions):
@@ -121,6 +108,57 @@ class ServiceDecisions:
         plan = replace(outcome.plan, actions=actions)
         return replace(item, service=service, outcome=replace(outcome, plan=plan))
 
+    def _observed(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
+        """The surroundings of a valid service: its target and pods, profiles and runs, and Prometheus' answers."""
+        namespace, name = service.metadata.namespace, service.metadata.name
+        runs = []
+        for manifest in world.runs:
+            if manifest["metadata"]["namespace"] == namespace and service_of(manifest) == name:
+                try:
+                    runs.append(read_run(manifest))
+                except InputError as error:
+                    self._warn(manifest["metadata"]["uid"], str(error))
+        lookback = self._queries.lookback_of(service)
+        watch = self._queries.watch_of(service)
+        return ServiceObservation(
+            workload=self._workload(world, service, now),
+            managed_by=older_claim(world.claims.get(target_of(service), ()), Claim.of(service)),
+            fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
+            roll=world.rolls.get(watch),
+            later=world.later.get(watch),
+            arrivals=world.arrivals.get(watch),
+            first=world.firsts.get(service.metadata.uid),
+            past=world.pasts.get(lookback) if lookback is not None else None,
+            latencies=world.latencies.get(watch),
+            known_pods=world.pod_names.get(namespace, frozenset()),
+            profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
+            runs=tuple(sorted(runs, key=_age)),
+            claims=tuple(world.volume_claims.get(namespace, ())),
+            written=world.manifests[service.metadata.uid].get("status") or {},
+            failures=self._failures.about(service.metadata.uid, now),
+            target_problem=world.unreadable_targets.get(target_of(service)),
+            timing=self._settings.timing,
+        )
+
+    def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
+        manifest = world.target_of(service)
+        if manifest is None:
+            return None
+        return observe(
+            kind_of(service.spec.target_ref),
+            manifest,
+            NearbyObjects(
+                world.makers_of(service),
+                world.target_pods(service),
+                world.node_labels,
+                world.lost_nodes,
+                world.warnings,
+            ),
+            container_name=service.spec.target_ref.container_name,
+            gpu_label=self._settings.trial.gpu_label,
+            now=now,
+        )
+
     def _look_for_others(self, stored: SpeculativeService, now: datetime) -> None:
         """Warn if another operator decides about a service: its status says of a decision that this process did not make.
 
@@ -145,107 +183,12 @@ class ServiceDecisions:
             self._failures.hurry(meta.uid, now)
 
 
-# Surroundings of one service in the world that was read: its target and pods, its profiles and runs, its answers of Prometheus.
-
-
-class ServiceSurroundings:
-    """Finds what surrounds a service.
-
-    Args:
-        queries: by which services are watched.
-        failures: writes that failed.
-        gpu_label: label of nodes that names their GPU class.
-        timing: times of the installation.
-        warn: is given the uid of an object that cannot be read, and a sentence why.
-    """
-
-    def __init__(
-        self,
-        queries: ServiceQueries,
-        failures: RefusedWrites,
-        gpu_label: str,
-        timing: Timing,
-        warn: Callable[[str, str], None],
-    ) -> None:
-        self._queries = queries
-        self._failures = failures
-        self._gpu_label = gpu_label
-        self._timing = timing
-        self._warn = warn
-
-    def of(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
-        """The surroundings of a service that is valid."""
-        namespace, name = service.metadata.namespace, service.metadata.name
-        runs = []
-        for manifest in world.runs:
-            if manifest["metadata"]["namespace"] == namespace and service_of(manifest) == name:
-                try:
-                    runs.append(read_run(manifest))
-                except InputError as error:
-                    self._warn(manifest["metadata"]["uid"], str(error))
-        lookback = self._queries.lookback_of(service)
-        watch = self._queries.watch_of(service)
-        return ServiceObservation(
-            workload=self._workload(world, service, now),
-            managed_by=_managed_by(world, service),
-            fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
-            roll=world.rolls.get(watch),
-            later=world.later.get(watch),
-            arrivals=world.arrivals.get(watch),
-            first=world.firsts.get(service.metadata.uid),
-            past=world.pasts.get(lookback) if lookback is not None else None,
-            latencies=world.latencies.get(watch),
-            known_pods=world.pod_names.get(namespace, frozenset()),
-            profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
-            runs=tuple(sorted(runs, key=_age)),
-            claims=tuple(world.volume_claims.get(namespace, ())),
-            written=world.manifests[service.metadata.uid].get("status") or {},
-            failures=self._failures.about(service.metadata.uid, now),
-            target_problem=world.unreadable_targets.get(target_of(service)),
-            timing=self._timing,
-        )
-
-    def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
-        manifest = world.target_of(service)
-        if manifest is None:
-            return None
-        return observe(
-            kind_of(service.spec.target_ref),
-            manifest,
-            NearbyObjects(
-                world.makers_of(service),
-                world.target_pods(service),
-                world.node_labels,
-                world.lost_nodes,
-                world.warnings,
-            ),
-            container_name=service.spec.target_ref.container_name,
-            gpu_label=self._gpu_label,
-            now=now,
-        )
-
-
-def _managed_by(world: Snapshot, service: SpeculativeService) -> str | None:
-    return older_claim(world.claims.get(target_of(service), ()), Claim.of(service))
-
-
-def _age(run: CalibrationRun) -> tuple[str, str]:
-    return str(run.metadata.creation_timestamp or ""), run.metadata.name
-
-
-# Lessons of windows since the status was written; the process carries them from one decision to the next.
-#
-# The status is for an operator that starts again, and need not hold every window. A decision needs every window: with an
-# older memory it would take its present window for all the time since.
-
-
 @dataclass(frozen=True, slots=True)
 class UnwrittenMemory:
-    """The memory after a decision whose status was not worth a write.
+    """The memory after a decision whose status was not worth a write, and the one that the API server held then.
 
-    Attributes:
-        stored: memory in the status as the API server held it then.
-        memory: after it.
+    The status is for an operator that starts again, and need not hold every window. A decision needs every window: with an
+    older memory it would take its present window for all the time since.
     """
 
     stored: MemoryStatus | None
@@ -253,12 +196,7 @@ class UnwrittenMemory:
 
 
 def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) -> SpeculativeService:
-    """The service with the memory of its last decision, if nobody has written another one since.
-
-    Args:
-        service: as the API server holds it.
-        last: the newest decision that was not written; None: there is none.
-    """
+    """The service with the memory of its last unwritten decision, if nobody has written another memory since."""
     status = service.status
     if last is None or status.workings is None or status.memory != last.stored:
         return service
@@ -266,14 +204,8 @@ def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) ->
     return service.with_status(status.replace(workings=workings))
 
 
-# Two statuses of one service that differ in a few figures take little more memory than one.
-
-
-M = TypeVar("M", bound=Model)
-
-
 def sharing(old: M, new: M) -> M:
-    """`new`, made of the parts of `old` that are in it; the result equals `new`."""
+    """`new`, made of the parts of `old` that are in it: two statuses that differ in a few figures take little more memory than one."""
     kept: M = _shared(old, new)
     return kept
 
@@ -292,3 +224,7 @@ def _shared(old: Any, new: Any) -> Any:
         # A list that moved on by one holds the same entries in other places.
         return tuple(next((one for one in old if one == item), item) for item in new)
     return new
+
+
+def _age(run: CalibrationRun) -> tuple[str, str]:
+    return str(run.metadata.creation_timestamp or ""), run.metadata.name

@@ -34,12 +34,14 @@ from breakeven_operator.resources.updatepolicy import Timing
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
 
 
+def _wrong(problem: str, wanted: str, **more: str) -> PydanticCustomError:
+    return PydanticCustomError("rule", "{problem}", {"problem": problem, "wanted": wanted, **more})
+
+
 def _checked(good: Callable[[str], object], problem: str, expected: str) -> AfterValidator:
     def check(text: str) -> str:
         if text and not good(text):
-            raise PydanticCustomError(
-                "rule", "{problem}", {"problem": problem.format(text), "wanted": expected}
-            )
+            raise _wrong(problem.format(text), expected)
         return text
 
     return AfterValidator(check)
@@ -61,14 +63,10 @@ def _label_names(text: str) -> LabelNames:
     try:
         return LabelNames.of(_listed(text))
     except ValueError as error:
-        raise PydanticCustomError(
-            "rule", "{problem}", {"problem": f"is {text!r}", "wanted": str(error)}
-        ) from error
+        raise _wrong(f"is {text!r}", str(error)) from error
 
 
 def _json_of(model: type[Model], what: str) -> BeforeValidator:
-    """A setting in JSON, in the form that a SpeculativeService or the chart has it."""
-
     def read(text: str) -> Model:
         try:
             return model.read(json.loads(text), "")
@@ -77,7 +75,7 @@ def _json_of(model: type[Model], what: str) -> BeforeValidator:
             wanted = error.expected
         except (ValueError, RecursionError, AttributeError) as error:
             problem, wanted = f"is no JSON ({error})", what
-        raise PydanticCustomError("rule", "{problem}", {"problem": problem, "wanted": wanted})
+        raise _wrong(problem, wanted)
 
     return BeforeValidator(read)
 
@@ -125,25 +123,19 @@ class Settings(BaseModel):
         prometheus_timeout_s: of one query of any Prometheus, from its beginning to the last byte of the answer.
         prometheus_label_names: what that server calls the labels namespace and pod, such as pod=exported_pod.
         prometheus_allowed_addresses: loopback and link-local servers that services may name all the same.
-        lease_name, lease_s: of the Lease.
-        trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, trial_longest_s, gpu_label: see `trial`.
-        trial_cluster_role: the ClusterRole with the drivers' rights.
+        trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, trial_longest_s, trial_cluster_role, gpu_label: see `TrialSettings`.
         allowed_drafters: how the drafters begin that services may name; empty: all.
         watch_annotated: make services for workloads whose annotation asks for one.
         default_candidates: of such services, as JSON; None: there are none.
         most_watched, most_watched_per_namespace: such services, at most.
         timing: times that decisions wait, as JSON; production has the defaults.
-        max_parallel_rolls: over all services.
-        max_parallel_calibrations: over all services.
         bind_address, port: of /metrics and /readyz.
         probe_port: of /healthz, at the same address; 0: there is none.
         board_port: of the board, on the loopback; 0: there is none.
         board_address: where it listens besides, for readers with a token; empty: nowhere.
         board_path_prefix: of its addresses; empty: none.
         gpu_price_per_hour: by which statuses and the board say money; None: they say none.
-        log_level: of the operator's own log.
         log_format: json, or text for people.
-        dry_run: decide and print, write nothing.
     """
 
     model_config = ConfigDict(
@@ -207,15 +199,8 @@ class Settings(BaseModel):
         problem = next(filter(None, (problem, *strays)), None)
         if problem is not None:
             given, _, wanted = problem.partition("; expected ")
-            raise PydanticCustomError(
-                "rule",
-                "{problem}",
-                {
-                    "problem": given,
-                    "wanted": wanted or "candidates for the services of annotated workloads",
-                    "field": "BREAKEVEN_DEFAULT_CANDIDATES",
-                },
-            )
+            wanted = wanted or "candidates for the services of annotated workloads"
+            raise _wrong(given, wanted, field="BREAKEVEN_DEFAULT_CANDIDATES")
         return self
 
     @property

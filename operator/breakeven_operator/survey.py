@@ -29,7 +29,7 @@ from breakeven_operator.workloads.known import target_of
 def survey(world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> dict[str, Grounds]:
     """Grounds of each service's decision now, by uid, in the order of the services' names.
 
-    Args: see _Surveyor.
+    `gpu_label` is the node label that names the GPU class.
     """
     surveyor = _Surveyor(world, queries, gpu_label, now)
     services = sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name))
@@ -37,13 +37,7 @@ def survey(world: Snapshot, queries: ServiceQueries, gpu_label: str, now: dateti
 
 
 class _Surveyor:
-    """Makes the Grounds of the services of one cycle.
-
-    Args:
-        world: what was read. queries: by which services are watched.
-        gpu_label: node label that names the GPU class.
-        now: time of the observation.
-    """
+    """Makes the Grounds of the services of one cycle."""
 
     def __init__(self, world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> None:
         self._world = world
@@ -55,7 +49,6 @@ class _Surveyor:
             self._runs[NamespacedName(run["metadata"]["namespace"], service_of(run))].append(run)
 
     def grounds(self, service: SpeculativeService) -> Grounds:
-        """Of one service."""
         source = service.spec.metrics_source
         namespace = service.metadata.namespace
         pods = self._world.target_pods(service)

@@ -35,13 +35,9 @@ class TrialEnvironment:
     """Settings from the Job's pod template, read from environment variables.
 
     Attributes:
-        namespace, run: the CalibrationRun.
-        arm_name: the arm as the run calls it.
         schedule: the draft length per batch size that the engine runs, or the word for adaptive verification; None if it drafts
             by one length.
         answers: how its answers are kept, or those of all arms judged; None if none are compared.
-        sweep: what to measure.
-        endpoint: the engine.
     """
 
     namespace: str

@@ -30,12 +30,7 @@ _FIRST_GENERATION = 1
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """Settings of the services that are made.
-
-    Attributes:
-        candidates: of each, as JSON.
-        most: services, over all namespaces. most_per_namespace: in one.
-    """
+    """Settings of the services that are made: candidates as JSON, and how many there may be, over all namespaces and in one."""
 
     candidates: Mapping[str, Any]
     most: int
@@ -43,11 +38,7 @@ class WatchSettings:
 
 
 class Watched(NamedTuple):
-    """Services to make and to delete, and workloads without room.
-
-    Attributes:
-        plans: one for each service. left: workloads for which there is no room, the oldest first.
-    """
+    """Services to make and to delete, one plan each, and workloads for which there is no room, the oldest first."""
 
     plans: Sequence[ActionPlan]
     left: Sequence[Ref]
@@ -62,12 +53,7 @@ class Watched(NamedTuple):
 
 
 def watched(world: Snapshot, settings: WatchSettings) -> Watched:
-    """Services to make for the annotated workloads that have none, and made ones that nobody wants any more.
-
-    Args:
-        world: as it was observed.
-        settings: of the installation.
-    """
+    """Services to make for the annotated workloads that have none, and made ones that nobody wants any more."""
     of_target: dict[Ref, list[SpeculativeService]] = defaultdict(list)
     for service in world.services:
         of_target[target_of(service)].append(service)

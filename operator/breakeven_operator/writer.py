@@ -41,7 +41,7 @@ from breakeven_operator.ports import (
     UnkeptError,
 )
 from breakeven_operator.printable import printable
-from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
+from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, named
 from breakeven_operator.workloads.known import KINDS
 
 _LOG = logging.getLogger(__name__)
@@ -61,12 +61,7 @@ class SaidEvent(NamedTuple):
 
 @dataclass(slots=True)
 class _Told:
-    """An Event on record.
-
-    Attributes:
-        name, uid: of the Event.
-        count: how often it was said. last: when it was last. written: when the record was.
-    """
+    """An Event on record: its name and uid, how often and when it was said last, and when the record was written."""
 
     name: str
     uid: str
@@ -80,12 +75,10 @@ class WriteResult:
     """Outcome of a plan.
 
     Attributes:
-        plan: that was carried out.
         done: actions that took effect (in a dry run: none).
         error: why the rest was left; None if all was done.
         conflict: field managers that own what was to be written.
-        fits: outcomes of Fit actions.
-        failed: the write that was tried and failed. waiting: the one that was not tried, because it failed a moment ago.
+        failed: the write that was tried and failed. waiting: the write that was not tried, because it failed a moment ago.
         unsaid: why Events were not recorded; nothing waits for them.
     """
 
@@ -100,11 +93,7 @@ class WriteResult:
 
 
 class DryRun:
-    """Shows what plans would do, and does nothing.
-
-    Args:
-        show: gets one line per action.
-    """
+    """Shows what plans would do, one line per action, and does nothing."""
 
     dry = True
 
@@ -120,17 +109,12 @@ class DryRun:
 
 
 class Writer:
-    """Carries out plans.
+    """Carries out plans; `may_act` says before every action whether this replica leads.
 
-    Args:
-        cluster, fits, clock: ports.
-        objects: learn what the API server answers.
-        may_act: whether this replica leads; asked before every action.
-        reporter: name of this replica in Events.
+    `objects` learn what the API server answers; `reporter` is the name of this replica in Events.
     """
 
     dry = False
-    """Whether nothing is done."""
 
     def __init__(
         self,
@@ -151,12 +135,7 @@ class Writer:
         # Events that count up, and a digit that tells two of one microsecond apart.
         self._told: dict[SaidEvent, _Told] = {}
         self._serial = itertools.count()
-        self._failures = RefusedWrites()
-
-    @property
-    def failures(self) -> RefusedWrites:
-        """The writes that failed and have not succeeded since."""
-        return self._failures
+        self.failures = RefusedWrites()
 
     async def carry_out(self, plan: ActionPlan) -> WriteResult:
         """Do what a plan says, in order, until the first failure."""
@@ -165,7 +144,7 @@ class Writer:
             if not self._may_act():
                 result.error = ClusterError("this replica does not lead any more")
                 break
-            waiting = self._failures.waiting(action, self._clock.now())
+            waiting = self.failures.waiting(action, self._clock.now())
             if waiting is not None and not isinstance(action, EmitEvent):
                 result.error, result.waiting = ClusterError(waiting.sentence), waiting
                 break
@@ -179,7 +158,7 @@ class Writer:
                 break
             except ClusterError as error:
                 result.error = error
-                result.failed = self._failures.failed(plan.subject.uid, action, error, self._clock.now())
+                result.failed = self.failures.failed(plan.subject.uid, action, error, self._clock.now())
                 break
             result.done.append(action)
         return result
@@ -203,20 +182,20 @@ class Writer:
                 outcome = await self._fits.outcome(action)
                 if outcome is not None:
                     result.fits.append(DoneFit(action, outcome))
-        self._failures.succeeded(action)
+        self.failures.succeeded(action)
 
     async def _say(self, action: EmitEvent, result: WriteResult) -> None:
         """Record an Event. One that is refused is lost: nothing waits for it, and a change says itself once more."""
         now = self._clock.now()
-        waiting = self._failures.waiting(action, now)
+        waiting = self.failures.waiting(action, now)
         if waiting is not None and waiting.refused:
             return
         try:
             await self._emit(action)
         except ClusterError as error:
-            result.unsaid.append(self._failures.failed(action.ref.uid, action, error, now))
+            result.unsaid.append(self.failures.failed(action.ref.uid, action, error, now))
         else:
-            self._failures.succeeded(action)
+            self.failures.succeeded(action)
 
     async def _create(self, action: Create) -> None:
         if action.known_profiles is not None:
@@ -364,14 +343,10 @@ def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of act
         case EmitEvent(ref, reason, message):
             return f"say on {ref}: {reason}: {message}"
         case Create(resource, body):
-            return f"create {_named(resource.kind, body)}"
+            return f"create {named(resource, body)}"
         case Apply(resource, body):
-            return f"apply {_named(resource.kind, body)}"
+            return f"apply {named(resource, body)}"
         case Delete(ref):
             return f"delete {ref}"
         case Fit(run, points):
             return f"fit {len(points.splitlines()) - 1} points of {run}"
-
-
-def _named(kind: str, body: Any) -> str:
-    return f"{kind}/{body['metadata'].get('namespace', '')}/{body['metadata'].get('name', '')}"

@@ -23,7 +23,7 @@ from breakeven_operator.adapters.service_reader import Scope
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import Reconciler
-from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.cycle_log import CycleReport
 from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import (
     CLAIMS,
@@ -400,7 +400,7 @@ class FleetWorld:
         self.load(9.3)
         await self.until(lambda: self.value == "null")
         await self.until(lambda: self.phase == "Confirming")
-        assert self.status["current"]["podsByArm"] == [{"arm": "none", "pods": 6}]
+        assert self.whole["current"]["podsByArm"] == [{"arm": "none", "pods": 6}]
 
     def load(self, rps: float) -> None:
         """Every pod gets this rate, and answers with the latency of the arm it runs."""

@@ -52,7 +52,7 @@ def judged_world(
             begin = int(rng.integers(tokens // 2))
             gaps[begin::8] = fault_nats * rng.uniform(0.5, 1.5, len(gaps[begin::8]))
         given = _answer(prompt, rng, tokens, batched=batched, flaw=flaw if prompt.name in flawed else None)
-        judged.append(JudgedTokens(given, tuple(1 + (gaps > 0.0)), tuple(gaps.tolist())))
+        judged.append(JudgedTokens(given, tuple(gaps.tolist())))
     return JudgedSet(AnswerSet(arm, tuple(one.answer for one in judged)), tuple(judged))
 
 

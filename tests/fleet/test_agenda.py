@@ -424,7 +424,7 @@ async def test_a_tail_that_grows_behind_the_same_mean_is_a_change(monkeypatch):
 
 async def test_while_an_objective_is_missed_every_cycle_decides(monkeypatch):
     world = with_an_objective([0.2] * 80 + [3.0] * 20)
-    await world.until(lambda: world.status.get("objectives"))
+    await world.until(lambda: world.whole.get("objectives"))
     assert await every_cycle_decides(world, Decisions(monkeypatch, world), 60)
 
 

@@ -38,7 +38,7 @@ async def until_it_ends(world: FleetWorld, entries: int = 1) -> dict:
     loaded = world.value
     for _ in range(120):
         await world.cycle()
-        history = world.status.get("history", [])
+        history = world.whole.get("history", [])
         if len(history) >= entries:
             return history[0]
         if world.value != loaded:

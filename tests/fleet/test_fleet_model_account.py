@@ -23,7 +23,7 @@ async def speculating(rps: float = 3.0, **policy: object) -> FleetWorld:
     await world.until(lambda: world.phase == "Confirming")
     world.load(rps)
     await world.until(lambda: world.phase is None)
-    await world.until(lambda: "model" in world.status)
+    await world.until(lambda: "model" in world.whole)
     return world
 
 
@@ -179,11 +179,11 @@ async def test_where_speculation_does_not_pay_the_status_says_why_and_what_to_do
     world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"), speculates)
     world.calibrate()
     world.load(BREAK_EVEN_RPS * 1.15)
-    await minutes(world, 15, lambda: "cause" in world.status.get("model", {}))
+    await minutes(world, 15, lambda: "cause" in world.whole.get("model", {}))
     model = world.whole["model"]
     assert model["cause"] == "BeyondBreakEven"
     assert "the break-even is 9." in model["causeEvidence"]
     assert "run without speculation" in model["remedy"]
     world.load(2.0)
-    await minutes(world, 15, lambda: "cause" not in world.status["model"])
+    await minutes(world, 15, lambda: "cause" not in world.whole["model"])
     assert "cause" not in world.whole["model"]

@@ -109,7 +109,7 @@ async def test_nobody_is_asked_about_latencies_of_a_service_without_objectives()
     world.load(3.0)
     await world.cycle()
     assert world.prometheus.latency_queries == []
-    assert "objectives" not in world.status
+    assert "objectives" not in world.whole
     assert "ObjectivesKept" not in {one["type"] for one in world.status["conditions"]}
 
 

@@ -23,7 +23,7 @@ def made_again(world: FleetWorld) -> None:
 
 async def test_nothing_is_restored_onto_a_target_that_was_away_for_a_cycle() -> None:
     world = await rolled()
-    history = len(world.status.get("history", []))
+    history = len(world.whole.get("history", []))
     world.cluster.remove(DEPLOYMENTS, "llm", "chat-vllm")
     await world.cycle()
     assert world.reason == "TargetNotFound"

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven_operator.adapters.lease import Lease, LeaseIdentity
-from breakeven_operator.cycle_report import CycleReport
+from breakeven_operator.cycle_log import CycleReport
 from breakeven_operator.kinds import LEASES, NamespacedName
 from breakeven_operator.loop import Loop
 from breakeven_operator.ports import ClusterError

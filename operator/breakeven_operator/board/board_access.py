@@ -1,4 +1,4 @@
-"""Who may see which namespaces: those whose SpeculativeServices the API server lets him get.
+"""Who may see which namespaces: readers whom the API server lets get their SpeculativeServices.
 
 A token is reviewed by the API server, and so is each namespace; both answers are kept for seconds. What this costs the API
 server is bounded, whoever asks how often.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from breakeven_operator.kinds import SERVICES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
-from breakeven_operator.ports import ClusterError, Manifest
+from breakeven_operator.ports import ClusterError, Creator
 
 MOST_NAMESPACES = 100
 """Namespaces that one page asks about; a reader with rights in the whole cluster needs one question."""
@@ -27,11 +27,7 @@ _T = TypeVar("_T")
 
 
 class AccessError(Exception):
-    """No page for this reader.
-
-    Attributes:
-        status: of HTTP.
-    """
+    """No page for this reader; `status` is of HTTP."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -40,11 +36,9 @@ class AccessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VisibleNamespaces:
-    """The namespaces that a reader may see.
+    """The namespaces that a reader may see; None: all of the cluster.
 
-    Attributes:
-        namespaces: by name; None: all of the cluster.
-        left_out: a sentence if not all could be asked about; empty otherwise.
+    `left_out` is a sentence if not all could be asked about; empty otherwise.
     """
 
     namespaces: frozenset[str] | None
@@ -59,21 +53,15 @@ class Access(Protocol):
     """The rule of one listener."""
 
     async def sight(self, authorization: str, host: str, namespaces: Sequence[str]) -> VisibleNamespaces:
-        """The namespaces that a request may see.
-
-        Args:
-            authorization: its header, empty if it has none.
-            host: its Host header.
-            namespaces: with services, in order.
+        """The namespaces that a request may see, of those with services; by its headers Authorization and Host.
 
         Raises:
             AccessError: none at all.
         """
-        ...
 
 
 class LoopbackAccess:
-    """Everything, to whoever reaches the loopback: nobody but the pod itself and who may forward a port to it.
+    """Everything, to readers who reach the loopback: the pod itself, and users who may forward a port to it.
 
     The Host header must be of the loopback too, or a page of elsewhere, whose name was rebound to 127.0.0.1, could read ours.
     """
@@ -92,14 +80,6 @@ def _is_loopback(name: str) -> bool:
     return len(parts) == 4 and parts[0] == "127" and all(one.isascii() and one.isdigit() for one in parts)
 
 
-class ReviewingCluster(Protocol):
-    """The API server, as far as reviews need it. Raises ClusterError."""
-
-    async def create(self, resource: Resource, body: Manifest) -> Manifest:
-        """Answer of a review."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _ReviewedUser:
     user: str
@@ -110,14 +90,9 @@ class _ReviewedUser:
 
 
 class ReviewedAccess:
-    """Namespaces by TokenReview and SubjectAccessReview.
+    """Namespaces by TokenReview and SubjectAccessReview of the cluster."""
 
-    Args:
-        cluster: that reviews.
-        monotonic: time, s.
-    """
-
-    def __init__(self, cluster: ReviewingCluster, monotonic: Callable[[], float]) -> None:
+    def __init__(self, cluster: Creator, monotonic: Callable[[], float]) -> None:
         self._cluster = cluster
         self._monotonic = monotonic
         self._readers: _Kept[_ReviewedUser | None] = _Kept(monotonic)

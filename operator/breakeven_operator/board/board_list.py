@@ -1,4 +1,4 @@
-"""All services that a reader may see, filtered and cut into pages. Pure."""
+"""All services that a reader may see, filtered and cut into pages, and what speculation is worth to them together. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from breakeven_operator.board.publication import Publication
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeServiceStatus
 
-# Worth of speculation to many services: sums of the figures of their statuses. Pure.
+ROWS = 100
+"""Services on one page."""
 
-
+LONGEST_FILTER = 63
+ATTENTION = "attention"
 _NOTHING = Estimate(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetWorth:
-    """Sums over services.
+    """Sums over services, each with the number of services behind it.
 
     Attributes:
         request_seconds: lower bounds and upper bounds are summed: all services at their worst, and at their best.
-        measured: services behind it.
-        gpus: of services that speculate. counted: services behind it.
-        calibration_gpu_hours: of all calibrations that ended; None: none is known. calibrated: services behind it.
+        gpus: of services that speculate.
+        calibration_gpu_hours: of all calibrations that ended; None if none is known.
     """
 
     request_seconds: Estimate
@@ -36,6 +37,85 @@ class FleetWorth:
     counted: int
     calibration_gpu_hours: float | None
     calibrated: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilter:
+    """Which services are asked for; `page` counts from 1, and an empty text means every service."""
+
+    namespace: str = ""
+    text: str = ""
+    attention: bool = False
+    page: int = 1
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ListFilter:
+        """The filter of a form; a page that is no number is the first one."""
+        number = given.get("page", "1")
+        return cls(
+            given.get("namespace", "")[:LONGEST_FILTER].strip(),
+            given.get("text", "")[:LONGEST_FILTER].strip(),
+            given.get("show") == ATTENTION,
+            max(int(number), 1) if number.isascii() and number.isdigit() and len(number) < 6 else 1,
+        )
+
+    def takes(self, name: NamespacedName) -> bool:
+        """Whether namespace and name are asked for."""
+        return self.namespace in {"", name.namespace} and self.text in name.name
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceList:
+    """One page of the board.
+
+    Attributes:
+        found: services that the filter takes. pages: that they fill.
+        seen: services that the reader may see.
+        urgent: how many of them need attention; those come first.
+        paying: how many of them by their word: Yes, No, ?.
+        left_out: a sentence if not every namespace could be looked at; empty otherwise.
+    """
+
+    rows: Sequence[ServiceRow]
+    asked: ListFilter
+    found: int
+    pages: int
+    seen: int
+    urgent: int
+    paying: Mapping[str, int]
+    worth: FleetWorth
+    left_out: str
+
+
+def service_list(
+    published: Publication,
+    names: Sequence[NamespacedName],
+    asked: ListFilter,
+    now: datetime,
+    left_out: str = "",
+) -> ServiceList:
+    """One page of the board: `names` are the services that the reader may see, in order."""
+    services = [published.services[name] for name in names if name in published.services]
+    taken = [name for name in names if asked.takes(name)]
+    urgent = {name for name in names if needs_attention(published, name, now)}
+    taken = [one for one in taken if one in urgent or not asked.attention]
+    taken.sort(key=lambda one: one not in urgent)
+    pages = max(-(-len(taken) // ROWS), 1)
+    page = min(asked.page, pages)
+    shown = taken[(page - 1) * ROWS : page * ROWS]
+    displays = [service.status.display for service in services]
+    words = Counter(((one.pays if one is not None else None) or "?").partition(" ")[0] for one in displays)
+    return ServiceList(
+        rows=[row_of(published, name, now) for name in shown],
+        asked=ListFilter(asked.namespace, asked.text, asked.attention, page),
+        found=len(taken),
+        pages=pages,
+        seen=len(names),
+        urgent=len(urgent),
+        paying={word: words.get(word, 0) for word in ("Yes", "No", "?")},
+        worth=sum_of(service.status for service in services),
+        left_out=left_out,
+    )
 
 
 def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
@@ -72,108 +152,4 @@ def _sum(parts: Sequence[Estimate]) -> Estimate:
         total([one.value for one in parts]),
         total([one.lower for one in parts]),
         total([one.upper for one in parts]),
-    )
-
-
-ROWS = 100
-"""Services on one page."""
-
-LONGEST_FILTER = 63
-ATTENTION = "attention"
-
-
-@dataclass(frozen=True, slots=True)
-class ListFilter:
-    """Which services are asked for.
-
-    Attributes:
-        namespace: exactly; empty: every one.
-        text: a part of the name; empty: every one.
-        attention: only those that a person should look at.
-        page: from 1.
-    """
-
-    namespace: str = ""
-    text: str = ""
-    attention: bool = False
-    page: int = 1
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> ListFilter:
-        """The filter of a form; a page that is no number is the first one."""
-        number = given.get("page", "1")
-        return cls(
-            given.get("namespace", "")[:LONGEST_FILTER].strip(),
-            given.get("text", "")[:LONGEST_FILTER].strip(),
-            given.get("show") == ATTENTION,
-            max(int(number), 1) if number.isascii() and number.isdigit() and len(number) < 6 else 1,
-        )
-
-    def takes(self, name: NamespacedName) -> bool:
-        """Whether namespace and name are asked for."""
-        return self.namespace in {"", name.namespace} and self.text in name.name
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceList:
-    """One page of the board.
-
-    Attributes:
-        rows: of this page.
-        asked: the filter.
-        found: services that the filter takes. pages: that they fill.
-        seen: services that the reader may see.
-        urgent: how many of them need attention; those come first.
-        paying: how many of them by their word: Yes, No, ?.
-        worth: of all that the reader may see.
-        left_out: a sentence if not every namespace could be looked at; empty otherwise.
-    """
-
-    rows: Sequence[ServiceRow]
-    asked: ListFilter
-    found: int
-    pages: int
-    seen: int
-    urgent: int
-    paying: Mapping[str, int]
-    worth: FleetWorth
-    left_out: str
-
-
-def service_list(
-    published: Publication,
-    names: Sequence[NamespacedName],
-    asked: ListFilter,
-    now: datetime,
-    left_out: str = "",
-) -> ServiceList:
-    """One page of the board.
-
-    Args:
-        published: what the last cycle left.
-        names: services that the reader may see, in order.
-        asked: the filter.
-        now: when the page is read.
-        left_out: see ServiceList.
-    """
-    services = [published.services[name] for name in names if name in published.services]
-    taken = [name for name in names if asked.takes(name)]
-    urgent = {name for name in names if needs_attention(published, name, now)}
-    taken = [one for one in taken if one in urgent or not asked.attention]
-    taken.sort(key=lambda one: one not in urgent)
-    pages = max(-(-len(taken) // ROWS), 1)
-    page = min(asked.page, pages)
-    shown = taken[(page - 1) * ROWS : page * ROWS]
-    displays = [service.status.display for service in services]
-    words = Counter(((one.pays if one is not None else None) or "?").partition(" ")[0] for one in displays)
-    return ServiceList(
-        rows=[row_of(published, name, now) for name in shown],
-        asked=ListFilter(asked.namespace, asked.text, asked.attention, page),
-        found=len(taken),
-        pages=pages,
-        seen=len(names),
-        urgent=len(urgent),
-        paying={word: words.get(word, 0) for word in ("Yes", "No", "?")},
-        worth=sum_of(service.status for service in services),
-        left_out=left_out,
     )

@@ -28,13 +28,7 @@ _UNKNOWN_MARK = "?"
 
 @dataclass(frozen=True, slots=True)
 class LoadBar:
-    """A load beside its break-even on one axis from 0.
-
-    Attributes:
-        load_rps: present load per replica.
-        break_even_rps: with bounds; an open end is None.
-        end_rps: right end of the axis.
-    """
+    """A load per replica beside its break-even on one axis from 0 to `end_rps`; an open end is None."""
 
     load_rps: float
     break_even_rps: Estimate
@@ -54,15 +48,14 @@ class LoadBar:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """One row; every field is text for people, `-` where there is nothing to say.
+    """One row; every field is text for people, `-` if there is nothing to say.
 
     Attributes:
         mark: shape of `pays`.
-        bar: load against break-even; None if one of them is not known.
-        waits: everything that holds a change back.
-        age: of the decision.
-        doubts: sentences about a status that is not of now; worries: conditions that say a fault, and alerts of the chart.
-        first: whether the figures are those of the service's past, in which no arm was measured.
+        bar: None if load or break-even is not known.
+        doubts: sentences about a status that is not of now.
+        worries: conditions that say a fault, and alerts of the chart.
+        first: whether the figures are of the service's past, in which no arm was measured.
     """
 
     name: NamespacedName
@@ -107,13 +100,7 @@ def view_of(service: SpeculativeService) -> ServiceView:
 
 
 def row_of(published: Publication, name: NamespacedName, now: datetime) -> ServiceRow:
-    """The row of a service.
-
-    Args:
-        published: what the last cycle left.
-        name: of a service in it.
-        now: when the page is read.
-    """
+    """The row of a published service."""
     service = published.services.get(name)
     if service is None:
         return _invalid(name, published.invalid[name])
@@ -216,8 +203,3 @@ def _invalid(name: NamespacedName, problem: str) -> ServiceRow:
         worries=(problem,),
         first=False,
     )  # fmt: skip
-
-
-def age(time: datetime, now: datetime) -> str:
-    """How long ago, as kubectl shows it."""
-    return f"{short_age(time, now)} ago"

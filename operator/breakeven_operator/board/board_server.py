@@ -26,7 +26,6 @@ from breakeven.reporting.theme import DARK, LIGHT, Theme
 from breakeven_operator.board import curve_drawing
 from breakeven_operator.board.board_access import Access, AccessError, VisibleNamespaces
 from breakeven_operator.board.board_list import LONGEST_FILTER, ListFilter, ServiceList, service_list
-from breakeven_operator.board.board_rows import age
 from breakeven_operator.board.board_service import ServicePage, laws_of, service_page
 from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
@@ -56,6 +55,10 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Server": "breakeven",
 }
+STYLE = "style.css"
+RENEWALS_S = (0, 15, 60)
+"""Seconds between two renewals that a page offers; 0: none. A reader chooses, because a page that moves by itself disturbs."""
+
 _LIST_FIELDS = ("namespace", "text", "show", "page")
 _MOST_CONNECTIONS = 64
 _LONGEST_CONNECTION_S = 60.0
@@ -75,15 +78,33 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class BoardSettings:
     """Settings of the board.
 
-    Attributes:
-        path_prefix: of every address, such as `/breakeven`; empty: none.
-        gpu_price_per_hour: None: no money is shown.
-        stale_after_s: a last cycle that is older is said to be.
+    `path_prefix` begins every address, such as `/breakeven`. Without a price no money is shown. The page says of a last cycle
+    that is older than `stale_after_s` that it is old.
     """
 
     path_prefix: str = ""
     gpu_price_per_hour: float | None = None
     stale_after_s: float = 225.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frontispiece:
+    """The parts that all pages share.
+
+    Attributes:
+        query: the page's own fields, without `renew`.
+        renew_s: time between two renewals; 0: none.
+        published: when the last cycle of this operator ended.
+        stale: a sentence if that is too long ago; empty otherwise.
+    """
+
+    prefix: str
+    query: Mapping[str, str]
+    renew_s: int
+    published: datetime
+    stale: str
+    gpu_price_per_hour: float | None
+    now: datetime
 
 
 class _Seen(NamedTuple):
@@ -95,12 +116,7 @@ class _Seen(NamedTuple):
 
 
 class Board:
-    """The newest publication, and the pages made of it.
-
-    Args:
-        clock: of the operator.
-        settings: see BoardSettings.
-    """
+    """The newest publication, and the pages made of it."""
 
     def __init__(self, clock: Clock, settings: BoardSettings) -> None:
         self._clock = clock
@@ -293,11 +309,7 @@ def _given(request: web.Request, fields: Sequence[str] | Mapping[str, object]) -
 
 
 class BoardSocket:
-    """One socket of the board. Close it.
-
-    Attributes:
-        address: where the pages are.
-    """
+    """One socket of the board; pages are at `address`. Close it."""
 
     def __init__(self, runner: web.AppRunner, server: asyncio.Server, prefix: str) -> None:
         self._runner = runner
@@ -313,13 +325,7 @@ class BoardSocket:
 
 
 async def listen(app: web.Application, host: str, port: int, prefix: str = "") -> BoardSocket:
-    """Serve an application.
-
-    Args:
-        app: of `Board.application`.
-        host: an address to bind to.
-        port: 0 takes a free one.
-        prefix: of the address that is shown.
+    """Serve an application at an address to bind to; port 0 takes a free one.
 
     Raises:
         OSError: the address cannot be had.
@@ -353,37 +359,6 @@ class _Door:
         # One too many is closed as soon as it is made, before anything is read of it.
         asyncio.get_running_loop().call_later(0.0 if full else _LONGEST_CONNECTION_S, handler.force_close)
         return handler
-
-
-# HTML and CSS of the board: views in, text out. Every word is escaped, and nothing on a page is a script.
-
-
-STYLE = "style.css"
-RENEWALS_S = (0, 15, 60)
-"""Seconds between two renewals that a page offers; 0: none. A reader chooses, because a page that moves by itself disturbs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frontispiece:
-    """The parts that all pages share.
-
-    Attributes:
-        prefix: path below which the board is served, such as `/breakeven`; empty: at the root.
-        query: the page's own fields, without `renew`.
-        renew_s: time between two renewals; 0: none.
-        published: when the last cycle of this operator ended.
-        stale: a sentence if that is too long ago; empty otherwise.
-        gpu_price_per_hour: None: no money is shown.
-        now: when the page is read.
-    """
-
-    prefix: str
-    query: Mapping[str, str]
-    renew_s: int
-    published: datetime
-    stale: str
-    gpu_price_per_hour: float | None
-    now: datetime
 
 
 def list_html(page: ServiceList, front: Frontispiece) -> str:
@@ -420,7 +395,7 @@ def _colours(theme: Theme) -> list[str]:
 
 def _render(template: str, front: Frontispiece, **views: Any) -> str:
     return _environment().get_template(template).render(
-        front=front, style=STYLE, renewals=RENEWALS_S, short_age=short_age, age=age, **views
+        front=front, style=STYLE, renewals=RENEWALS_S, short_age=short_age, **views
     )  # fmt: skip
 
 

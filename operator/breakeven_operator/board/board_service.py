@@ -22,8 +22,7 @@ from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.plugin.alert_course import alert_states
-from breakeven_operator.plugin.explanation import changes, why, words, worths
-from breakeven_operator.plugin.needed_change import needed
+from breakeven_operator.plugin.explanation import changes, needed, why, words, worths
 from breakeven_operator.plugin.service_table import measuring, speedups
 from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
@@ -34,10 +33,7 @@ from breakeven_operator.resources.objectivestatus import ObjectiveStatus
 class CourseEntry:
     """Something that happened to a service, or a condition since when it holds.
 
-    Attributes:
-        time: when.
-        what: one of `arm`, `roll`, `calibration`, `condition`, `alert`.
-        text: in words.
+    `what` is one of `arm`, `roll`, `calibration`, `condition`, `alert`.
     """
 
     time: datetime
@@ -56,12 +52,9 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class CurvePage:
-    """The pictures of a profile.
+    """The pictures of a profile; the name is empty for laws of a past.
 
-    Attributes:
-        profile: its name; empty for laws of a past.
-        speedup, latency: the pictures.
-        strip: the load of the last hours; None if fewer than two windows were seen.
+    `strip` is the load of the last hours; None if fewer than two windows were seen.
     """
 
     profile: str
@@ -75,14 +68,11 @@ class ServicePage:
     """Everything that the page of a service says.
 
     Attributes:
-        row: the same as on the board.
         why, changes, words: sentences of `kubectl breakeven explain`.
-        curves: None without laws.
-        latencies: rows of name, measured, predicted; objectives: rows of figure, measured, predicted, limit, verdict.
+        curves, what_if: None without laws.
+        latencies: rows of name, measured, predicted. objectives: rows of figure, measured, predicted, limit, verdict.
         course: newest first.
         run: None if no calibration is under way.
-        worth: sentences about gain and cost.
-        what_if: None without laws.
         first_answer: sentence of the past; empty if there is none.
     """
 
@@ -117,16 +107,7 @@ def service_page(
     asked: Mapping[str, str],
     now: datetime,
 ) -> ServicePage:
-    """The page of a service.
-
-    Args:
-        published: what the last cycle left.
-        name: of a service in it.
-        trail: loads that were seen.
-        curves: of `laws_of`; empty without laws.
-        asked: fields of the what-if form; empty: nothing was asked.
-        now: when the page is read.
-    """
+    """The page of a service; `curves` are of `laws_of`, and without fields of the what-if form nothing was asked."""
     row = row_of(published, name, now)
     service = published.services.get(name)
     if service is None:

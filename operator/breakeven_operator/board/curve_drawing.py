@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from breakeven.profile import Bounds
-from breakeven.reporting.lines import ArmCurve, Array
+from breakeven.reporting.lines import ArmCurve, Array, highest
 from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.resources.decisionstatus import DecisionStatus
 
@@ -44,7 +44,6 @@ class DrawnArm:
     """One arm's line.
 
     Attributes:
-        name: of the arm.
         style: 0 is no speculation; others come round.
         line, band: paths; the band is empty without bounds.
         markers: path of its measured points.
@@ -73,14 +72,7 @@ class DrawnPoint:
 
 @dataclass(frozen=True, slots=True)
 class CurvePicture:
-    """Lines over load.
-
-    Attributes:
-        arms: in the order of the profile.
-        rps, values: ticks of both axes.
-        one: height of speedup 1; None for latencies.
-        now: None if it is not known.
-    """
+    """Lines over load; `one` is the height of speedup 1, None for latencies."""
 
     arms: Sequence[DrawnArm]
     rps: Sequence[Tick]
@@ -93,10 +85,7 @@ class CurvePicture:
 class LoadStrip:
     """The load of the last hours: x is load, y is time with the newest on top.
 
-    Attributes:
-        path: of the samples.
-        peak: place of the highest expected load; None: the present load is taken to last.
-        hours: between the oldest and the newest sample.
+    `peak` is the place of the highest expected load; None: the present load is taken to last.
     """
 
     path: str
@@ -126,9 +115,9 @@ def end_of_axis(
     """Highest load that the pictures show (1/s); loads far beyond every saturation stand at the edge."""
     shown = [curve.saturation_rps for curve in curves]
     shown += [one for one in (decision and decision.load_rps, decision and decision.expected_peak_rps) if one]
-    highest = max((one for one in shown if math.isfinite(one) and one > 0.0), default=1.0)
+    farthest = max((one for one in shown if math.isfinite(one) and one > 0.0), default=1.0)
     seen = max((one.rps for one in trail), default=0.0)
-    return 1.03 * max(highest, min(seen, _FARTHEST * highest))
+    return 1.03 * max(farthest, min(seen, _FARTHEST * farthest))
 
 
 def speedup_picture(
@@ -136,8 +125,8 @@ def speedup_picture(
 ) -> CurvePicture:
     """Speedup over no speculation of every speculative arm, and where the service is now."""
     shown = [curve for curve in curves if curve.arm.k > 0]
-    highest = max((_highest(one) for c in shown for one in (c.speedup, c.measured_speedup)), default=1.0)
-    frame = SharedAxes(end_rps, min(1.15 * max(highest, _LEAST_TOP), _HIGHEST_SPEEDUP))
+    top = highest(one for c in shown for one in (c.speedup, c.measured_speedup))
+    frame = SharedAxes(end_rps, min(1.15 * max(top, _LEAST_TOP), _HIGHEST_SPEEDUP))
     arms = [
         _arm(c, frame, number + 1, c.speedup, (c.speedup_lower, c.speedup_upper), c.measured_speedup)
         for number, c in enumerate(shown)
@@ -152,7 +141,7 @@ def latency_picture(
     curves: Sequence[ArmCurve], end_rps: float, decision: DecisionStatus | None
 ) -> CurvePicture:
     """Mean latency of every arm, and the measured one of now."""
-    measured = max((_highest(c.measured_latency_s) for c in curves), default=0.0)
+    measured = highest(c.measured_latency_s for c in curves)
     lone_s = [float(c.latency_s[0]) for c in curves if np.isfinite(c.latency_s[0])]
     top = 1.1 * max(
         measured, 4.0 * min(lone_s, default=0.25), (decision and decision.observed_latency_seconds) or 0.0
@@ -219,11 +208,6 @@ def ticks(end: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(end / _TICKS))
     step = next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if end / (factor * power) <= _TICKS)
     return [round(number * step, 10) for number in range(int(end / step * (1.0 + 1e-9)) + 1)]
-
-
-def _highest(values: Array) -> float:
-    finite = values[np.isfinite(values)]
-    return float(finite.max(initial=0.0))
 
 
 def _now(frame: SharedAxes, rps: float | None, value: float | None, bounds: Bounds) -> DrawnPoint | None:

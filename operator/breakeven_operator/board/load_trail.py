@@ -21,12 +21,7 @@ _WIDEST_S = 240.0
 
 
 class LoadSample(NamedTuple):
-    """One published window.
-
-    Attributes:
-        time_s: of its newest sample, since the epoch.
-        rps: offered load per replica.
-    """
+    """One published window: the time of its newest sample since the epoch, and the offered load per replica."""
 
     time_s: float
     rps: float

@@ -17,11 +17,9 @@ class Publication:
     """The input of every page.
 
     Attributes:
-        time: when the cycle ended.
         services: with their newest status, written or not.
         invalid: services whose spec breaks a rule, each with the one line that says how.
-        profiles: of each service that has any.
-        firsts: what the past says of services without a profile, by uid.
+        firsts: answers of the past for services without a profile, by uid.
     """
 
     time: datetime

@@ -35,7 +35,6 @@ class Supposition:
 
     Attributes:
         rps: load of all replicas together (1/s).
-        replicas: that share it.
         acceptance: of one draft token, percent; None: as calibrated.
         prompt, output: mean lengths in tokens; None: as calibrated.
     """
@@ -62,12 +61,7 @@ class Supposition:
 
 @dataclass(frozen=True, slots=True)
 class SupposedArm:
-    """One arm under a supposition, as text.
-
-    Attributes:
-        best: whether it is the fastest of those that carry the load.
-        replicas: that the load needs with headroom, within the objectives.
-    """
+    """One arm under a supposition, as text; the best one is the fastest of those that carry the load."""
 
     arm: str
     best: bool
@@ -81,12 +75,7 @@ class SupposedArm:
 
 @dataclass(frozen=True, slots=True)
 class SupposedAnswer:
-    """The answer.
-
-    Attributes:
-        arms: that have an answer.
-        left_out: sentences about those that have none.
-    """
+    """Arms that have an answer, and sentences about the others."""
 
     arms: Sequence[SupposedArm]
     left_out: Sequence[str]
@@ -100,7 +89,6 @@ class WhatIf:
         given: texts of the fields as they were sent.
         present: figures of now, for the empty fields.
         answer: None if nothing was asked or the question is refused.
-        problem: why it is refused; empty if it is not.
     """
 
     given: Mapping[str, str]
@@ -164,13 +152,7 @@ def supposed(profile: Profile, service: SpeculativeService, asked: Supposition) 
 
 
 def answered_form(profile: Profile, service: SpeculativeService, asked: Mapping[str, str]) -> WhatIf:
-    """The form as a page shows it, with the answer to what was asked.
-
-    Args:
-        profile: the laws.
-        service: of the page.
-        asked: texts of the fields; empty: nothing was asked.
-    """
+    """The form as a page shows it, with the answer to what was asked; with empty texts nothing was asked."""
     now = present(service)
     if not asked:
         return WhatIf({}, now, None, "")

@@ -1,12 +1,11 @@
 """`kubectl breakeven`: a service's state in words, and the few changes that people make to it.
 
-plugin_commands                verbs and their options; each is imported by `__main__`, the entry point
+plugin_commands                verbs and their options, the changes that they make, and where the board is
 kubectl_process                the `kubectl` of the user as a child process: JSON in, JSON out
 service_table, explanation     texts of what a status says
-needed_change                  acceptance, load and lengths at which a losing arm would pay
 wanted_arm                     the recommended arm as a patch of the target
+examined                       arguments of `breakeven doctor` about a service
 alert_course                   rules of the chart that hold by a status; the board asks here too
-service_changes                patches of a SpeculativeService
 service_view                   one SpeculativeService as its JSON, frozen
 
 Credentials, contexts and rights are those of kubectl; no other Kubernetes client is imported.

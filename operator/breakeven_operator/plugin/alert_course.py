@@ -35,13 +35,7 @@ ANSWERS = frozenset({"AnswersDiffer", "AnswersBroken"})
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
-    """An alert whose condition holds.
-
-    Attributes:
-        name: of the alert.
-        since: since when the condition is known to hold.
-        fires: when it has held for as long as the rule asks.
-    """
+    """An alert whose condition is known to hold since a time; it fires when it has held for as long as the rule asks."""
 
     name: str
     since: datetime

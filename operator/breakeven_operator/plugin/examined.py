@@ -24,7 +24,7 @@ class PrometheusPlace(NamedTuple):
     """A Prometheus.
 
     Attributes:
-        namespace: of whoever names it: a name without a namespace is looked up there.
+        namespace: of the object that names it: a name without a namespace is looked up there.
         labels: names of the labels that name a pod, such as `pod=exported_pod`.
     """
 
@@ -33,10 +33,7 @@ class PrometheusPlace(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def inside(self, has: Callable[[ForwardedPort], bool]) -> ForwardedPort | None:
-        """The Service of the cluster that the address names; None if it names none.
-
-        Args:
-            has: whether there is such a Service.
+        """The Service of the cluster that the address names; None if it names none. `has`: whether there is such a Service.
 
         Raises:
             InputError: it is asked by TLS, and no certificate is for a forwarded port.
@@ -59,11 +56,7 @@ class PrometheusPlace(NamedTuple):
 
 
 def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]]) -> PrometheusPlace:
-    """The Prometheus that the operator asks about a service.
-
-    Args:
-        service: whose own one comes first.
-        operators: pods of operators, if the service names none.
+    """The Prometheus that the operator asks about a service: its own, else that of the operators' pods.
 
     Raises:
         InputError: neither names one.
@@ -93,11 +86,7 @@ def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]])
 
 
 def examined(service: ServiceView, profile: Callable[[str], Path]) -> Iterator[str]:
-    """Arguments of `breakeven doctor`: model, series, and the running arm with its profile if there is one.
-
-    Args:
-        service: with the status of the operator.
-        profile: the file of a profile.
+    """Arguments of `breakeven doctor`: model, series, and the running arm with its profile's file if there is one.
 
     Raises:
         InputError: the operator has not read the target yet.

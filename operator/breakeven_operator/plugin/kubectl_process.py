@@ -27,12 +27,7 @@ class KubectlError(BreakevenError):
 
 
 class ForwardedPort(NamedTuple):
-    """A port in the cluster that is forwarded to this machine.
-
-    Attributes:
-        place: `pod/NAME` or `service/NAME`.
-        path: below which it answers.
-    """
+    """A port of `pod/NAME` or `service/NAME` that is forwarded to this machine; it answers below a path."""
 
     namespace: str
     place: str
@@ -42,22 +37,13 @@ class ForwardedPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """Calls of kubectl for one verb.
-
-    Attributes:
-        namespace: to work in; None: that of the context.
-        options: further options of every call, such as --context.
-    """
+    """Calls of kubectl for one verb, in the context's namespace unless one is given, with further options such as --context."""
 
     namespace: str | None = None
     options: tuple[str, ...] = ()
 
     def run(self, *arguments: str) -> str:
-        """Output of one call.
-
-        Raises:
-            KubectlError: it exits with another status than 0, or there is no kubectl.
-        """
+        """Output of one call; KubectlError if it exits with another status than 0, or there is no kubectl."""
         done = subprocess.run(
             [self._program(), *arguments, *self.options], capture_output=True, text=True, check=False
         )
@@ -74,12 +60,7 @@ class Kubectl:
         return program
 
     def json(self, *arguments: str) -> Mapping[str, Any]:
-        """The document that a call prints.
-
-        Raises:
-            KubectlError: it fails.
-            InputError: it prints no JSON object.
-        """
+        """The document that a call prints; InputError if it is no JSON object."""
         text = self.run(*arguments, "--output=json")
         try:
             found = json.loads(text)
@@ -132,9 +113,7 @@ class Kubectl:
     def forwarded(self, at: ForwardedPort, local_port: int | None = None) -> Generator[str]:
         """The address on this machine of a forwarded port, as soon as it answers; it goes on until kubectl ends.
 
-        Args:
-            at: the port.
-            local_port: None: a free one.
+        Without a local port a free one is taken.
 
         Raises:
             KubectlError: kubectl ends by itself.

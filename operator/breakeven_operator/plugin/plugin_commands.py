@@ -24,6 +24,8 @@ from breakeven_operator.plugin.service_table import document, frame
 from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, time_of, variable_of
 
 PROGRAM = "kubectl breakeven"
+_PORT, _PREFIX = "board", "BREAKEVEN_BOARD_PATH_PREFIX"
+_ENDED_BY_RESUME = frozenset(str(word) for word in ClusterReason if RESUME_ANNOTATION in word.remedy)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -131,7 +133,7 @@ def explain(service: str, **options: Any) -> None:
 
 def _needed(asked: Kubectl, service: ServiceView) -> Sequence[str]:
     """Sentences about what it would take for a losing arm to pay; none if its profile may not be read."""
-    from breakeven_operator.plugin.needed_change import loses, needed
+    from breakeven_operator.plugin.explanation import loses, needed
 
     name = service.part("calibration").get("profile")
     if not name or not loses(service):
@@ -139,8 +141,7 @@ def _needed(asked: Kubectl, service: ServiceView) -> Sequence[str]:
     from breakeven.profile import Profile
 
     try:
-        text = (asked.get(PROFILE, str(name), service.namespace).get("spec") or {}).get("profile")
-        return tuple(needed(service, Profile.from_json(str(text))))
+        return tuple(needed(service, Profile.from_json(_profile_text(asked, service, str(name)))))
     except BreakevenError:
         return ()
 
@@ -225,7 +226,6 @@ def recalibrate(service: str, **options: Any) -> None:
 
 
 def _make(name: str, change: ServiceChange, options: dict[str, Any]) -> None:
-    """Make a change, or print the manifest that would."""
     if options["output"] is not None and options["dry_run"] != "client":
         raise click.UsageError("--output goes with --dry-run=client")
     if options["dry_run"] == "client":
@@ -249,179 +249,8 @@ def _written(document_: dict[str, Any], form: str | None) -> str:
     return text
 
 
-@root.command(
-    short_help="The page of the profile in force.", context_settings={"ignore_unknown_options": True}
-)
-@_service
-@click.option(
-    "--to",
-    "page",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The page to write; default: SERVICE.html.",
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@_of_cluster
-def report(service: str, page: Path | None, arguments: tuple[str, ...], **options: Any) -> None:
-    """Run `breakeven report` on the profile in force; further arguments are passed on to it."""
-    asked = _kubectl(options)
-    found = asked.service(service)
-    name = found.part("calibration").get("profile")
-    if not name:
-        raise InputError(
-            f"SpeculativeService {found.namespace}/{service}",
-            "no profile is in force",
-            "a finished calibration",
-        )
-    worth = str(found.part("savings").get("message") or "")
-    note = ("--note", worth) if worth and "--note" not in arguments else ()
-    with tempfile.TemporaryDirectory() as folder:
-        file = _profile_file(asked, found, str(name), Path(folder))
-        sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments))
-
-
-@root.command(short_help="The board, a page about all services, in your browser.")
-@click.option("--pod", metavar="NAME", help="The operator's pod; default: the one that holds the Lease.")
-@click.option(
-    "--port", type=click.IntRange(1, 65535), metavar="PORT", help="Local port; default: a free one."
-)
-@click.option("--open", "opens", is_flag=True, help="Open it in your browser.")
-@_of_cluster
-def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> None:
-    """Forward a local port to the operator's board and print its address; Ctrl-C ends it.
-
-    It needs the right to forward ports to the operator's pod; -n names the operator's namespace.
-    """
-    asked = _kubectl(options)
-    at = board_place(asked.operators(), asked.leases(), pod)
-    for address in asked.forwarded(at, port):
-        click.echo(address)
-        if opens:
-            click.launch(address)
-
-
-@root.command(
-    short_help="Does speculation pay right now, and if not, why.",
-    context_settings={"ignore_unknown_options": True},
-)
-@_service
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@_of_cluster
-def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
-    """Run `breakeven doctor` on the pods of the service's target.
-
-    Model, pods, running arm and profile are the service's. The Prometheus is the service's, else the operator's; if it is a Service
-    of the cluster, a port is forwarded to it. Further arguments are passed on; with --prometheus nothing is looked for.
-    """
-    from breakeven_operator.plugin.examined import examined, prometheus_of
-
-    asked = _kubectl(options)
-    found = asked.service(service)
-    given = any(one.partition("=")[0] == "--prometheus" for one in arguments)
-    # The namespace of the verb is the service's.
-    server = None if given else prometheus_of(found, lambda: asked.operators(everywhere=True))
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as forwarding:
-        words = [*examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))]
-        if server is not None:
-            at = server.inside(asked.has)
-            addresses = (
-                forwarding.enter_context(contextlib.closing(asked.forwarded(at)))
-                if at
-                else iter([server.address])
-            )
-            words += ["--prometheus", next(addresses)]
-            words += [word for label in server.labels for word in ("--label", label)]
-        sys.exit(_breakeven("doctor", *words, *arguments))
-
-
-def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:
-    """The profile as a file, as the library reads it."""
-    file = folder / f"{name}.json"
-    text = (asked.get(PROFILE, name, service.namespace).get("spec") or {}).get("profile")
-    file.write_text(str(text), encoding="utf-8")
-    return file
-
-
-def _breakeven(*arguments: str) -> int:
-    """Exit status of the command of the same package."""
-    return subprocess.run([sys.executable, "-m", "breakeven.cli", *arguments], check=False).returncode
-
-
-def completions(words: Sequence[str]) -> str:
-    """The answer to kubectl's completion: a line per proposal, and cobra's directive that files are none."""
-    from click.shell_completion import ShellComplete
-
-    *before, incomplete = words or [""]
-    found = ShellComplete(root, {}, PROGRAM, "").get_completions(before, incomplete)
-    lines = [f"{one.value}\t{one.help}" if one.help else str(one.value) for one in found]
-    return "\n".join([*lines, ":4"])
-
-
-# Where the board is: the pod of the operator that decides now, its port and its path.
-
-
-_PORT = "board"
-_PREFIX = "BREAKEVEN_BOARD_PATH_PREFIX"
-
-
-class _Board(NamedTuple):
-    """A board of a release."""
-
-    release: str
-    pod: str
-    at: ForwardedPort
-
-
-def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | None = None) -> ForwardedPort:
-    """The port of the board: of several replicas the one that holds the Lease.
-
-    Args:
-        pods: of operators.
-        leases: as far as the user may list them; without any the first pod that runs is taken.
-        pod: its name, if a person chose one; None: the Lease chooses.
-
-    Raises:
-        InputError: no pod serves a board, or pods of several releases do.
-    """
-    found = [one for each in pods for one in _boards(each) if pod in {None, one.pod}]
-    if not found:
-        raise InputError(
-            pod or "the operator's pods",
-            "serve no board",
-            "a running pod of a release with board.enabled, in a namespace that you may read (-n)",
-        )
-    if len({(one.at.namespace, one.release) for one in found}) > 1:
-        names = ", ".join(f"{one.at.namespace}/{one.pod}" for one in found)
-        raise InputError("board", "belongs to several releases", f"--pod, one of {names}")
-    holders = {one.holder.rpartition("_")[0] for one in leases}
-    return next((one for one in found if one.pod in holders), found[0]).at
-
-
-def _boards(pod: Json) -> Iterator[_Board]:
-    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    if (pod.get("status") or {}).get("phase") != "Running" or meta.get("deletionTimestamp"):
-        return
-    release, name = (meta.get("labels") or {}).get("app.kubernetes.io/instance", ""), str(meta.get("name"))
-    for container in spec.get("containers") or ():
-        for port in container.get("ports") or ():
-            if port.get("name") == _PORT:
-                path = f"{variable_of(container, _PREFIX)}/"
-                at = ForwardedPort(
-                    str(meta.get("namespace")), f"pod/{name}", int(port["containerPort"]), path
-                )
-                yield _Board(str(release), name, at)
-
-
-# The changes that `pause`, `resume`, `pin` and `recalibrate` make: merge patches of a SpeculativeService, and their manifests.
-
-
 class ServiceChange(NamedTuple):
-    """A merge patch.
-
-    Attributes:
-        fields: of the object.
-        done: what is said once the API server has taken it.
-    """
+    """A merge patch of a SpeculativeService, and the words that are said once the API server has taken it."""
 
     fields: dict[str, Any]
     done: str
@@ -499,4 +328,152 @@ def _held(service: ServiceView, now: datetime) -> str | None:
     return next((str(word) for word in shown if word in _ENDED_BY_RESUME), None)
 
 
-_ENDED_BY_RESUME = frozenset(str(word) for word in ClusterReason if RESUME_ANNOTATION in word.remedy)
+@root.command(
+    short_help="The page of the profile in force.", context_settings={"ignore_unknown_options": True}
+)
+@_service
+@click.option(
+    "--to",
+    "page",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The page to write; default: SERVICE.html.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_of_cluster
+def report(service: str, page: Path | None, arguments: tuple[str, ...], **options: Any) -> None:
+    """Run `breakeven report` on the profile in force; further arguments are passed on to it."""
+    asked = _kubectl(options)
+    found = asked.service(service)
+    name = found.part("calibration").get("profile")
+    if not name:
+        where = f"SpeculativeService {found.namespace}/{service}"
+        raise InputError(where, "no profile is in force", "a finished calibration")
+    worth = str(found.part("savings").get("message") or "")
+    note = ("--note", worth) if worth and "--note" not in arguments else ()
+    with tempfile.TemporaryDirectory() as folder:
+        file = _profile_file(asked, found, str(name), Path(folder))
+        sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments))
+
+
+@root.command(short_help="The board, a page about all services, in your browser.")
+@click.option("--pod", metavar="NAME", help="The operator's pod; default: the one that holds the Lease.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), metavar="PORT", help="Local port; default: a free one."
+)
+@click.option("--open", "opens", is_flag=True, help="Open it in your browser.")
+@_of_cluster
+def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> None:
+    """Forward a local port to the operator's board and print its address; Ctrl-C ends it.
+
+    It needs the right to forward ports to the operator's pod; -n names the operator's namespace.
+    """
+    asked = _kubectl(options)
+    at = board_place(asked.operators(), asked.leases(), pod)
+    for address in asked.forwarded(at, port):
+        click.echo(address)
+        if opens:
+            click.launch(address)
+
+
+@root.command(
+    short_help="Does speculation pay right now, and if not, why.",
+    context_settings={"ignore_unknown_options": True},
+)
+@_service
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_of_cluster
+def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
+    """Run `breakeven doctor` on the pods of the service's target.
+
+    Model, pods, running arm and profile are the service's. The Prometheus is the service's, else the operator's; if it is a Service
+    of the cluster, a port is forwarded to it. Further arguments are passed on; with --prometheus nothing is looked for.
+    """
+    from breakeven_operator.plugin.examined import examined, prometheus_of
+
+    asked = _kubectl(options)
+    found = asked.service(service)
+    given = any(one.partition("=")[0] == "--prometheus" for one in arguments)
+    # The namespace of the verb is the service's.
+    server = None if given else prometheus_of(found, lambda: asked.operators(everywhere=True))
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as forwarding:
+        words = [*examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))]
+        if server is not None:
+            at = server.inside(asked.has)
+            addresses = (
+                forwarding.enter_context(contextlib.closing(asked.forwarded(at)))
+                if at
+                else iter([server.address])
+            )
+            words += ["--prometheus", next(addresses)]
+            words += [word for label in server.labels for word in ("--label", label)]
+        sys.exit(_breakeven("doctor", *words, *arguments))
+
+
+def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:
+    """The profile as a file, as the library reads it."""
+    file = folder / f"{name}.json"
+    file.write_text(_profile_text(asked, service, name), encoding="utf-8")
+    return file
+
+
+def _profile_text(asked: Kubectl, service: ServiceView, name: str) -> str:
+    return str((asked.get(PROFILE, name, service.namespace).get("spec") or {}).get("profile"))
+
+
+def _breakeven(*arguments: str) -> int:
+    """Exit status of the command of the same package."""
+    return subprocess.run([sys.executable, "-m", "breakeven.cli", *arguments], check=False).returncode
+
+
+def completions(words: Sequence[str]) -> str:
+    """The answer to kubectl's completion: a line per proposal, and cobra's directive that files are none."""
+    from click.shell_completion import ShellComplete
+
+    *before, incomplete = words or [""]
+    found = ShellComplete(root, {}, PROGRAM, "").get_completions(before, incomplete)
+    lines = [f"{one.value}\t{one.help}" if one.help else str(one.value) for one in found]
+    return "\n".join([*lines, ":4"])
+
+
+class _Board(NamedTuple):
+    release: str
+    pod: str
+    at: ForwardedPort
+
+
+def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | None = None) -> ForwardedPort:
+    """The port of the board: of several replicas the one that holds the Lease; without any Lease the first pod that runs.
+
+    `pod` is its name if a person chose one.
+
+    Raises:
+        InputError: no pod serves a board, or pods of several releases do.
+    """
+    found = [one for each in pods for one in _boards(each) if pod in {None, one.pod}]
+    if not found:
+        raise InputError(
+            pod or "the operator's pods",
+            "serve no board",
+            "a running pod of a release with board.enabled, in a namespace that you may read (-n)",
+        )
+    if len({(one.at.namespace, one.release) for one in found}) > 1:
+        names = ", ".join(f"{one.at.namespace}/{one.pod}" for one in found)
+        raise InputError("board", "belongs to several releases", f"--pod, one of {names}")
+    holders = {one.holder.rpartition("_")[0] for one in leases}
+    return next((one for one in found if one.pod in holders), found[0]).at
+
+
+def _boards(pod: Json) -> Iterator[_Board]:
+    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    if (pod.get("status") or {}).get("phase") != "Running" or meta.get("deletionTimestamp"):
+        return
+    release, name = (meta.get("labels") or {}).get("app.kubernetes.io/instance", ""), str(meta.get("name"))
+    for container in spec.get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == _PORT:
+                path = f"{variable_of(container, _PREFIX)}/"
+                at = ForwardedPort(
+                    str(meta.get("namespace")), f"pod/{name}", int(port["containerPort"]), path
+                )
+                yield _Board(str(release), name, at)

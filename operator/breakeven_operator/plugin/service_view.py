@@ -21,12 +21,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """One SpeculativeService.
-
-    Attributes:
-        generation: of its spec.
-        created: when it was made.
-    """
+    """One SpeculativeService; the generation is its spec's."""
 
     namespace: str
     name: str
@@ -136,13 +131,9 @@ class ServiceView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """The Lease of an operator.
+    """The Lease of an operator; another replica may take it after `lasts_s`.
 
-    Attributes:
-        place: namespace and name.
-        renewed: when its holder last renewed it.
-        lasts_s: time after which another replica may take it, s.
-        holder: its holderIdentity: the pod's name, an underscore and a token.
+    `holder` is its holderIdentity: the pod's name, an underscore and a token.
     """
 
     place: str
@@ -152,7 +143,7 @@ class LeaseView:
 
     @classmethod
     def among(cls, manifests: Iterable[Json]) -> tuple[LeaseView, ...]:
-        """Those of operators, by the name that the chart gives them."""
+        """The Leases of operators, by the name that the chart gives them."""
         found = []
         for one in manifests:
             meta, spec = one.get("metadata") or {}, one.get("spec") or {}
@@ -186,7 +177,7 @@ def variable_of(container: Json, name: str) -> str:
 
 
 def number_of(part: Json, name: str) -> float | None:
-    """A figure of the status, which are decimal strings; None if there is none."""
+    """A figure of the status, where figures are decimal strings; None if there is none."""
     try:
         return float(part[name])
     except (KeyError, TypeError, ValueError):

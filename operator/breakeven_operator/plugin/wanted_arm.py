@@ -26,16 +26,13 @@ from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 @dataclass(frozen=True, slots=True)
 class WantedArm:
-    """The arm that should run, beside the one that the target asks for.
+    """The arm that should run, beside the arm that the target asks for.
 
     Attributes:
-        target: kind and name.
-        arm: name of the recommended arm.
-        value: of the annotation.
         running: name of the arm that runs, None if it is not known.
-        running_value: of the annotation now; None: it is absent.
+        running_value: of the annotation now; None if it is absent.
         patch: of the target; None if the annotation does not stand in its own manifest.
-        missing: the lines that its manifest needs, or loses, before an annotation chooses its arm; None: it has opted in.
+        missing: the lines that its manifest needs, or loses, before an annotation chooses its arm; None if it has opted in.
     """
 
     target: str
@@ -62,18 +59,13 @@ class WantedArm:
 
 
 def needs_profile(service: ServiceView) -> str | None:
-    """Name of the SpeculationProfile that says how the recommended arm was measured; None for no speculation."""
+    """Name of the SpeculationProfile by which the recommended arm was measured; None for no speculation."""
     speculates = service.recommended not in {None, "", NO_SPECULATION.name}
     return service.part("calibration").get("profile") if speculates else None
 
 
 def wanted_arm(service: ServiceView, target: Json, profile: Json | None) -> WantedArm:
-    """The recommendation of a service.
-
-    Args:
-        service: as the API server has it.
-        target: the manifest of its target.
-        profile: the SpeculationProfile in force, if `needs_profile` names one.
+    """The recommendation of a service: `target` is the manifest, `profile` the one in force if `needs_profile` names it.
 
     Raises:
         InputError: nothing is recommended, or the arm is no candidate of the spec.

@@ -52,7 +52,9 @@ class CapacityStatus(StatusModel):
     arms: tuple[ArmCapacity, ...] = row(
         "Every arm that may run.", IN_NOTES, default=(), extra=list_map("arm"), max_length=64
     )
-    fleet_load_rps: Number | None = row("Offered load of all replicas together, requests per second.")
+    fleet_load_rps: Number | None = row(
+        "Offered load of all replicas together, requests per second.", IN_NOTES
+    )
     recommended_replicas: int | None = row(
         "Replicas for that load times 1.2, by the lower bound of the running arm (during a roll: of the arm that carries least). "
         "Absent while load or capacity is not known.",

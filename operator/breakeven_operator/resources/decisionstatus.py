@@ -296,6 +296,7 @@ class DecisionStatus(StatusModel):
     )
     saving_percent: Number | None = row(
         "Request time that the considered arm saves over the loads of the next four hours; below 0 it takes more.",
+        IN_NOTES,
         _read(_saving),
         LOGGED,
     )

@@ -160,6 +160,7 @@ class ModelStatus(StatusModel):
     )
     latency_ratio: Number | None = row(
         "Measured over predicted mean latency: the median of the windows.",
+        IN_NOTES,
         _read(lambda facts: facts.latency_ratio),
         FigureGauge(
             "breakeven_model_error_ratio",

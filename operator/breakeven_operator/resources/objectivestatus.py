@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import IN_NOTES, Instant, Number, StatusModel, Word
+from breakeven_operator.resources.base import Instant, Number, StatusModel, Word
 from breakeven_operator.resources.figures import FigureGauge, ItsLower, ItsUpperOrOpen, Renewal, ends_of, row
 
 
@@ -56,13 +56,13 @@ class ObjectiveStatus(StatusModel):
         "Unmeasured: there is no such quantile now. Absent without an objective.",
         Renewal.AT_ONCE,
     )
-    since_time: Instant | None = row("Since when it has been found so.", IN_NOTES, Renewal.AT_ONCE)
+    since_time: Instant | None = row("Since when it has been found so.", Renewal.AT_ONCE)
     limit_seconds: Number | None = row(
         "What the objective allows.",
         Renewal.AT_ONCE,
         _promised("breakeven_objective_seconds", "Limit of spec.slo that 95 % of requests shall keep."),
     )
-    target_percent: int | None = row("Share of requests that shall keep it.", IN_NOTES, ge=0, le=100)
+    target_percent: int | None = row("Share of requests that shall keep it.", ge=0, le=100)
     attainment_percent: Number | None = row(
         "Share of requests that kept it, interpolated between two edges of the histogram.",
         _promised(
@@ -72,10 +72,10 @@ class ObjectiveStatus(StatusModel):
         ),
     )
     attainment_lower_percent: Number | None = row(
-        "Its lower bound: sampling, and no request between the edges kept it.", IN_NOTES
+        "Its lower bound: sampling, and no request between the edges kept it."
     )
     attainment_upper_percent: Number | None = row(
-        "Its upper bound: sampling, and each request between the edges kept it.", IN_NOTES
+        "Its upper bound: sampling, and each request between the edges kept it."
     )
     requests: int | None = row(
         "Requests in the histogram.",
@@ -86,29 +86,27 @@ class ObjectiveStatus(StatusModel):
     )
     missed_requests: int | None = row(
         "Those of them that surely took longer than the limit.",
-        IN_NOTES,
         _promised("breakeven_objective_missed_requests", "Those of them that surely took longer."),
         ge=0,
     )
     p50_seconds: Number | None = row(
-        "Median; half of the requests took no longer.", IN_NOTES, _quantile("0.5", "p50_seconds")
+        "Median; half of the requests took no longer.", _quantile("0.5", "p50_seconds")
     )
-    p50_lower_seconds: Annotated[ItsLower, IN_NOTES] = None
-    p50_upper_seconds: Annotated[ItsUpperOrOpen, IN_NOTES] = None
+    p50_lower_seconds: ItsLower = None
+    p50_upper_seconds: ItsUpperOrOpen = None
     p95_seconds: Number | None = row("95th percentile.", _quantile("0.95", "p95_seconds"))
-    p95_lower_seconds: Annotated[ItsLower, IN_NOTES] = None
-    p95_upper_seconds: Annotated[ItsUpperOrOpen, IN_NOTES] = None
-    p99_seconds: Number | None = row("99th percentile.", IN_NOTES, _quantile("0.99", "p99_seconds"))
-    p99_lower_seconds: Annotated[ItsLower, IN_NOTES] = None
-    p99_upper_seconds: Annotated[ItsUpperOrOpen, IN_NOTES] = None
+    p95_lower_seconds: ItsLower = None
+    p95_upper_seconds: ItsUpperOrOpen = None
+    p99_seconds: Number | None = row("99th percentile.", _quantile("0.99", "p99_seconds"))
+    p99_lower_seconds: ItsLower = None
+    p99_upper_seconds: ItsUpperOrOpen = None
     predicted_p95_seconds: Number | None = row(
         "95th percentile that the profile predicts for the running arm at the present load; absent where none was calibrated.",
-        IN_NOTES,
         _promised(
             "breakeven_objective_predicted_seconds",
             "95th percentile that the profile predicts for the running arm at the present load.",
             ends_of("predicted_p95_seconds"),
         ),
     )
-    predicted_p95_lower_seconds: Annotated[ItsLower, IN_NOTES] = None
-    predicted_p95_upper_seconds: Annotated[ItsUpperOrOpen, IN_NOTES] = None
+    predicted_p95_lower_seconds: ItsLower = None
+    predicted_p95_upper_seconds: ItsUpperOrOpen = None

@@ -37,7 +37,7 @@ class CalibrationStatus(StatusModel):
 
     run: ObjectName | None = row("CalibrationRun under way, else the last one.", Renewal.AT_ONCE)
     profile: ObjectName | None = row("SpeculationProfile in force.", Renewal.AT_ONCE)
-    profile_time: Time | None = row("When it was measured.")
+    profile_time: Time | None = row("When it was measured.", IN_NOTES)
     fingerprint: str | None = row("What it was measured on.", IN_NOTES, max_length=64)
     points_done: int | None = row("Points of the run that are measured.", ge=0)
     points_planned: int | None = row("Points of the run in all.", ge=0)
@@ -129,6 +129,7 @@ class SpeculativeServiceStatus(StatusModel):
     )
     objectives: tuple[ObjectiveStatus, ...] = row(
         "What users wait, from vLLM's histograms, held against spec.slo; absent without an objective.",
+        IN_NOTES,
         Renewal.MOVED,
         default=(),
         extra=list_map("figure"),
@@ -136,7 +137,7 @@ class SpeculativeServiceStatus(StatusModel):
     )
     calibration: CalibrationStatus | None = row("Where measuring stands.", Renewal.MOVED)
     history: tuple[HistoryEntry, ...] = row(
-        "Changes of arm that have ended, newest first.",
+        "The last change of arm that has ended; earlier ones stand in the notes.",
         Renewal.MOVED,
         default=(),
         extra=ATOMIC,
@@ -147,7 +148,7 @@ class SpeculativeServiceStatus(StatusModel):
 
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object as the API server holds it: what nobody waits for stands in its notes."""
-        return split(super().to_json_object(), NOTED)
+        return split(super().to_json_object(), NOTED, frozenset({"history"}))
 
     @property
     def memory(self) -> MemoryStatus | None:

@@ -89,7 +89,7 @@ class Current(StatusModel):
     source: ArmSource | None = row("Annotation, CommandLine (static), or Unset.")
     since: Time | None = row("Since when.")
     pods_by_arm: tuple[PodsOfArm, ...] = row(
-        "More than one entry only during a roll.", default=(), extra=list_map("arm"), max_length=8
+        "More than one entry only during a roll.", IN_NOTES, default=(), extra=list_map("arm"), max_length=8
     )
 
     @property

@@ -15,19 +15,14 @@ _DEAF_S = 300.0
 class Health:
     """Facts about the loop and the watch, and the verdict over them.
 
-    Args:
-        clock: monotonic time.
-        cycle_s: time between cycles when nothing wakes the loop.
-
-    Attributes:
-        turns: how often the loop came round.
+    It is `ready` if the world was read once, or another replica was seen to lead; `turns` counts how often the loop came round.
     """
 
     def __init__(self, clock: Clock, cycle_s: float) -> None:
         self._clock = clock
         self._cycle_s = cycle_s
         self._alive_at = clock.monotonic()
-        self._ready = False
+        self.ready = False
         self.turns = 0
         # Unknown until a cycle has watched anything.
         self._heard_of_s: float | None = None
@@ -48,11 +43,11 @@ class Health:
 
     def cycle_succeeded(self) -> None:
         """A cycle read the world."""
-        self._ready = True
+        self.ready = True
 
     def stood_by(self) -> None:
         """Another replica leads, and this one would take over: as ready as a spare can be."""
-        self._ready = True
+        self.ready = True
 
     def problem(self) -> str | None:
         """Why the process should be restarted; None while it should not."""
@@ -64,8 +59,3 @@ class Health:
         if deaf_s > max(_DEAF_S, self.late_after_s):
             return f"no watch has been heard of for {deaf_s:.0f} s"
         return None
-
-    @property
-    def ready(self) -> bool:
-        """Whether the world was read once, or another replica was seen to lead."""
-        return self._ready

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
@@ -22,21 +23,40 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from breakeven import __version__
-from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import Model, SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.figures import FigureGauge, StatusField, ends_of, status_fields
-from breakeven_operator.serve.service_gauges import LabelledValue, ServiceGauge, one_value
 
-# The gauges that rows of the status declare, in the order of its fields.
-
-
+SERVICE_LABELS = ("specsvc_namespace", "specsvc")
 BOUNDS = ("estimate", "lower", "upper")
 """Values of the label `bound`: of a figure, and of the fields that hold its ends."""
 
 
+class LabelledValue(NamedTuple):
+    """One sample: the values of its own labels, and the figure."""
+
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceGauge:
+    """A gauge of every service; `labels` stand beside the labels that name the service."""
+
+    name: str
+    help: str
+    samples: Callable[[SpeculativeService, datetime], Iterator[LabelledValue]]
+    labels: tuple[str, ...] = ()
+
+
+def one_value(value: float | None, *labels: str) -> Iterator[LabelledValue]:
+    """One sample, or none if the value is not known."""
+    if value is not None:
+        yield LabelledValue(labels, float(value))
+
+
 def gauges_of(status: type[Model]) -> tuple[ServiceGauge, ...]:
-    """One gauge per name; the fields of one name follow each other."""
+    """The gauges that rows of the status declare: one per name, whose fields follow each other."""
     rows = [(row, gauge) for row in status_fields(status) for gauge in row.marks(FigureGauge)]
     return tuple(_gauge(list(group)) for _, group in groupby(rows, key=lambda one: one[1].name))
 
@@ -83,9 +103,6 @@ def _parts(value: Any, path: Sequence[str]) -> Iterator[Any]:
         yield from _parts(getattr(value, path[0]), path[1:])
     elif value is not None:
         yield value
-
-
-SERVICE_LABELS = ("specsvc_namespace", "specsvc")
 
 
 class CycleStage(StrEnum):
@@ -295,11 +312,7 @@ def _key(service: SpeculativeService) -> NamespacedName:
 
 
 class Telemetry:
-    """Every metric of the operator, registered in one registry of its own.
-
-    Attributes:
-        fleet: what is said about services.
-    """
+    """Every metric of the operator, registered in one registry of its own; `fleet` has those of services."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.fleet = FleetCollector()
@@ -394,13 +407,3 @@ class Telemetry:
     def decided(self, service: SpeculativeService, action: str, reason: str) -> None:
         """Count a decision; the reason is the word that status, event and log use."""
         self.fleet.count("breakeven_decisions", service, action, reason)
-
-
-__all__ = [
-    "SERVICE_COUNTERS",
-    "SERVICE_GAUGES",
-    "ClusterReason",
-    "FleetCollector",
-    "ServiceGauge",
-    "Telemetry",
-]

@@ -52,13 +52,7 @@ def _only(page: bytes, names: Collection[str]) -> bytes:
 
 
 async def serve(registry: CollectorRegistry, health: Health, host: str, port: int) -> web.AppRunner:
-    """Start listening; the caller cleans the runner up.
-
-    Args:
-        registry: what /metrics shows.
-        health: what /readyz asks.
-        host: to bind to.
-        port: to bind to; 0 takes a free one.
+    """Start listening; the caller cleans the runner up. Port 0 takes a free one.
 
     Raises:
         RuntimeError: the address cannot be had.

@@ -73,7 +73,7 @@ def test_another_file_is_refused_in_one_line_without_its_content(data, pack):
     assert "secret" not in str(refused.value)
 
 
-def test_a_judgement_has_rank_and_gap_of_each_token_of_the_answer():
+def test_a_judgement_has_the_gap_of_each_token_of_the_answer():
     field = [
         None,
         entry(12, -9.0, 40) | entry(5, -0.5, 1),
@@ -82,7 +82,6 @@ def test_a_judgement_has_rank_and_gap_of_each_token_of_the_answer():
         entry(23, -22.0, 12_458) | entry(9, -0.25, 1),
     ]
     found = judged_answer(ANSWER, json.loads(json.dumps(field)))
-    assert found.ranks == (1, 2, 12_458)
     assert found.gaps == pytest.approx((0.0, 0.125, 21.75))
     assert found.widest_gap == pytest.approx(21.75)
     assert found.first_beyond(1.0) == 2

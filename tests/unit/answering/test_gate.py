@@ -19,9 +19,9 @@ FLOOR = judged_world(1, arm="none")
 def with_gap(world: JudgedSet, index: int, position: int, nats: float) -> JudgedSet:
     """The same with one token of one answer so far from the first choice."""
     one = world.judged[index]
-    gaps, ranks = list(one.gaps), list(one.ranks)
-    gaps[position], ranks[position] = nats, 12_458
-    changed = replace(one, gaps=tuple(gaps), ranks=tuple(ranks))
+    gaps = list(one.gaps)
+    gaps[position] = nats
+    changed = replace(one, gaps=tuple(gaps))
     return replace(world, judged=(*world.judged[:index], changed, *world.judged[index + 1 :]))
 
 

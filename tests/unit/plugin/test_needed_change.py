@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.profile import Profile
-from breakeven_operator.plugin.needed_change import loses, needed
+from breakeven_operator.plugin.explanation import loses, needed
 from breakeven_operator.plugin.service_view import ServiceView
 
 

@@ -16,13 +16,15 @@ import pytest
 from breakeven_operator.packed import joined, pack, split, unpack, whole
 from breakeven_operator.reconcile.action_plan import Worth, worth_writing
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.capacitystatus import CapacityStatus
 from breakeven_operator.resources.definitions import DEFINITIONS
+from breakeven_operator.resources.rolloutstatus import MOST_HISTORY
 from breakeven_operator.resources.schema import structural
-from breakeven_operator.resources.servicestatus import NOTED
+from breakeven_operator.resources.servicestatus import NOTED, SpeculativeServiceStatus
 from fakes.fleet_world import FleetWorld
 
 # More is for the operator and for nobody else; a field that is added is noted, or another one goes.
-STATUS_FIELDS, SPEC_FIELDS, POLICY_FIELDS, LINES = 251, 153, 14, 120
+STATUS_FIELDS, SPEC_FIELDS, POLICY_FIELDS, LINES = 237, 153, 14, 120
 
 
 @functools.cache
@@ -73,10 +75,38 @@ def test_kinds_have_no_more_fields_than_the_budget():
     assert len(policy) <= POLICY_FIELDS
 
 
-def test_kubectl_describe_of_a_running_service_is_short(running):
+def lines_of(spec: dict[str, Any], status: dict[str, Any]) -> int:
     # Name, Namespace, Labels, Annotations, API Version, Kind, and five lines of Metadata with its head.
-    lines = 12 + described({"spec": running.service["spec"], "status": running.status})
-    assert lines <= LINES
+    return 12 + described({"spec": spec, "status": status})
+
+
+def test_kubectl_describe_of_a_running_service_is_short(running):
+    assert lines_of(running.service["spec"], running.status) <= LINES
+
+
+async def test_it_is_so_with_objectives_an_autoscaler_and_ten_rolls():
+    world = FleetWorld(lambda spec: spec.update(slo={"e2eP95Milliseconds": 3000, "ttftP95Milliseconds": 500}))
+    world.prometheus.traffic.latencies = {"ttft": [0.2] * 100, "e2e": [1.0] * 100}
+    await world.speculate()
+    for _ in range(10):
+        world.load(3.0)
+        await world.cycle(60.0)
+    status = SpeculativeService.read(stored(world), "chat").status
+    assert (status.condition("ObjectivesKept").status, len(status.objectives)) == ("True", 3)
+    capacity = CapacityStatus(
+        fleet_load_rps=6.0, recommended_replicas=1, scaled_by="keda", message="for 6 rps"
+    )
+    full = status.replace(history=status.history * MOST_HISTORY, capacity=capacity)
+    written = full.to_json_object()
+    assert lines_of(world.service["spec"], written) <= LINES
+    assert SpeculativeServiceStatus.read(joined(written), "status") == full
+
+
+def test_of_a_list_the_newest_item_is_shown_and_the_others_are_notes():
+    status = {"history": [{"time": "c", "seconds": "1"}, {"time": "b", "seconds": "2"}, {"time": "a"}]}
+    shown = split(status, frozenset({"history.seconds"}), frozenset({"history"}))
+    assert shown["history"] == [{"time": "c"}]
+    assert joined(shown)["history"] == status["history"]
 
 
 def test_a_status_is_whole_again(running):
@@ -147,6 +177,10 @@ def test_notes_that_no_operator_wrote_are_forgotten_with_one_line(running, caplo
         {"decision": {"c2Ratio": "1e999"}, "workings": {"memory": {"evidence": [{"arm": "none"}]}}},
         {"rollout": {"targetGeneration": 3}},
         {"history": [{}] * 1000},
+        {"later": 7},
+        {"later": {"history": 7}},
+        {"later": {"history": [{}] * 1000}},
+        {"later": {"rolls": [{}]}},
     ],
 )
 async def test_notes_with_something_else_end_no_cycle(running, fields):

@@ -38,11 +38,9 @@ class GivenAnswer:
 
     Attributes:
         prompt: name of the request.
-        form: that the request demanded.
         batched: whether it was asked together with the others; else alone.
         prompt_ids, token_ids: as the engine's tokenizer has them.
         finish_reason: vLLM's word for the answer's end.
-        flaw: None if it has none.
     """
 
     prompt: str
@@ -60,13 +58,7 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSet:
-    """All answers of one arm.
-
-    Attributes:
-        arm: its name.
-        answers: one per request and way of asking.
-        refused: requests that the engine refused or did not answer in time.
-    """
+    """All answers of one arm: one per request and way of asking; `refused` requests got none, or none in time."""
 
     arm: str
     answers: tuple[GivenAnswer, ...] = ()
@@ -104,15 +96,9 @@ _SETS = TypeAdapter(AnswerSet)
 def flaw_of(
     prompt: GatePrompt, text: str | None, token_ids: Sequence[int], finish_reason: str
 ) -> Flaw | None:
-    """The flaw of an answer.
+    """The flaw of an answer; `text` is None if the demanded tool call is missing.
 
     An answer that was cut off at its longest may be invalid JSON by right, and is not held to its form.
-
-    Args:
-        prompt: the request.
-        text: the answer, or the arguments of the tool call; None if the demanded call is missing.
-        token_ids: of the answer.
-        finish_reason: vLLM's word.
     """
     if _loops(token_ids):
         return Flaw.LOOPING

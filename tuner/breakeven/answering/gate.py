@@ -50,13 +50,7 @@ _MOST_PLACES = 8
 
 
 class FaultPlace(NamedTuple):
-    """The first fault of an answer.
-
-    Attributes:
-        prompt: name of the request.
-        batched: whether it was asked together with the others.
-        position: of the token in the answer, from 0; None: the answer as a whole.
-    """
+    """The first fault of an answer: the position of its token from 0, or None for the answer as a whole."""
 
     prompt: str
     batched: bool
@@ -73,7 +67,6 @@ class GateFinding:
     """The gate's word about one arm, and its figures.
 
     Attributes:
-        arm: its name.
         word: AnswersAgree, AnswersDiffer, AnswersBroken or AnswersUndecided.
         answers, prompts: judged answers of the arm, and the requests they answer.
         tokens, near_ties: its judged tokens, and those that are not the first choice by no more than rounding explains.
@@ -81,7 +74,7 @@ class GateFinding:
         flawed: answers that are empty, invalid or looping, where no speculation answered the same request without a flaw.
         places: first faults, at most eight.
         equal, compared: answers with the very tokens of no speculation, of those that could be compared.
-        first_difference: smallest position at which an answer parts from that of no speculation; None: none does.
+        first_difference: smallest position at which an answer parts from that of no speculation; None if none does.
         widest_gap: of the arm (nats). wide_gap: beyond which a gap is a fault.
         p_value: the smallest of the tests', each weighed by its share of the error rate.
         share_upper: upper bound of the share of requests that the arm answers differently.
@@ -133,9 +126,7 @@ class GateFinding:
 def judge_arm(asked: JudgedSet, floor: JudgedSet) -> GateFinding:
     """The word for an arm.
 
-    Args:
-        asked: its answers.
-        floor: answers of no speculation to the same requests, judged by an engine that was started again.
+    `floor` has answers of no speculation to the same requests, judged by an engine that was started again.
     """
     arm, base = asked.given, floor.given
     mine, theirs = _of_both(asked.judged, floor.judged), _of_both(floor.judged, asked.judged)
@@ -196,9 +187,7 @@ def _word(*, broken: bool, differs: bool, agrees: bool) -> Reason:
 def counted_more_often(worse: int, better: int) -> float:
     """One-sided p-value of two counts that have a common mean, the largest over all means.
 
-    Args:
-        worse: requests with a fault of the arm alone.
-        better: requests with a fault of the floor alone.
+    The counts are requests with a fault of the arm alone, and of the floor alone.
     """
     from scipy.special import gammaln, xlogy  # noqa: PLC0415  each trial imports this module, and few judge
 
@@ -235,18 +224,14 @@ def exchanged(differences: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Ties:
-    """Near-ties that rounding may turn round in an arm's answers.
-
-    Attributes:
-        expected: number of them. scale: mean width (nats), taken as that of an exponential distribution.
-    """
+    """Near-ties that rounding may turn round in an arm's answers: their expected number, and their mean width (nats)."""
 
     expected: float
     scale: float
 
     @classmethod
     def of(cls, floor: Sequence[JudgedTokens], tokens: int) -> _Ties:
-        """Those of so many tokens, by the floor; by its median, so that faults of its own do not widen them."""
+        """The near-ties of so many tokens, by the floor; by its median, so that faults of its own do not widen them."""
         gaps = [gap for one in floor if not one.answer.form.constrained for gap in one.gaps]
         ties = [gap for gap in gaps if gap > 0.0]
         scale = float(np.median([*ties, *_PRIOR_TIES])) / math.log(2.0)

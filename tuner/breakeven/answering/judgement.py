@@ -1,4 +1,4 @@
-"""The judgement of an answer by an engine that does not speculate: per token its rank and its gap to the first choice."""
+"""The judgement of an answer by an engine that does not speculate: per token its gap to the first choice."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ class JudgementError(BreakevenError):
 
 @dataclass(frozen=True, slots=True)
 class JudgedTokens:
-    """An answer and what the judge holds of it.
+    """An answer and the judge's opinion of its tokens.
 
-    Attributes:
-        answer: as it was given.
-        ranks: place of each of its tokens among all tokens, by the judge's probability; 1 is the first choice.
-        gaps: log-probability of the first choice less that of the token (nats); 0 for the first choice.
+    `gaps`: log-probability of the first choice less that of the token (nats); 0 for the first choice.
     """
 
     answer: GivenAnswer
-    ranks: tuple[int, ...]
     gaps: tuple[float, ...]
 
     @property
@@ -54,11 +50,7 @@ def judged_answer(answer: GivenAnswer, prompt_logprobs: object) -> JudgedTokens:
     """Read the judgement from the field `prompt_logprobs` of vLLM's answer.
 
     The field has one entry per token of the prompt: null for the first, then an object that holds the token itself and the
-    first choice by token id, each with `logprob` and `rank`.
-
-    Args:
-        answer: whose prompt and tokens were sent, in this order, as the prompt.
-        prompt_logprobs: the field, parsed.
+    first choice by token id, each with `logprob` and `rank`. The answer's prompt and tokens were sent, in this order, as the prompt.
 
     Raises:
         JudgementError: an entry is missing, or is none.
@@ -67,23 +59,22 @@ def judged_answer(answer: GivenAnswer, prompt_logprobs: object) -> JudgedTokens:
     if not isinstance(prompt_logprobs, list) or len(prompt_logprobs) < end:
         count = len(prompt_logprobs) if isinstance(prompt_logprobs, list) else "no"
         raise JudgementError(f"{answer.prompt}: {count} prompt_logprobs; expected {end}")
-    pairs = [
-        _token(entry, token, f"{answer.prompt}: prompt_logprobs[{place}]")
+    gaps = tuple(
+        _gap(entry, token, f"{answer.prompt}: prompt_logprobs[{place}]")
         for place, (entry, token) in enumerate(
             zip(prompt_logprobs[begin:end], answer.token_ids, strict=True), start=begin
         )
-    ]
-    return JudgedTokens(answer, tuple(rank for rank, _ in pairs), tuple(gap for _, gap in pairs))
+    )
+    return JudgedTokens(answer, gaps)
 
 
-def _token(entry: object, token: int, where: str) -> tuple[int, float]:
-    """Rank and gap of one token."""
+def _gap(entry: object, token: int, where: str) -> float:
     if not isinstance(entry, Mapping) or str(token) not in entry:
         raise JudgementError(f"{where}: not the token that was sent; expected it beside the first choice")
     own = entry[str(token)]
     rank, best = _number(own, "rank", where), max(_number(one, "logprob", where) for one in entry.values())
     gap = best - _number(own, "logprob", where)
-    return max(1, int(rank)), gap if rank > 1 else 0.0
+    return gap if rank > 1 else 0.0
 
 
 def _number(one: Any, field: str, where: str) -> float:

@@ -43,9 +43,7 @@ class GatePrompt:
     Attributes:
         name: as results call it; says nothing of the content.
         kind: prose, code, language, long, copy, json, tool or own.
-        messages: the conversation; None if there is a `text`.
-        text: to be completed; None for a conversation.
-        form: of the answer.
+        messages: the conversation; None if there is a `text` to be completed.
         schema: JSON schema of the answer, or of the tool's parameters; None for a free answer.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,11 +31,10 @@ class ArmCurve:
 
     Attributes:
         rps: load per replica, 1/s, up to just below the arm's own saturation.
-        latency_s, latency_lower_s, latency_upper_s: mean request latency and its bounds.
         speedup, speedup_lower, speedup_upper: over no speculation at equal rate.
-        measured_rps, measured_latency_s, measured_speedup: the measured points, none under other conditions or lengths; the speedup is taken against the
-            prediction without speculation at the same rate. Their rate is the open-loop one at which a request would
-            meet as many others as it did (Little's law): a closed loop's own rate belongs to another kind of load.
+        measured_rps, measured_latency_s, measured_speedup: the measured points, none under other conditions or lengths; the speedup
+            is taken against the prediction without speculation at the same rate. Their rate is the open-loop rate at which a
+            request would meet as many others as it did (Little's law): a closed loop's own rate belongs to another kind of load.
         saturation_rps: of this arm; no measured point lies beyond it.
         break_even_rps, break_even_ci_rps: where the speedup is 1; None if there is none inside the measured range.
     """
@@ -68,13 +67,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class BestArmMap:
-    """The fastest arm for every acceptance (rows) and load (columns).
+    """The fastest arm for every acceptance of one draft token (rows) and load per replica (columns).
 
     Attributes:
-        arms: by index.
-        rps: loads per replica (1/s).
-        alpha: acceptances of one draft token.
-        lead: by how much 1/latency of each arm exceeds that of the best other one (1/s), shape
+        lead: by how much 1/latency of each arm exceeds that of the best other arm (1/s), shape
             (len(arms), len(alpha), len(rps)): above 0 if the arm is the fastest. 1/latency is a line in the load, so
             that borders between grid points are found where they are.
         measured_alpha: where the profile was measured, if it says so.
@@ -91,6 +87,11 @@ def drawable(profile: Profile) -> list[ArmFit]:
     """Arms with a law, no speculation first, then by family and draft length, each family's schedule last."""
     fits = [fit for fit in profile.arms if fit.measurements]
     return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.arm.scheduled, fit.k))
+
+
+def highest(arrays: Iterable[Array]) -> float:
+    """Highest finite value; 0 if there is none."""
+    return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
 
 
 def arm_curves(profile: Profile, conditions: ConditionsOf = as_measured) -> list[ArmCurve]:

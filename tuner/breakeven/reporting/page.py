@@ -19,10 +19,7 @@ Draw = Callable[[Theme], "Figure"]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One figure: how to draw it on either paper, and the sentence under it.
-
-    `first`: above the warnings, among what a reader sees without scrolling.
-    """
+    """One figure: how to draw it on either paper, and the sentence under it; the first ones stand above the warnings."""
 
     draw: Draw
     caption: str
@@ -44,14 +41,9 @@ class ReportPage:
     """The parts of a page, from the top.
 
     Attributes:
-        title: in the head and above all.
         facts: about the measurement or the run, a few words each.
         verdict: the sentence that a hurried reader takes away.
-        note: a sentence below the verdict.
-        pictures: the first ones stand above the warnings, the others below.
         warnings: limits of the figures, a sentence each.
-        tables: below the pictures.
-        footer: the last line.
     """
 
     title: str
@@ -75,10 +67,7 @@ def render_page(page: ReportPage) -> str:
         undefined=jinja2.StrictUndefined,
     )
     return environment.get_template("page.html.j2").render(
-        title=page.title,
-        facts=page.facts,
-        verdict=page.verdict,
-        note=page.note,
+        page=page,
         pictures=[
             {
                 "first": picture.first,
@@ -87,18 +76,15 @@ def render_page(page: ReportPage) -> str:
             }
             for picture in page.pictures
         ],
-        warnings=page.warnings,
-        tables=page.tables,
-        footer=page.footer,
     )
 
 
-def render_png(draw: Draw, theme: Theme = LIGHT, dots_per_inch: int = 150) -> bytes:
-    """Draw one picture as PNG."""
+def render_png(draw: Draw, dots_per_inch: int = 150) -> bytes:
+    """Draw one picture as PNG on light paper."""
     buffer = io.BytesIO()
-    with drawing(theme):
+    with drawing(LIGHT):
         # Without the program's version in its metadata, the same profile gives the same bytes.
-        draw(theme).savefig(buffer, format="png", dpi=dots_per_inch, metadata={"Software": None})
+        draw(LIGHT).savefig(buffer, format="png", dpi=dots_per_inch, metadata={"Software": None})
     return buffer.getvalue()
 
 

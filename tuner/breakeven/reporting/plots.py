@@ -6,14 +6,14 @@ the profile's intervals; hollow markers are measured points; a vertical tick is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.phrases import figure
-from breakeven.reporting.lines import ArmCurve, BestArmMap, Measured
+from breakeven.reporting.lines import ArmCurve, BestArmMap, Measured, highest
 from breakeven.reporting.theme import Stroke, Theme
 
 if TYPE_CHECKING:
@@ -22,13 +22,37 @@ if TYPE_CHECKING:
 
     from breakeven.arm import Arm
 
+MOST_NAMES = 4
+"""More names than this at the ends of lines that bunch would drift away from their lines."""
+
+NAMES_PT = 18.0
+"""Points between frame and title, for the names of lines."""
+
 _LOAD = "load per replica, requests/s"
+# Bold 9 pt type: the width of a letter and the height of a line, in inches.
+_LETTER_IN, _LINE_IN = 0.085, 0.175
 # Regions of the map below this share of its area have no room for a name.
 _SMALLEST_NAMED = 0.005
 # Height of a region's name and a line's width around it, in acceptance.
 _NAME_HEIGHT = 0.045
 # Room left of load 0, as a share of the axis: marks of a lone request's latency are not cut in half.
 _MARGIN = 0.012
+
+
+class NamedLine(NamedTuple):
+    """The line of one arm: loads and values."""
+
+    arm: Arm
+    rps: FloatArray
+    values: FloatArray
+
+
+class LineEnd(NamedTuple):
+    """Place of the name of an arm's line, in units of the axes."""
+
+    x: float
+    y: float
+    arm: Arm
 
 
 def speedup_against_load(
@@ -51,11 +75,11 @@ def speedup_against_load(
         _line(axes, curve, strokes, curve.speedup)
         _points(axes, curve, strokes, theme, curve.measured_speedup)
         _break_even(axes, curve, strokes, theme, whole=len(speculative) <= MOST_NAMES)
-    lines = _highest(array for c in speculative for array in (c.speedup, c.measured_speedup))
-    bands = _highest(c.speedup_upper for c in speculative)
+    lines = highest(array for c in speculative for array in (c.speedup, c.measured_speedup))
+    bands = highest(c.speedup_upper for c in speculative)
     # A band that opens towards saturation does not press the lines flat.
-    highest = max(1.0, lines, min(bands, 1.25 * lines))
-    axes.set_ylim(0, min(1.1 * highest, 6.0))
+    top = max(1.0, lines, min(bands, 1.25 * lines))
+    axes.set_ylim(0, min(1.1 * top, 6.0))
     _load_axis(axes)
     axes.set_ylabel("speedup over no speculation")
     axes.set_title("Does it pay? Above the line, yes")
@@ -73,9 +97,9 @@ def latency_against_load(
     _shade_load(axes, load_range_rps, theme)
     measured_top = max((float(np.nanmax(c.measured_latency_s, initial=0.0)) for c in curves), default=0.0)
     lowest = min((float(np.nanmin(c.latency_s)) for c in curves), default=1.0)
-    highest = max((float(np.nanmax(c.latency_s)) for c in curves), default=1.0)
+    slowest = max((float(np.nanmax(c.latency_s)) for c in curves), default=1.0)
     # Hyperbolas leave through the top; a flat line is not drawn at the bottom of an empty picture.
-    top = 1.1 * max(measured_top, min(5 * lowest, 1.5 * highest))
+    top = 1.1 * max(measured_top, min(5 * lowest, 1.5 * slowest))
     band = _band_strength(curves)
     for curve in curves:
         # An open upper bound (the arm may be saturated there) reaches beyond the picture.
@@ -184,11 +208,6 @@ def measured_against_predicted(
     )
 
 
-def _highest(arrays: Iterable[FloatArray]) -> float:
-    """Highest finite value; 0 if there is none."""
-    return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
-
-
 def _load_axis(axes: Axes) -> None:
     axes.set_xlim(left=-_MARGIN * axes.get_xlim()[1])
     axes.set_xlabel(_LOAD)
@@ -206,13 +225,11 @@ def _band(
     ends: tuple[FloatArray, FloatArray],
     opacity: float,
 ) -> None:
-    """Shade between the lower and the upper ends of one arm's bounds over load."""
     colour = strokes[curve.arm].colour
     axes.fill_between(curve.rps, *ends, color=colour, alpha=opacity, linewidth=0)
 
 
 def _line(axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], values: FloatArray) -> None:
-    """One arm's line over load."""
     stroke = strokes[curve.arm]
     axes.plot(curve.rps, values, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
 
@@ -220,7 +237,6 @@ def _line(axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], values: Fl
 def _points(
     axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], theme: Theme, values: FloatArray
 ) -> None:
-    """One arm's measured points, hollow."""
     stroke = strokes[curve.arm]
     axes.plot(
         curve.measured_rps,
@@ -275,34 +291,6 @@ def _shade_load(axes: Axes, load_range_rps: Span | None, theme: Theme) -> None:
         )
 
 
-# Names of lines, written where the lines leave a picture: a legend sends the eye back and forth.
-
-
-MOST_NAMES = 4
-"""More names than this at the ends of lines that bunch would drift away from their lines."""
-
-# Bold 9 pt type: the width of a letter and the height of a line, in inches.
-_LETTER_IN, _LINE_IN = 0.085, 0.175
-NAMES_PT = 18.0
-"""Points between frame and title, for the names of lines."""
-
-
-class NamedLine(NamedTuple):
-    """The line of one arm: loads and values."""
-
-    arm: Arm
-    rps: FloatArray
-    values: FloatArray
-
-
-class LineEnd(NamedTuple):
-    """Place of the name of an arm's line, in units of the axes."""
-
-    x: float
-    y: float
-    arm: Arm
-
-
 def name_lines(
     axes: Axes,
     lines: Sequence[NamedLine],
@@ -312,13 +300,8 @@ def name_lines(
     """Name every line in its colour; to be called when the limits of the axes are set.
 
     A line that leaves through the top has its name above the frame, the others have it at their right end. Names that
-    would touch are moved along the frame by as little as parts them.
-
-    Args:
-        axes: where the lines are drawn; its title, on the left, makes room for names above the frame.
-        lines: to be named.
-        strokes: by arm.
-        empty_corner: for a legend, which is the lesser evil where there are more lines than names have room.
+    would touch are moved along the frame by as little as parts them. A legend stands in the empty corner where there are more
+    lines than names have room.
     """
     if len(lines) > MOST_NAMES:
         axes.legend(loc=empty_corner, fontsize=8, handlelength=3.5)
@@ -375,7 +358,6 @@ def _one_below_another(ends: Sequence[LineEnd], letter: float, line: float, limi
 
 
 def _name(axes: Axes, end: LineEnd, strokes: Mapping[Arm, Stroke], *, above: bool) -> None:
-    """Write an arm's name above the end of its line, or to the right of it."""
     axes.annotate(
         end.arm.name,
         (end.x, end.y),

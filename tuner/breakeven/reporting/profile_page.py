@@ -33,21 +33,13 @@ def render_report(
     conditions: ConditionsOf = as_measured,
     note: str = "",
 ) -> str:
-    """One self-contained HTML page.
+    """One self-contained HTML page of a profile with at least one law.
 
-    Args:
-        profile: of at least one arm with a law.
-        title: names what was measured.
-        load_range_rps: loads per replica that the fleet sees, shaded in the pictures.
-        conditions: acceptance and lengths for which everything but the fit is said.
-        note: a sentence of the asker, below the verdict.
+    The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit. A note of the
+    asker stands below the verdict.
     """
     pictures = [
-        Picture(
-            draw,
-            _CAPTIONS[name],
-            first=name != "fit",
-        )
+        Picture(draw, _CAPTIONS[name], first=name != "fit")
         for name, draw in drawings(profile, load_range_rps, conditions).items()
     ]
     return render_page(
