@@ -62,38 +62,23 @@ class ClusterReason(StrEnum):
     )
     TARGET_OWNED = (
         "TargetOwned",
-        "Another controller owns the target and would revert any change of it.",
-        "Point targetRef at an object that no other controller owns.",
+        "The target belongs to another controller, which would revert a change: it is made by one, takes its pod template from another object, or is of a kind that the operator looks at and does not change.",
+        "Point targetRef at the object that no other controller owns, if there is one. Else use mode Recommend, and write the arm's value where that controller takes its pods' annotations from.",
     )
-    KIND_NOT_ROLLED = (
-        "KindNotRolled",
-        "The operator looks at targets of this kind and does not change them.",
-        "Use mode Recommend, and write the arm's value where the target's own controller takes its pods' annotations from.",
-    )
-    KV_TRANSFER_PAIR = (
-        "KvTransferPair",
-        "The target hands KV caches on or takes them (prefill and decode apart, or a shared store). It is not calibrated, decided about or rolled, because a restart breaks the connections of the engines at the other end.",
-        "Let one engine read prompts and decode (no --kv-transfer-config, no prefill part), or set the arm yourself on both halves in a window without requests, and delete the service.",
+    TARGET_REFUSED = (
+        "TargetRefused",
+        "No arm is right for this target, so it is not calibrated, decided about or rolled: its pods run on more than one GPU class, each with a break-even of its own, or it hands KV caches on or takes them (prefill and decode apart, or a shared store), and a restart breaks the connections of the engines at the other end.",
+        "Of more than one class: split the target with a nodeSelector, and make one SpeculativeService for each part. Of KV caches: let one engine read prompts and decode (no --kv-transfer-config, no prefill part), or set the arm yourself on both halves in a window without requests, and delete the service.",
     )
     TARGET_PAUSED = (
         "TargetPaused",
         "The target keeps its controller from rolling a change: spec.paused, updateStrategy OnDelete, a partition or an aborted update.",
         "Do what the message says: kubectl rollout resume, or RollingUpdate without a partition.",
     )
-    CONTAINER_AMBIGUOUS = (
-        "ContainerAmbiguous",
-        "More than one container starts vLLM, the named one does not exist, or pods of a group serve beside its leader.",
-        "Set targetRef.containerName; let the leader of a group alone serve.",
-    )
-    NOT_VLLM = (
-        "NotVllm",
-        "No container of the target starts vLLM.",
-        "Start vLLM by `vllm serve` or its image's entrypoint, or name the container.",
-    )
-    SHELL_UNREADABLE = (
-        "ShellUnreadable",
-        "The container starts vLLM through a shell, and its text does not show the command line: a condition, a loop, a file.",
-        "Give the command line as a list in command and args, or start vLLM once, in a line of its own, with `exec`.",
+    ENGINE_UNCLEAR = (
+        "EngineUnclear",
+        "The manifest does not show how one engine serves: no container starts vLLM, more than one does, the named one does not exist, a shell hides the command line (a condition, a loop, a file), or pods of a group serve beside its leader. The message says which.",
+        "Start vLLM by `vllm serve MODEL`, its command line as a list in command and args, or once in a line of its own with `exec`; set targetRef.containerName; let the leader of a group alone serve.",
     )
     ALREADY_MANAGED = (
         "AlreadyManaged",
@@ -105,40 +90,25 @@ class ClusterReason(StrEnum):
         "No node of the target's pods says which GPU it has (label nvidia.com/gpu.product).",
         "Run GPU Feature Discovery, or label the nodes.",
     )
-    MIXED_GPU_CLASSES = (
-        "MixedGpuClasses",
-        "Pods of the target run on more than one GPU class. It is not calibrated, decided about or rolled: each class has a break-even of its own, and one pod template means one arm for all.",
-        "Split the target per GPU class with a nodeSelector, and make one SpeculativeService for each part.",
-    )
-    GROUP_NOT_COPIED = (
-        "GroupNotCopied",
-        "A replica of the target is a group of several pods. A calibration copies one pod, which would wait for the others.",
-        "Measure the arms on a group of your own with GuideLLM or `vllm bench serve`, and import the results (importFrom); the target is then decided on and rolled like any other.",
+    POD_NOT_COPIED = (
+        "PodNotCopied",
+        "A calibration cannot copy the target's pod: a replica is a group of several pods, NetworkPolicies restrict its traffic and none would restrict the copy's, it holds a credential that a copy must not have, or a selector would pick the copy. The message says which.",
+        "Do what the message says; or measure the arms on pods of your own with GuideLLM or `vllm bench serve`, and import the results (importFrom): the target is then decided on and rolled like any other.",
     )
     VOLUME_NOT_SHAREABLE = (
         "VolumeNotShareable",
         "The target mounts a volume or claims a device that a second pod cannot have.",
         "Use a ReadOnlyMany or ReadWriteMany volume for the model, or bake it into the image.",
     )
-    NETWORK_NOT_ISOLATED = (
-        "NetworkNotIsolated",
-        "NetworkPolicies restrict the target's traffic, and none would restrict a calibration pod's.",
-        "Add a NetworkPolicy for the same direction that selects breakeven.dev/service=<service>.",
-    )
     NOT_OPTED_IN = (
         "NotOptedIn",
-        "The target's manifest does not take its arm from the annotation, so a roll would change nothing.",
-        "Add the lines that `breakeven lint deployment.yaml` prints.",
+        "The target's manifest does not take its arm from the annotation, so a roll would change nothing; or its command line sets speculation beside the opt-in argument, and would win over it.",
+        "Add and remove the lines that `breakeven lint deployment.yaml` prints.",
     )
     DRAIN_NOT_CONFIGURED = (
         "DrainNotConfigured",
         "A restart would break off requests in flight.",
         "Add the drain lines that `breakeven lint deployment.yaml` prints, or set updatePolicy.drain to AcceptLoss.",
-    )
-    STATIC_CONFIG = (
-        "StaticConfig",
-        "The target's command line sets speculation beside the opt-in argument and would win over it.",
-        "Remove the static --speculative-config (or --spec-*) from the target.",
     )
 
     PAYS_CHANGED = (

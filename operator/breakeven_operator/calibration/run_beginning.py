@@ -107,7 +107,7 @@ def _waits(view: RunView, service: SpeculativeService) -> str | None:
         target = service.spec.target_ref
         return f"there is no {target.kind} {target.name} in this namespace"
     if len(view.target.gpu_classes) > 1:
-        return f"pods run on {' and '.join(view.target.gpu_classes)} (MixedGpuClasses): a run begins once they share a GPU class"
+        return f"pods run on {' and '.join(view.target.gpu_classes)} (TargetRefused): a run begins once they share a GPU class"
     if not view.target.identifiable:
         return "no pod serves with the target's present template yet: neither image nor GPU class is known"
     if not view.may_start:

@@ -939,7 +939,7 @@ def test_a_run_of_a_service_that_does_not_exist_says_so_at_once_and_ends_in_minu
 def test_a_target_that_cannot_be_copied_fails_with_the_reason(world):
     world.target["spec"]["template"]["spec"]["containers"][0]["command"] = ["bash", "-c", "/start.sh"]
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Failed", "ShellUnreadable")
+    assert (status["phase"], status["reason"]) == ("Failed", "EngineUnclear")
 
 
 def test_an_unknown_arm_is_refused_by_name(world):
