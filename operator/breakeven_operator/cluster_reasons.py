@@ -184,21 +184,15 @@ class ClusterReason(StrEnum):
     )
 
     # Profile.
-    NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
+    NO_PROFILE = (
+        "NoProfile",
+        "Nothing has been measured for this target yet. Figures, if there are any, are of its own past, and no roll rests on them.",
+        "Wait for the calibration.",
+    )
     NO_POD_SERVES = (
         "NoPodServes",
         "No pod of the target serves now. Only a serving pod tells which profile counts.",
         "Wait until one is Ready; the message says what keeps it, where that is known.",
-    )
-    FROM_PAST = (
-        "FromPast",
-        "Nothing has been measured for this target yet: the figures are of its own past, and no roll rests on them.",
-        "Wait for the calibration.",
-    )
-    READING_PAST = (
-        "ReadingPast",
-        "The past of the target is read before its first calibration.",
-        "Wait some seconds; calibration.past: Ignore skips it.",
     )
     CALIBRATION_PAYS_NOTHING = (
         "CalibrationPaysNothing",
@@ -208,8 +202,8 @@ class ClusterReason(StrEnum):
     PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."
     FINGERPRINT_CHANGED = (
         "FingerprintChanged",
-        "Image, model, engine arguments, GPU class or parallelism differ from what was measured. An arm of another model, or one that crashes on the new template, is left for no speculation.",
-        "Wait for the calibration.",
+        "Image, model, engine arguments, GPU class or parallelism differ from what was measured, or changed while it was measured. An arm of another model, or one that crashes on the new template, is left for no speculation.",
+        "Wait for the calibration, which begins once the changed target serves.",
     )
     CANDIDATES_CHANGED = (
         "CandidatesChanged",
@@ -256,92 +250,56 @@ class ClusterReason(StrEnum):
         "Prompts or answers have been more than 4.5 times as long, or as short, as when the arm was measured, for timing.disagreementSeconds: predictions are extrapolations.",
         "Wait for the calibration, which sends requests of the live lengths; with a workload of your own, set its lengths.",
     )
-    PROFILE_SUPERSEDED = "ProfileSuperseded", "A newer profile is in force."
+    SUPERSEDED = (
+        "Superseded",
+        "It does not count, or no longer: another profile is in force, or none is; another run measures the service already; or the run's service is not there, or was deleted.",
+        "Nothing to do. A run whose service was not there has to be made again when it is.",
+    )
 
     # Calibration.
     CALIBRATION_RUNNING = (
         "CalibrationRunning",
-        "The arms are being measured.",
-        "Wait, or watch `kubectl get calrun`.",
+        "A calibration is due or under way: the past of the target is read before the first one, a run is created, or its pods measure the arms. The phase says how far a run or an arm is, the message what happens now.",
+        "Wait, or watch `kubectl get calrun`; calibration.past: Ignore does not read the past.",
     )
-    CALIBRATION_STARTED = "CalibrationStarted", "Pods of our own start to measure the arms."
     CALIBRATION_SUCCEEDED = "CalibrationSucceeded", "All arms are measured and the fit is accepted."
     CALIBRATION_FAILED = (
         "CalibrationFailed",
         "The calibration ended without a profile.",
         "Read the message of the CalibrationRun and of its armStatuses.",
     )
-    CALIBRATION_REQUESTED = "CalibrationRequested", "The recalibrate annotation has a new value."
     CALIBRATION_DEFERRED = (
         "CalibrationDeferred",
-        "The run waits: another one is under way, the service is paused, or the target does not exist or serve.",
+        "The run waits: another one is under way, the service is paused or not there, or the target does not exist or serve.",
         "Wait; the run's message names what for.",
-    )
-    SERVICE_NOT_FOUND = (
-        "ServiceNotFound",
-        "The SpeculativeService of a CalibrationRun is not there, or was deleted; the run has ended.",
-        "Make a new CalibrationRun when the service is there.",
-    )
-    CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "Another run measures the same service already."
-    TARGET_CHANGED = (
-        "TargetChanged",
-        "The target's pod template or image changed during the run, so its arms could not be compared.",
-        "Nothing to do: a new run begins once the changed target serves.",
     )
     IMAGE_CHANGED = (
         "ImageChanged",
         "The image's tag no longer means the image that the target's pods run.",
         "kubectl rollout restart the target, or name its image by digest.",
     )
-    WORKLOAD_NOT_FOUND = (
-        "WorkloadNotFound",
-        "The ConfigMap, key, volume or file that spec.calibration.workload.prompts or a run's importFrom names is not there.",
-        "Create it in the service's namespace, or correct the name; then ask for a calibration.",
+    INPUT_REFUSED = (
+        "InputRefused",
+        "A file that the calibration reads is not there or cannot be used: the prompts of spec.calibration.workload.prompts, or results of another load generator (a run's importFrom) that cannot stand for the arms of this service. The message names file, line and field, and shows nothing of a prompt.",
+        "Create the ConfigMap, key, volume or file in the service's namespace, or correct its name or text: of prompts one JSON object per line, with prompt or messages and output_tokens. Then ask for a calibration, or create a new CalibrationRun.",
     )
-    WORKLOAD_INVALID = (
-        "WorkloadInvalid",
-        "The file of prompts cannot be used; the message names line and field and shows nothing of a prompt.",
-        "Write one JSON object per line, with prompt or messages and output_tokens.",
+    ARM_MEASURED = (
+        "ArmMeasured",
+        "All points of an arm are stored; or the answers of all arms were compared with those of no speculation.",
     )
-    IMPORT_REFUSED = (
-        "ImportRefused",
-        "Results of another load generator cannot stand for the arms of this service; the message names file and place.",
-        "Correct importFrom or the file, and create a new CalibrationRun.",
-    )
-    ARM_STARTING = "ArmStarting", "The engine of an arm loads its weights."
-    ARM_MEASURING = "ArmMeasuring", "The load driver sends requests to the engine of an arm."
-    ARM_MEASURED = "ArmMeasured", "All points of an arm are stored."
-    ANSWERS_JUDGED = "AnswersJudged", "The answers of the arms were compared with those of no speculation."
     ANSWERS_NOT_JUDGED = (
         "AnswersNotJudged",
         "The answers of the arms could not be compared: too few arms were measured, or none left answers.",
         "The log of the calibration pods' container `driver` says why; docs/answers.md lists what an engine must offer.",
     )
-    SECOND_START = (
-        "SecondStart",
-        "The engine of the arm that would win starts a second time, because starts of one configuration differ.",
-    )
-    SECOND_START_SKIPPED = (
-        "SecondStartSkipped",
-        "No arm was started a second time: none would win, or the budget has no room; the message says which.",
+    ARM_SKIPPED = (
+        "ArmSkipped",
+        "An arm is not worth a start of its own. One draft length of its method, or none, is best at every batch size, so a schedule would be no arm of its own; or a second start would decide nothing, or the budget has no room for it. The message says which.",
     )
     SCHEDULE_NOT_MEASURED = (
         "ScheduleNotMeasured",
         "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",
         "Nothing to do if the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
-    )
-    SCHEDULE_MADE = (
-        "ScheduleMade",
-        "A schedule was made from what the arms of its method cost; it is measured next, as an arm of its own.",
-    )
-    SCHEDULE_SINGLE_TIER = (
-        "ScheduleSingleTier",
-        "By what its arms cost one draft length of the method, or none, is best at every batch size: a schedule would be no arm of its own.",
-    )
-    SCHEDULE_NOT_MADE = (
-        "ScheduleNotMade",
-        "No schedule could be made from the arms of the method: too few were measured, or their points carry no law.",
-        "Read why these arms failed; candidates.methods[].schedule: Never keeps schedules out.",
     )
     SCHEDULE_IGNORED = (
         "ScheduleIgnored",
@@ -408,15 +366,10 @@ class ClusterReason(StrEnum):
         "A calibration's pod was deleted and stays, because a finalizer of somebody else keeps it: it may hold its GPUs.",
         "Ask the finalizer's owner to let it go, or take it out of metadata.finalizers of the pod.",
     )
-    FIT_FAILED = (
-        "FitFailed",
-        "The fit refused the points; the message has its words.",
-        "Save the points and run `breakeven fit` on them to see all of its output.",
-    )
     FIT_REJECTED = (
         "FitRejected",
-        "No speculative arm, or not the arm without speculation, has a fit to be believed.",
-        "Raise calibration.pointSeconds or loads; look for other work on the GPU.",
+        "The fit refused the points, or no speculative arm, or not the arm without speculation, has a fit to be believed. Of a schedule: too few arms of its method have one.",
+        "Read why arms failed; save the points and run `breakeven fit` on them to see all of its output. Raise calibration.pointSeconds or loads; look for other work on the GPU. candidates.methods[].schedule: Never keeps schedules out.",
     )
 
     # Rolls.
@@ -595,11 +548,9 @@ QUIET: Final = frozenset(
         ClusterReason.PAUSED,
         ClusterReason.PINNED,
         ClusterReason.CALIBRATION_RUNNING,
-        ClusterReason.CALIBRATION_REQUESTED,
         ClusterReason.TOO_FEW_REQUESTS,
         ClusterReason.NO_PROFILE,
         ClusterReason.NO_POD_SERVES,
-        ClusterReason.READING_PAST,
         ClusterReason.CALIBRATION_PAYS_NOTHING,
         ClusterReason.ROLL_STARTED,
         ClusterReason.ROLLING,

@@ -121,7 +121,7 @@ async def test_a_run_of_a_service_that_does_not_exist_says_so_in_its_first_cycle
     run(world, "typo", service="chatt")
     await world.cycle()
     status = next(one["status"] for one in world.cluster.of(RUNS) if one["metadata"]["name"] == "typo")
-    assert (status["phase"], status["reason"]) == ("Pending", "ServiceNotFound")
+    assert (status["phase"], status["reason"]) == ("Pending", "CalibrationDeferred")
     assert "there is no SpeculativeService chatt" in status["message"]
 
 

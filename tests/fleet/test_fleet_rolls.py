@@ -216,7 +216,7 @@ async def test_without_a_profile_nothing_is_written_but_a_calibration_is_asked_f
     assert world.rolls == []
     runs = [write for write in world.cluster.writes if write[:2] == ("create", "calibrationruns")]
     assert len(runs) == 1
-    assert world.reason in {"CalibrationRequested", "CalibrationRunning"}
+    assert world.reason == "CalibrationRunning"
 
 
 async def test_paused_holds_and_says_so():

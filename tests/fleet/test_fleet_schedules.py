@@ -146,7 +146,7 @@ async def test_a_schedule_that_is_no_arm_of_its_own_ends_with_a_word_and_is_not_
     for _ in range(10):
         await world.cycle(60.0)
     assert len(world.cluster.of(RUNS)) == 1
-    assert "eagle/schedule (ScheduleSingleTier)" in world.condition("Calibrated")["message"]
+    assert "eagle/schedule (ArmSkipped)" in world.condition("Calibrated")["message"]
 
 
 def profile_json(law: tuple[float, float] = (0.5, 0.055), table: str = TABLE) -> str:

@@ -103,7 +103,7 @@ def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: dat
         now: the present.
     """
     if arm.arm == WINNER_AGAIN and arm.job is None:
-        return over(arm, ArmPhase.SKIPPED, ClusterReason.SECOND_START_SKIPPED, message, now)
+        return over(arm, ArmPhase.SKIPPED, ClusterReason.ARM_SKIPPED, message, now)
     enough = usable_points(status.points_of(arm.arm)) >= _needed(arm) or (
         arm.arm == JUDGE and bool(status.answers)
     )
@@ -135,7 +135,7 @@ def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, end
         reason = trial.reason or ClusterReason.ANSWERS_NOT_JUDGED
         return over(arm, ArmPhase.FAILED, reason, trial.message or "no answers were kept to judge", ended)
     message = ", ".join(f"{one.arm}: {one.word}" for one in status.answers)
-    return over(arm, ArmPhase.DONE, ClusterReason.ANSWERS_JUDGED, message, ended)
+    return over(arm, ArmPhase.DONE, ClusterReason.ARM_MEASURED, message, ended)
 
 
 def _needed(arm: ArmStatus) -> int:

@@ -130,9 +130,9 @@ class Trials:
             )
         progress.arms[index] = choice.arm
         return (
-            *progress.write(choice.message, planned, choice.reason),
+            *progress.write(choice.message, planned),
             *progress.delete_jobs(keep=None),
-            EmitEvent(self.transition.ref, str(choice.reason), choice.event[:1024]),
+            EmitEvent(self.transition.ref, str(ClusterReason.CALIBRATION_RUNNING), choice.event[:1024]),
         )
 
     def _fit(self, arms: Container[str], settles: str = "") -> Fit:
@@ -180,13 +180,11 @@ class ChosenArm(NamedTuple):
 
     Attributes:
         arm: status of the arm, with the choice.
-        reason: word of the choice.
         message: how the run says it.
         event: how an event says it.
     """
 
     arm: ArmStatus
-    reason: ClusterReason
     message: str
     event: str
 
@@ -215,10 +213,10 @@ def no_second_start(progress: ArmsProgress) -> ArmLeftOut | None:
     """Why no arm is started a second time; None if one may be."""
     needed_s, left_s = second_start_s(progress.plan, progress.arms), progress.left_s
     if len(progress.fittable) < 2:
-        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, "there are no two arms to compare")
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, "there are no two arms to compare")
     if needed_s > left_s:
         message = f"it takes {human_time(needed_s)}, and the budget has {human_time(max(0.0, left_s))} left"
-        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, message)
     return None
 
 
@@ -243,7 +241,7 @@ def choose_schedule(
         return ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf)
     if len(measured) < 2:
         message = f"a schedule is made from no speculation and one draft length at least; measured: {', '.join(measured)}"
-        return ArmLeftOut(ClusterReason.SCHEDULE_NOT_MADE, message)
+        return ArmLeftOut(ClusterReason.FIT_REJECTED, message)
     if fitted is None or fitted.fit.settles != planned.arm:
         return FitFirst(measured, f"its schedule is made from {', '.join(measured)}")
     family = planned.candidate or planned.method
@@ -255,10 +253,9 @@ def choose_schedule(
         schedule_making.running_schedule(view.target.value, planned),
     )
     if found.schedule is None:
-        return ArmLeftOut(found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)
+        return ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message)
     return ChosenArm(
         progress.arms[index].replace(schedule=str(found.schedule), message=found.message[:1024]),
-        ClusterReason.SCHEDULE_MADE,
         f"schedule {found.message}",
         f"{planned.arm}: {found.message}",
     )
@@ -280,9 +277,9 @@ def choose_winner(
     answers = progress.transition.run.status.answers
     name, message = would_win(fitted.outcome, answers, progress.plan, spec)
     if name is None:
-        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, message)
     arm = progress.arms[index].replace(repeats=name, message=message[:1024])
-    return ChosenArm(arm, ClusterReason.SECOND_START, message, message)
+    return ChosenArm(arm, message, message)
 
 
 # The arm that starts a second time: the one that would win, by the points of all arms before it.
@@ -418,7 +415,7 @@ class JobFollower:
             job=name,
             attempts=arm.attempts + 1,
             earlier_gpu_seconds=arm.gpu_seconds_used or 0.0,
-            reason=str(ClusterReason.ARM_STARTING),
+            reason=None,
             message=f"at most {human_time(limits.sweep_s)} of measuring",
         )
         return (
@@ -456,7 +453,7 @@ class JobFollower:
     def _waits(self, trial: TrialState) -> tuple[Action, ...]:
         """The event about what the arm's pod has begun to wait for."""
         transition = self.progress.transition
-        if trial.reason in {None, ClusterReason.ARM_STARTING, ClusterReason.ARM_MEASURING}:
+        if trial.reason is None:
             return ()
         if transition.run.status.reason == trial.reason:
             return ()

@@ -109,7 +109,7 @@ class ArmsProgress:
             {
                 **self._counts(),
                 "phase": RunPhase.MEASURING if measuring else RunPhase.STARTING,
-                "reason": str(reason or ClusterReason.ARM_STARTING),
+                "reason": str(reason or ClusterReason.CALIBRATION_RUNNING),
                 "message": f"{planned.arm}: {message}"[:1024],
             }
         )

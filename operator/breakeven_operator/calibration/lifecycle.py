@@ -65,14 +65,14 @@ def _advanced(transition: Transition, fitted: DoneFit | None) -> tuple[Action, .
     if view.duplicate_of is not None:
         return transition.finish(
             RunPhase.SUPERSEDED,
-            ClusterReason.CALIBRATION_SUPERSEDED,
+            ClusterReason.SUPERSEDED,
             f"run {view.duplicate_of} measures this service already",
         )
     if run.status.plan is None:
         return admit(transition, service)
     change = _change_of_target(view, run.status.plan, service.spec.target_ref.kind)
     if change is not None:
-        reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
+        reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.FINGERPRINT_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
     return Trials(transition, run.status.plan, service.spec, fitted).go()
 
@@ -129,16 +129,18 @@ def _without_service(transition: Transition) -> tuple[Action, ...]:
     A service that is applied together with the run comes within minutes. The run's Jobs go at once, and free the GPUs.
     """
     run = transition.run
-    created, reason = run.metadata.creation_timestamp, ClusterReason.SERVICE_NOT_FOUND
+    created = run.metadata.creation_timestamp
     message = f"there is no SpeculativeService {run.spec.service_ref.name} in this namespace"
     if created is None or transition.now - created < _SERVICE_COMES:
         said = f"{message}; without it the run ends {_SERVICE_COMES.seconds // 60} minutes after it was made"
         phase = run.status.phase or RunPhase.PENDING
         return (
-            *transition.write({"phase": phase, "reason": str(reason), "message": said}),
+            *transition.write(
+                {"phase": phase, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": said}
+            ),
             *(Delete(job_ref(job)) for job in transition.view.jobs),
         )
-    return transition.finish(RunPhase.SUPERSEDED, reason, message)
+    return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SUPERSEDED, message)
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | None:

@@ -58,8 +58,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         )
     imports = transition.run.spec.import_from
     if transition.view.files_problem is not None:
-        reason = ClusterReason.IMPORT_REFUSED if imports else ClusterReason.WORKLOAD_INVALID
-        return transition.finish(RunPhase.FAILED, reason, transition.view.files_problem)
+        return transition.finish(RunPhase.FAILED, ClusterReason.INPUT_REFUSED, transition.view.files_problem)
     try:
         plan = make_plan(transition.view, transition.run, service)
         imported = read_imports(transition.view, plan, imports) if imports else None
@@ -81,14 +80,14 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         *transition.write(
             {
                 "phase": RunPhase.STARTING,
-                "reason": str(ClusterReason.CALIBRATION_STARTED),
+                "reason": str(ClusterReason.CALIBRATION_RUNNING),
                 "message": message[:1024],
                 "plan": plan,
                 "started_time": transition.now,
                 "arm_statuses": statuses,
             }
         ),
-        EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_STARTED), message),
+        EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_RUNNING), message),
     )
 
 
@@ -229,10 +228,8 @@ def _arm_status(arm: str, points: list[StoredPoint]) -> ArmStatus:
             arm=arm, phase=ArmPhase.DONE, reason=str(ClusterReason.ARM_MEASURED), message=message
         )
     message = f"only {usable} of {len(points)} imported points are usable, {MIN_POINTS} are needed"
-    return ArmStatus(
-        arm=arm, phase=ArmPhase.FAILED, reason=str(ClusterReason.IMPORT_REFUSED), message=message
-    )
+    return ArmStatus(arm=arm, phase=ArmPhase.FAILED, reason=str(ClusterReason.INPUT_REFUSED), message=message)
 
 
 def _refused(message: str) -> NotCopyableError:
-    return NotCopyableError(ClusterReason.IMPORT_REFUSED, f"importFrom: {message}")
+    return NotCopyableError(ClusterReason.INPUT_REFUSED, f"importFrom: {message}")

@@ -76,7 +76,7 @@ _LINGERS = timedelta(seconds=120)
 
 
 _OF_DRIVERS = {
-    WORKLOAD_UNREADABLE: ClusterReason.WORKLOAD_INVALID,
+    WORKLOAD_UNREADABLE: ClusterReason.INPUT_REFUSED,
     OUT_OF_TIME: ClusterReason.BUDGET_EXHAUSTED,
 }
 
@@ -357,13 +357,13 @@ def _living(pod: Manifest, warning: str, deadlines: Deadlines, now: datetime) ->
         stage = TrialStage.BROKEN if now - created > deadlines.pending else TrialStage.QUEUED
         return FoundStage(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
     if podstatus.started(pod, DRIVER) is not None:
-        return FoundStage(TrialStage.MEASURING, ClusterReason.ARM_MEASURING, "")
+        return FoundStage(TrialStage.MEASURING, None, "")
     running = parse_time(
         ((podstatus.container(pod, ENGINE).get("state") or {}).get("running") or {}).get("startedAt")
     )
     if running is not None and now - running > deadlines.startup + timedelta(seconds=30):
         return _startup_exceeded(deadlines)
-    return FoundStage(TrialStage.STARTING, ClusterReason.ARM_STARTING, "")
+    return FoundStage(TrialStage.STARTING, None, "")
 
 
 def _startup_exceeded(deadlines: Deadlines) -> FoundStage:

@@ -158,8 +158,9 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
         event.reason for event in said
     }:
         said.append(refused)
-    if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
-        said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
+    begins = ClusterReason.CALIBRATION_RUNNING
+    if cycle.calibrated.create is not None and begins not in {event.reason for event in said}:
+        said.append(Event(begins, cycle.calibrated.message))
     return tuple(said)
 
 

@@ -240,7 +240,7 @@ def _profitable(cycle: CycleFacts) -> Aspect:
         message += f"; {pays_until(comparison)}"
     if cycle.verdict.basis is Basis.PAST:
         message = f"by the target's own past, and nothing is measured yet: {message}"
-        return Aspect(PROFITABLE, pays_now(cycle.verdict), str(ClusterReason.FROM_PAST), message)
+        return Aspect(PROFITABLE, pays_now(cycle.verdict), str(ClusterReason.NO_PROFILE), message)
     message = with_measured(message, cycle.verdict)
     if cycle.verdict.basis is Basis.FORMER and cycle.calibrated.former is not None:
         message = (
