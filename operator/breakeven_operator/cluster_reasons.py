@@ -37,15 +37,10 @@ class ClusterReason(StrEnum):
         "updatePolicy.pinnedArm says which arm runs.",
         "Remove pinnedArm to let figures decide.",
     )
-    PINNED_UNMEASURED = (
-        "PinnedUnmeasured",
-        "updatePolicy.pinnedArm names an arm that the profile in force has not measured; nothing is rolled to it.",
-        "Wait for the calibration; if the arm failed in it, read why in the SpeculationProfile.",
-    )
-    RECOMMEND_ONLY = (
-        "RecommendOnly",
-        "Another arm should run; the mode is Recommend, so nothing was changed.",
-        "Set updatePolicy.mode to RollingUpdate, or change the target yourself.",
+    ARM_UNMEASURED = (
+        "ArmUnmeasured",
+        "The profile in force has not measured the arm that updatePolicy.pinnedArm names, so nothing is rolled to it; or not the schedule of draft lengths that the target runs.",
+        "Wait for the calibration, or ask for one; if the arm failed in it, read why in the SpeculationProfile. Nothing to do if the target is rolled to the measured schedule.",
     )
     INVALID_SPEC = "InvalidSpec", "The spec breaks a rule; the message names the field.", "Correct the field."
 
@@ -175,12 +170,8 @@ class ClusterReason(StrEnum):
     )
     OBJECTIVE_UNCERTAIN = (
         "ObjectiveUncertain",
-        "The bounds of a measured quantile hold both: the objective is kept, and it is missed; or it has been missed for less than a window.",
+        "Not known at present: the bounds of a measured quantile hold both, that the objective is kept and that it is missed; it has been missed for less than a window; or no objective is held against measurements any more.",
         "Wait for traffic. If it stays so, put the limit on an edge of vLLM's histogram; docs/runbooks/BreakevenObjectiveBurningFast.md lists them.",
-    )
-    NO_OBJECTIVE = (
-        "NoObjective",
-        "No objective is held against measurements: spec.slo sets none any more, or there is no target.",
     )
 
     # Profile.
@@ -222,7 +213,7 @@ class ClusterReason(StrEnum):
     )
     MODEL_AGREES = (
         "ModelAgrees",
-        "Requests of the arm in place take as long as the profile predicts for their load.",
+        "What is measured agrees with the profile: requests of the arm in place take as long as it predicts for their load; or, in a condition about acceptance or lengths, they are such as it was measured with.",
     )
     MODEL_UNTESTED = (
         "ModelUntested",
@@ -239,7 +230,6 @@ class ClusterReason(StrEnum):
         "The profile in force is under suspicion, and another arm should run by its word alone: it is not entered.",
         "Wait for the calibration; the condition ModelAgrees says why, and what may be decided until then.",
     )
-    TEXT_AS_CALIBRATED = "TextAsCalibrated", "Live requests are such as the profile was measured with."
     ACCEPTANCE_DRIFTED = (
         "AcceptanceDrifted",
         "Drafts are accepted otherwise than when the arm was calibrated, for timing.disagreementSeconds: predictions are converted to the live acceptance, with wider bounds.",
@@ -295,11 +285,6 @@ class ClusterReason(StrEnum):
     ARM_SKIPPED = (
         "ArmSkipped",
         "An arm is not worth a start of its own. One draft length of its method, or none, is best at every batch size, so a schedule would be no arm of its own; or a second start would decide nothing, or the budget has no room for it. The message says which.",
-    )
-    SCHEDULE_NOT_MEASURED = (
-        "ScheduleNotMeasured",
-        "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",
-        "Nothing to do if the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
     )
     SCHEDULE_IGNORED = (
         "ScheduleIgnored",
@@ -374,7 +359,10 @@ class ClusterReason(StrEnum):
 
     # Rolls.
     ROLL_STARTED = "RollStarted", "The annotation was written; the target rolls to another arm."
-    ROLLING = "Rolling", "Pods of the target are being replaced."
+    ROLLING = (
+        "Rolling",
+        "Pods of the target are being replaced by pods of another arm, or after an undo by pods of the previous one.",
+    )
     ROLL_FINISHED = "RollFinished", "All pods of the target run the new arm."
     ROLL_CONFIRMED = (
         "RollConfirmed",
@@ -387,13 +375,8 @@ class ClusterReason(StrEnum):
     )
     ROLL_UNPROVEN = (
         "RollUnproven",
-        "Measured, and nothing is proved: six windows after the roll the bounds hold a gain, and a loss of more than 5 %. The message says whether new pods may still get faster because their prefix caches fill.",
-        "Nothing to do; more replicas, more requests or pods that are all warm narrow the bounds of the next roll.",
-    )
-    ROLL_UNMEASURED = (
-        "RollUnmeasured",
-        "Whether the roll gained was not measured: an arm was saturated, too few requests came, Prometheus had no figures, another change began first, or the gain is one of other loads; the message says which.",
-        "Nothing to do, unless the message names what Prometheus or the profile lacks.",
+        "Whether the roll gained is not known. It was measured, and six windows after it the bounds hold a gain, and a loss of more than 5 % (result Unproven in status.history); or it was not measured: an arm was saturated, too few requests came, Prometheus had no figures, another change began first, or the gain is one of other loads (result Unmeasured). The message says which.",
+        "Nothing to do, unless the message names what Prometheus or the profile lacks. More replicas, more requests or pods that are all warm narrow the bounds of the next roll.",
     )
     ROLL_DISPROVED = (
         "RollDisproved",
@@ -420,18 +403,7 @@ class ClusterReason(StrEnum):
         "Three rolls in a row that the profile in force asked for were measured to lose: it asks for none any more, but where requests queue or an objective is missed.",
         "Ask for a calibration; a new value of the SpeculativeService's annotation breakeven.dev/resume lets the present profile try again.",
     )
-    ROLL_BLOCKED = (
-        "RollBlocked",
-        "A change is due and something forbids it for now; the message names it.",
-        "Remove what the message names.",
-    )
-    ROLLING_BACK = "RollingBack", "The previous arm is being put back on the target."
     ROLLED_BACK = "RolledBack", "All pods run the previous arm again."
-    UNDO_UNFINISHED = (
-        "UndoUnfinished",
-        "A roll was undone, and not all pods ran the previous arm again by the deadline; the operator waits no longer.",
-        "Read in the message which pods are missing, and their events; the target goes on by itself once nothing blocks it.",
-    )
     UNDO_BLOCKED = (
         "UndoBlocked",
         "The old arm was written back, and the target's controller waits for a pod of the new arm that is not Ready.",
@@ -454,8 +426,8 @@ class ClusterReason(StrEnum):
     )
     ROLL_DEADLINE_EXCEEDED = (
         "RollDeadlineExceeded",
-        "The roll had not finished by its deadline.",
-        "Read in the message how far it was, and the events and logs of the pods that were missing.",
+        "A roll had not finished by its deadline, and is undone; or an undo had not, and the operator waits no longer for the pods of the previous arm.",
+        "Read in the message which pods were missing, and their events and logs; after an undo the target goes on by itself once nothing blocks it.",
     )
     INSUFFICIENT_GPU = (
         "InsufficientGPU",
@@ -472,25 +444,15 @@ class ClusterReason(StrEnum):
         "The target's strategy takes every pod away at once, and updatePolicy.allowOutage does not allow that now.",
         "Roll by surge if a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
     )
-    ROLL_QUEUED = (
-        "RollQueued",
-        "As many other services as are allowed at a time are being rolled.",
-        "Nothing to do: the roll waits; the operator's maxParallelRolls says how many.",
+    ROLL_WAITS = (
+        "RollWaits",
+        "A roll is due and waits for another one or for the replicas to stand still: as many other services as are allowed are being rolled, somebody else rolls the target, or an autoscaler changes its replicas. The message says which.",
+        "Nothing to do. The operator's maxParallelRolls says how many services roll at a time.",
     )
     REPLICAS_UNREADY = (
         "ReplicasUnready",
         "A replica of the target is pending or not ready.",
         "Bring the target to full strength first.",
-    )
-    AUTOSCALING = (
-        "Autoscaling",
-        "An autoscaler is changing the number of replicas.",
-        "Nothing to do: the roll waits.",
-    )
-    FOREIGN_ROLLOUT = (
-        "ForeignRollout",
-        "The target is being rolled by somebody else.",
-        "Nothing to do: the roll waits.",
     )
     BACKING_OFF = (
         "BackingOff",
@@ -527,13 +489,8 @@ class ClusterReason(StrEnum):
     )
     API_ERROR = (
         "ApiError",
-        "The API server refused or did not answer; the message has its words.",
-        "Check RBAC and health.",
-    )
-    FORBIDDEN = (
-        "Forbidden",
-        "The operator's ServiceAccount may not do this.",
-        "Install the chart's RBAC for this namespace.",
+        "The API server refused, did not answer, or gives the operator's ServiceAccount no right; the log or the message has its words.",
+        "Install the chart's RBAC for this namespace; check the server's health.",
     )
     INTERNAL_ERROR = (
         "InternalError",
@@ -554,11 +511,8 @@ QUIET: Final = frozenset(
         ClusterReason.CALIBRATION_PAYS_NOTHING,
         ClusterReason.ROLL_STARTED,
         ClusterReason.ROLLING,
-        ClusterReason.ROLLING_BACK,
         ClusterReason.RESUMED,
-        ClusterReason.AUTOSCALING,
-        ClusterReason.FOREIGN_ROLLOUT,
-        ClusterReason.ROLL_QUEUED,
+        ClusterReason.ROLL_WAITS,
     }
 )
 """Reasons to hold, or for a condition to be False, that a person need not look at."""

@@ -484,7 +484,7 @@ async def test_no_more_targets_roll_at_a_time_than_allowed():
     await world.cycle()
     assert len(world.rolls) == 3
     reasons = [s["status"]["decision"]["reason"] for s in world.cluster.of(SERVICES)]
-    assert reasons.count("RollQueued") == 2
+    assert reasons.count("RollWaits") == 2
 
 
 async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplog):

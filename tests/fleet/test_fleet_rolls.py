@@ -252,7 +252,7 @@ async def test_a_pinned_arm_waits_for_a_profile_that_has_measured_it():
     world.calibrate(arms=(NO_SPECULATION,))
     for _ in range(3):
         await world.cycle()
-    assert (world.decision["action"], world.reason) == ("Hold", "PinnedUnmeasured")
+    assert (world.decision["action"], world.reason) == ("Hold", "ArmUnmeasured")
     assert world.rolls == []
     world.clock.advance(1.0)
     world.calibrate(name="chat-p2")
@@ -347,7 +347,8 @@ async def test_no_roll_begins_between_two_steps_of_an_autoscaler():
             await world.cycle()
             assert world.rolls == []
         assert world.target.settled
-        assert (world.decision["action"], world.reason) == ("Hold", "Autoscaling")
+        assert (world.decision["action"], world.reason) == ("Hold", "RollWaits")
+        assert "a roll waits until it has stood still" in world.decision["message"]
     await world.until(lambda: world.value == VALUE, cycles=3)
 
 

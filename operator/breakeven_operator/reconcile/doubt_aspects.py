@@ -24,7 +24,7 @@ _DRIFTS = {
     ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED,
     LENGTHS: ClusterReason.LENGTHS_DRIFTED,
 }
-_UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.TEXT_AS_CALIBRATED)})
+_UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.MODEL_AGREES)})
 
 # Reasons for which nothing is known of the text and the latency of present requests.
 _NO_FIGURES = frozenset(
@@ -168,7 +168,7 @@ def _drifts(
             yield Aspect(
                 name,
                 True,
-                str(ClusterReason.TEXT_AS_CALIBRATED),
+                str(ClusterReason.MODEL_AGREES),
                 "nothing lies significantly outside of what was calibrated",
             )
 

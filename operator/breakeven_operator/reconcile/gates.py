@@ -118,7 +118,7 @@ def _capacity(due: DueRoll) -> Refusal | None:
 def _fleet(due: DueRoll) -> Refusal | None:
     if due.may_roll:
         return None
-    return Refusal(ClusterReason.ROLL_QUEUED, "other services are being rolled; this one is next")
+    return Refusal(ClusterReason.ROLL_WAITS, "other services are being rolled; this one is next")
 
 
 def _api_server(due: DueRoll) -> Refusal | None:

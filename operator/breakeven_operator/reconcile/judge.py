@@ -94,7 +94,7 @@ def _unasked(case: Case, arm: Arm, doubt: str | None) -> Verdict | None:
         return Verdict(HOLD, arm, reason, f"{state.message}{told}; {keeping(arm)}")
     if running.foreign_schedule and running.measured_instead is None:
         message = f"the target runs the schedule {running.schedule}, which nobody has measured"
-        return Verdict(HOLD, arm, ClusterReason.SCHEDULE_NOT_MEASURED, f"{message}; {keeping(arm)}")
+        return Verdict(HOLD, arm, ClusterReason.ARM_UNMEASURED, f"{message}; {keeping(arm)}")
     if doubt is not None:
         return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {keeping(arm)}")
     return None
@@ -128,7 +128,7 @@ def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
     message = (
         f"the target runs the schedule {running.schedule} and another one was measured; {verdict.message}"
     )
-    return Verdict(SWITCH, running.measured_instead, ClusterReason.SCHEDULE_NOT_MEASURED, message)
+    return Verdict(SWITCH, running.measured_instead, ClusterReason.ARM_UNMEASURED, message)
 
 
 # From live figures and a profile to the arm that should run: the library's decision with the service's policy.
@@ -334,7 +334,7 @@ def _pinned(case: Case, name: str, running: Arm) -> Verdict:
         message = (
             f"{asks}, of which the profile in force has no measurement ({state.message}); {keeping(running)}"
         )
-        return Verdict(HOLD, wanted, ClusterReason.PINNED_UNMEASURED, message)
+        return Verdict(HOLD, wanted, ClusterReason.ARM_UNMEASURED, message)
     return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)
 
 

@@ -270,7 +270,7 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
         return Aspect(
             PROGRESSING,
             False,
-            str(ClusterReason.RECOMMEND_ONLY),
+            str(verdict.reason),
             f"{spoken(verdict.arm)} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
             "RollingUpdate, or change the target yourself",
         )
@@ -280,7 +280,7 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
         and cycle.running is not None
         and verdict.arm != cycle.running.arm
     ):
-        return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_BLOCKED), verdict.message)
+        return Aspect(PROGRESSING, False, str(verdict.reason), verdict.message)
     return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)
 
 
