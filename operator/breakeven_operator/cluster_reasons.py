@@ -426,8 +426,8 @@ class ClusterReason(StrEnum):
     )
     ROLL_DEADLINE_EXCEEDED = (
         "RollDeadlineExceeded",
-        "A roll had not finished by its deadline, and is undone; or an undo had not, and the operator waits no longer for the pods of the previous arm.",
-        "Read in the message which pods were missing, and their events and logs; after an undo the target goes on by itself once nothing blocks it.",
+        "The roll, or its undo, had not finished by its deadline.",
+        "Read in the message which pods were missing, and their events and logs. A roll is undone; after an undo the operator waits no longer, and the target goes on by itself once nothing blocks it.",
     )
     INSUFFICIENT_GPU = (
         "InsufficientGPU",

@@ -185,4 +185,4 @@ async def test_what_is_said_at_the_deadline_is_what_runs() -> None:
     assert len(world.target.serving) == 1
     assert "undone: 1 of 2 pods run it (1 older" in notes(world, "RollUndone")[0]
     await world.until(lambda: world.phase is None)
-    assert "the roll had not finished by its deadline" in world.whole["history"][0]["message"]
+    assert "the roll, or its undo, had not finished by its deadline" in world.whole["history"][0]["message"]

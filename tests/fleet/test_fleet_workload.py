@@ -116,7 +116,7 @@ async def test_one_run_reads_large_files_in_a_cycle_and_the_others_follow():
     [
         (None, "ConfigMap prompts is not in this namespace"),
         ({"b.jsonl": "{}"}, "ConfigMap prompts has no key a.jsonl (1 others)"),
-        ({"a.jsonl": f'{{"text": "{MARKER}"}}'}, "ConfigMap prompts, key a.jsonl:1"),
+        ({"a.jsonl": f'{{"text": "{MARKER}"}}'}, "ConfigMap prompts, key a.jsonl"),
     ],
 )
 async def test_prompts_that_are_not_there_or_are_none_are_a_word_and_nothing_else_changes(data, said):
