@@ -37,15 +37,10 @@ class ClusterReason(StrEnum):
         "updatePolicy.pinnedArm says which arm runs.",
         "Remove pinnedArm to let figures decide.",
     )
-    PINNED_UNMEASURED = (
-        "PinnedUnmeasured",
-        "updatePolicy.pinnedArm names an arm that the profile in force has not measured; nothing is rolled to it.",
-        "Wait for the calibration; if the arm failed in it, read why in the SpeculationProfile.",
-    )
-    RECOMMEND_ONLY = (
-        "RecommendOnly",
-        "Another arm should run; the mode is Recommend, so nothing was changed.",
-        "Set updatePolicy.mode to RollingUpdate, or change the target yourself.",
+    ARM_UNMEASURED = (
+        "ArmUnmeasured",
+        "The profile in force has not measured the arm that updatePolicy.pinnedArm names, so nothing is rolled to it; or not the schedule of draft lengths that the target runs.",
+        "Wait for the calibration, or ask for one; if the arm failed in it, read why in the SpeculationProfile. Nothing to do if the target is rolled to the measured schedule.",
     )
     INVALID_SPEC = "InvalidSpec", "The spec breaks a rule; the message names the field.", "Correct the field."
 
@@ -62,38 +57,23 @@ class ClusterReason(StrEnum):
     )
     TARGET_OWNED = (
         "TargetOwned",
-        "Another controller owns the target and would revert any change of it.",
-        "Point targetRef at an object that no other controller owns.",
+        "The target belongs to another controller, which would revert a change: it is made by one, takes its pod template from another object, or is of a kind that the operator looks at and does not change.",
+        "Point targetRef at the object that no other controller owns, if there is one. Else use mode Recommend, and write the arm's value where that controller takes its pods' annotations from.",
     )
-    KIND_NOT_ROLLED = (
-        "KindNotRolled",
-        "The operator looks at targets of this kind and does not change them.",
-        "Use mode Recommend, and write the arm's value where the target's own controller takes its pods' annotations from.",
-    )
-    KV_TRANSFER_PAIR = (
-        "KvTransferPair",
-        "The target hands KV caches on or takes them (prefill and decode apart, or a shared store). It is not calibrated, decided about or rolled, because a restart breaks the connections of the engines at the other end.",
-        "Let one engine read prompts and decode (no --kv-transfer-config, no prefill part), or set the arm yourself on both halves in a window without requests, and delete the service.",
+    TARGET_REFUSED = (
+        "TargetRefused",
+        "No arm is right for this target, so it is not calibrated, decided about or rolled: its pods run on more than one GPU class, each with a break-even of its own, or it hands KV caches on or takes them (prefill and decode apart, or a shared store), and a restart breaks the connections of the engines at the other end.",
+        "Of more than one class: split the target with a nodeSelector, and make one SpeculativeService for each part. Of KV caches: let one engine read prompts and decode (no --kv-transfer-config, no prefill part), or set the arm yourself on both halves in a window without requests, and delete the service.",
     )
     TARGET_PAUSED = (
         "TargetPaused",
         "The target keeps its controller from rolling a change: spec.paused, updateStrategy OnDelete, a partition or an aborted update.",
         "Do what the message says: kubectl rollout resume, or RollingUpdate without a partition.",
     )
-    CONTAINER_AMBIGUOUS = (
-        "ContainerAmbiguous",
-        "More than one container starts vLLM, the named one does not exist, or pods of a group serve beside its leader.",
-        "Set targetRef.containerName; let the leader of a group alone serve.",
-    )
-    NOT_VLLM = (
-        "NotVllm",
-        "No container of the target starts vLLM.",
-        "Start vLLM by `vllm serve` or its image's entrypoint, or name the container.",
-    )
-    SHELL_UNREADABLE = (
-        "ShellUnreadable",
-        "The container starts vLLM through a shell, and its text does not show the command line: a condition, a loop, a file.",
-        "Give the command line as a list in command and args, or start vLLM once, in a line of its own, with `exec`.",
+    ENGINE_UNCLEAR = (
+        "EngineUnclear",
+        "The manifest does not show how one engine serves: no container starts vLLM, more than one does, the named one does not exist, a shell hides the command line (a condition, a loop, a file), or pods of a group serve beside its leader. The message says which.",
+        "Start vLLM by `vllm serve MODEL`, its command line as a list in command and args, or once in a line of its own with `exec`; set targetRef.containerName; let the leader of a group alone serve.",
     )
     ALREADY_MANAGED = (
         "AlreadyManaged",
@@ -105,40 +85,25 @@ class ClusterReason(StrEnum):
         "No node of the target's pods says which GPU it has (label nvidia.com/gpu.product).",
         "Run GPU Feature Discovery, or label the nodes.",
     )
-    MIXED_GPU_CLASSES = (
-        "MixedGpuClasses",
-        "Pods of the target run on more than one GPU class. It is not calibrated, decided about or rolled: each class has a break-even of its own, and one pod template means one arm for all.",
-        "Split the target per GPU class with a nodeSelector, and make one SpeculativeService for each part.",
-    )
-    GROUP_NOT_COPIED = (
-        "GroupNotCopied",
-        "A replica of the target is a group of several pods. A calibration copies one pod, which would wait for the others.",
-        "Measure the arms on a group of your own with GuideLLM or `vllm bench serve`, and import the results (importFrom); the target is then decided on and rolled like any other.",
+    POD_NOT_COPIED = (
+        "PodNotCopied",
+        "A calibration cannot copy the target's pod: a replica is a group of several pods, NetworkPolicies restrict its traffic and none would restrict the copy's, it holds a credential that a copy must not have, or a selector would pick the copy. The message says which.",
+        "Do what the message says; or measure the arms on pods of your own with GuideLLM or `vllm bench serve`, and import the results (importFrom): the target is then decided on and rolled like any other.",
     )
     VOLUME_NOT_SHAREABLE = (
         "VolumeNotShareable",
         "The target mounts a volume or claims a device that a second pod cannot have.",
         "Use a ReadOnlyMany or ReadWriteMany volume for the model, or bake it into the image.",
     )
-    NETWORK_NOT_ISOLATED = (
-        "NetworkNotIsolated",
-        "NetworkPolicies restrict the target's traffic, and none would restrict a calibration pod's.",
-        "Add a NetworkPolicy for the same direction that selects breakeven.dev/service=<service>.",
-    )
     NOT_OPTED_IN = (
         "NotOptedIn",
-        "The target's manifest does not take its arm from the annotation, so a roll would change nothing.",
-        "Add the lines that `breakeven lint deployment.yaml` prints.",
+        "The target's manifest does not take its arm from the annotation, so a roll would change nothing; or its command line sets speculation beside the opt-in argument, and would win over it.",
+        "Add and remove the lines that `breakeven lint deployment.yaml` prints.",
     )
     DRAIN_NOT_CONFIGURED = (
         "DrainNotConfigured",
         "A restart would break off requests in flight.",
         "Add the drain lines that `breakeven lint deployment.yaml` prints, or set updatePolicy.drain to AcceptLoss.",
-    )
-    STATIC_CONFIG = (
-        "StaticConfig",
-        "The target's command line sets speculation beside the opt-in argument and would win over it.",
-        "Remove the static --speculative-config (or --spec-*) from the target.",
     )
 
     PAYS_CHANGED = (
@@ -205,30 +170,20 @@ class ClusterReason(StrEnum):
     )
     OBJECTIVE_UNCERTAIN = (
         "ObjectiveUncertain",
-        "The bounds of a measured quantile hold both: the objective is kept, and it is missed; or it has been missed for less than a window.",
+        "Not known at present: the bounds of a measured quantile hold both, that the objective is kept and that it is missed; it has been missed for less than a window; or no objective is held against measurements any more.",
         "Wait for traffic. If it stays so, put the limit on an edge of vLLM's histogram; docs/runbooks/BreakevenObjectiveBurningFast.md lists them.",
-    )
-    NO_OBJECTIVE = (
-        "NoObjective",
-        "No objective is held against measurements: spec.slo sets none any more, or there is no target.",
     )
 
     # Profile.
-    NO_PROFILE = "NoProfile", "Nothing has been measured for this target yet.", "Wait for the calibration."
+    NO_PROFILE = (
+        "NoProfile",
+        "Nothing has been measured for this target yet. Figures, if there are any, are of its own past, and no roll rests on them.",
+        "Wait for the calibration.",
+    )
     NO_POD_SERVES = (
         "NoPodServes",
         "No pod of the target serves now. Only a serving pod tells which profile counts.",
         "Wait until one is Ready; the message says what keeps it, where that is known.",
-    )
-    FROM_PAST = (
-        "FromPast",
-        "Nothing has been measured for this target yet: the figures are of its own past, and no roll rests on them.",
-        "Wait for the calibration.",
-    )
-    READING_PAST = (
-        "ReadingPast",
-        "The past of the target is read before its first calibration.",
-        "Wait some seconds; calibration.past: Ignore skips it.",
     )
     CALIBRATION_PAYS_NOTHING = (
         "CalibrationPaysNothing",
@@ -238,8 +193,8 @@ class ClusterReason(StrEnum):
     PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."
     FINGERPRINT_CHANGED = (
         "FingerprintChanged",
-        "Image, model, engine arguments, GPU class or parallelism differ from what was measured. An arm of another model, or one that crashes on the new template, is left for no speculation.",
-        "Wait for the calibration.",
+        "Image, model, engine arguments, GPU class or parallelism differ from what was measured, or changed while it was measured. An arm of another model, or one that crashes on the new template, is left for no speculation.",
+        "Wait for the calibration, which begins once the changed target serves.",
     )
     CANDIDATES_CHANGED = (
         "CandidatesChanged",
@@ -258,7 +213,7 @@ class ClusterReason(StrEnum):
     )
     MODEL_AGREES = (
         "ModelAgrees",
-        "Requests of the arm in place take as long as the profile predicts for their load.",
+        "What is measured agrees with the profile: requests of the arm in place take as long as it predicts for their load; or, in a condition about acceptance or lengths, they are such as it was measured with.",
     )
     MODEL_UNTESTED = (
         "ModelUntested",
@@ -275,7 +230,6 @@ class ClusterReason(StrEnum):
         "The profile in force is under suspicion, and another arm should run by its word alone: it is not entered.",
         "Wait for the calibration; the condition ModelAgrees says why, and what may be decided until then.",
     )
-    TEXT_AS_CALIBRATED = "TextAsCalibrated", "Live requests are such as the profile was measured with."
     ACCEPTANCE_DRIFTED = (
         "AcceptanceDrifted",
         "Drafts are accepted otherwise than when the arm was calibrated, for timing.disagreementSeconds: predictions are converted to the live acceptance, with wider bounds.",
@@ -286,92 +240,51 @@ class ClusterReason(StrEnum):
         "Prompts or answers have been more than 4.5 times as long, or as short, as when the arm was measured, for timing.disagreementSeconds: predictions are extrapolations.",
         "Wait for the calibration, which sends requests of the live lengths; with a workload of your own, set its lengths.",
     )
-    PROFILE_SUPERSEDED = "ProfileSuperseded", "A newer profile is in force."
+    SUPERSEDED = (
+        "Superseded",
+        "It does not count, or no longer: another profile is in force, or none is; another run measures the service already; or the run's service is not there, or was deleted.",
+        "Nothing to do. A run whose service was not there has to be made again when it is.",
+    )
 
     # Calibration.
     CALIBRATION_RUNNING = (
         "CalibrationRunning",
-        "The arms are being measured.",
-        "Wait, or watch `kubectl get calrun`.",
+        "A calibration is due or under way: the past of the target is read before the first one, a run is created, or its pods measure the arms. The phase says how far a run or an arm is, the message what happens now.",
+        "Wait, or watch `kubectl get calrun`; calibration.past: Ignore does not read the past.",
     )
-    CALIBRATION_STARTED = "CalibrationStarted", "Pods of our own start to measure the arms."
     CALIBRATION_SUCCEEDED = "CalibrationSucceeded", "All arms are measured and the fit is accepted."
     CALIBRATION_FAILED = (
         "CalibrationFailed",
         "The calibration ended without a profile.",
         "Read the message of the CalibrationRun and of its armStatuses.",
     )
-    CALIBRATION_REQUESTED = "CalibrationRequested", "The recalibrate annotation has a new value."
     CALIBRATION_DEFERRED = (
         "CalibrationDeferred",
-        "The run waits: another one is under way, the service is paused, or the target does not exist or serve.",
+        "The run waits: another one is under way, the service is paused or not there, or the target does not exist or serve.",
         "Wait; the run's message names what for.",
-    )
-    SERVICE_NOT_FOUND = (
-        "ServiceNotFound",
-        "The SpeculativeService of a CalibrationRun is not there, or was deleted; the run has ended.",
-        "Make a new CalibrationRun when the service is there.",
-    )
-    CALIBRATION_SUPERSEDED = "CalibrationSuperseded", "Another run measures the same service already."
-    TARGET_CHANGED = (
-        "TargetChanged",
-        "The target's pod template or image changed during the run, so its arms could not be compared.",
-        "Nothing to do: a new run begins once the changed target serves.",
     )
     IMAGE_CHANGED = (
         "ImageChanged",
         "The image's tag no longer means the image that the target's pods run.",
         "kubectl rollout restart the target, or name its image by digest.",
     )
-    WORKLOAD_NOT_FOUND = (
-        "WorkloadNotFound",
-        "The ConfigMap, key, volume or file that spec.calibration.workload.prompts or a run's importFrom names is not there.",
-        "Create it in the service's namespace, or correct the name; then ask for a calibration.",
+    INPUT_REFUSED = (
+        "InputRefused",
+        "A file that the calibration reads is not there or cannot be used: the prompts of spec.calibration.workload.prompts, or results of another load generator (a run's importFrom) that cannot stand for the arms of this service. The message names file, line and field, and shows nothing of a prompt.",
+        "Create the ConfigMap, key, volume or file in the service's namespace, or correct its name or text: of prompts one JSON object per line, with prompt or messages and output_tokens. Then ask for a calibration, or create a new CalibrationRun.",
     )
-    WORKLOAD_INVALID = (
-        "WorkloadInvalid",
-        "The file of prompts cannot be used; the message names line and field and shows nothing of a prompt.",
-        "Write one JSON object per line, with prompt or messages and output_tokens.",
+    ARM_MEASURED = (
+        "ArmMeasured",
+        "All points of an arm are stored; or the answers of all arms were compared with those of no speculation.",
     )
-    IMPORT_REFUSED = (
-        "ImportRefused",
-        "Results of another load generator cannot stand for the arms of this service; the message names file and place.",
-        "Correct importFrom or the file, and create a new CalibrationRun.",
-    )
-    ARM_STARTING = "ArmStarting", "The engine of an arm loads its weights."
-    ARM_MEASURING = "ArmMeasuring", "The load driver sends requests to the engine of an arm."
-    ARM_MEASURED = "ArmMeasured", "All points of an arm are stored."
-    ANSWERS_JUDGED = "AnswersJudged", "The answers of the arms were compared with those of no speculation."
     ANSWERS_NOT_JUDGED = (
         "AnswersNotJudged",
         "The answers of the arms could not be compared: too few arms were measured, or none left answers.",
         "The log of the calibration pods' container `driver` says why; docs/answers.md lists what an engine must offer.",
     )
-    SECOND_START = (
-        "SecondStart",
-        "The engine of the arm that would win starts a second time, because starts of one configuration differ.",
-    )
-    SECOND_START_SKIPPED = (
-        "SecondStartSkipped",
-        "No arm was started a second time: none would win, or the budget has no room; the message says which.",
-    )
-    SCHEDULE_NOT_MEASURED = (
-        "ScheduleNotMeasured",
-        "The target runs a schedule of draft lengths that is not the one which the profile in force has measured.",
-        "Nothing to do if the target is rolled to the measured one; else pin a measured arm, or ask for a calibration.",
-    )
-    SCHEDULE_MADE = (
-        "ScheduleMade",
-        "A schedule was made from what the arms of its method cost; it is measured next, as an arm of its own.",
-    )
-    SCHEDULE_SINGLE_TIER = (
-        "ScheduleSingleTier",
-        "By what its arms cost one draft length of the method, or none, is best at every batch size: a schedule would be no arm of its own.",
-    )
-    SCHEDULE_NOT_MADE = (
-        "ScheduleNotMade",
-        "No schedule could be made from the arms of the method: too few were measured, or their points carry no law.",
-        "Read why these arms failed; candidates.methods[].schedule: Never keeps schedules out.",
+    ARM_SKIPPED = (
+        "ArmSkipped",
+        "An arm is not worth a start of its own. One draft length of its method, or none, is best at every batch size, so a schedule would be no arm of its own; or a second start would decide nothing, or the budget has no room for it. The message says which.",
     )
     SCHEDULE_IGNORED = (
         "ScheduleIgnored",
@@ -438,20 +351,18 @@ class ClusterReason(StrEnum):
         "A calibration's pod was deleted and stays, because a finalizer of somebody else keeps it: it may hold its GPUs.",
         "Ask the finalizer's owner to let it go, or take it out of metadata.finalizers of the pod.",
     )
-    FIT_FAILED = (
-        "FitFailed",
-        "The fit refused the points; the message has its words.",
-        "Save the points and run `breakeven fit` on them to see all of its output.",
-    )
     FIT_REJECTED = (
         "FitRejected",
-        "No speculative arm, or not the arm without speculation, has a fit to be believed.",
-        "Raise calibration.pointSeconds or loads; look for other work on the GPU.",
+        "The fit refused the points, or no speculative arm, or not the arm without speculation, has a fit to be believed. Of a schedule: too few arms of its method have one.",
+        "Read why arms failed; save the points and run `breakeven fit` on them to see all of its output. Raise calibration.pointSeconds or loads; look for other work on the GPU. candidates.methods[].schedule: Never keeps schedules out.",
     )
 
     # Rolls.
     ROLL_STARTED = "RollStarted", "The annotation was written; the target rolls to another arm."
-    ROLLING = "Rolling", "Pods of the target are being replaced."
+    ROLLING = (
+        "Rolling",
+        "Pods of the target are being replaced by pods of another arm, or after an undo by pods of the previous one.",
+    )
     ROLL_FINISHED = "RollFinished", "All pods of the target run the new arm."
     ROLL_CONFIRMED = (
         "RollConfirmed",
@@ -464,13 +375,8 @@ class ClusterReason(StrEnum):
     )
     ROLL_UNPROVEN = (
         "RollUnproven",
-        "Measured, and nothing is proved: six windows after the roll the bounds hold a gain, and a loss of more than 5 %. The message says whether new pods may still get faster because their prefix caches fill.",
-        "Nothing to do; more replicas, more requests or pods that are all warm narrow the bounds of the next roll.",
-    )
-    ROLL_UNMEASURED = (
-        "RollUnmeasured",
-        "Whether the roll gained was not measured: an arm was saturated, too few requests came, Prometheus had no figures, another change began first, or the gain is one of other loads; the message says which.",
-        "Nothing to do, unless the message names what Prometheus or the profile lacks.",
+        "Whether the roll gained is not known. It was measured, and six windows after it the bounds hold a gain, and a loss of more than 5 % (result Unproven in status.history); or it was not measured: an arm was saturated, too few requests came, Prometheus had no figures, another change began first, or the gain is one of other loads (result Unmeasured). The message says which.",
+        "Nothing to do, unless the message names what Prometheus or the profile lacks. More replicas, more requests or pods that are all warm narrow the bounds of the next roll.",
     )
     ROLL_DISPROVED = (
         "RollDisproved",
@@ -497,18 +403,7 @@ class ClusterReason(StrEnum):
         "Three rolls in a row that the profile in force asked for were measured to lose: it asks for none any more, but where requests queue or an objective is missed.",
         "Ask for a calibration; a new value of the SpeculativeService's annotation breakeven.dev/resume lets the present profile try again.",
     )
-    ROLL_BLOCKED = (
-        "RollBlocked",
-        "A change is due and something forbids it for now; the message names it.",
-        "Remove what the message names.",
-    )
-    ROLLING_BACK = "RollingBack", "The previous arm is being put back on the target."
     ROLLED_BACK = "RolledBack", "All pods run the previous arm again."
-    UNDO_UNFINISHED = (
-        "UndoUnfinished",
-        "A roll was undone, and not all pods ran the previous arm again by the deadline; the operator waits no longer.",
-        "Read in the message which pods are missing, and their events; the target goes on by itself once nothing blocks it.",
-    )
     UNDO_BLOCKED = (
         "UndoBlocked",
         "The old arm was written back, and the target's controller waits for a pod of the new arm that is not Ready.",
@@ -531,8 +426,8 @@ class ClusterReason(StrEnum):
     )
     ROLL_DEADLINE_EXCEEDED = (
         "RollDeadlineExceeded",
-        "The roll had not finished by its deadline.",
-        "Read in the message how far it was, and the events and logs of the pods that were missing.",
+        "The roll, or its undo, had not finished by its deadline.",
+        "Read in the message which pods were missing, and their events and logs. A roll is undone; after an undo the operator waits no longer, and the target goes on by itself once nothing blocks it.",
     )
     INSUFFICIENT_GPU = (
         "InsufficientGPU",
@@ -549,25 +444,15 @@ class ClusterReason(StrEnum):
         "The target's strategy takes every pod away at once, and updatePolicy.allowOutage does not allow that now.",
         "Roll by surge if a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
     )
-    ROLL_QUEUED = (
-        "RollQueued",
-        "As many other services as are allowed at a time are being rolled.",
-        "Nothing to do: the roll waits; the operator's maxParallelRolls says how many.",
+    ROLL_WAITS = (
+        "RollWaits",
+        "A roll is due and waits for another one or for the replicas to stand still: as many other services as are allowed are being rolled, somebody else rolls the target, or an autoscaler changes its replicas. The message says which.",
+        "Nothing to do. The operator's maxParallelRolls says how many services roll at a time.",
     )
     REPLICAS_UNREADY = (
         "ReplicasUnready",
         "A replica of the target is pending or not ready.",
         "Bring the target to full strength first.",
-    )
-    AUTOSCALING = (
-        "Autoscaling",
-        "An autoscaler is changing the number of replicas.",
-        "Nothing to do: the roll waits.",
-    )
-    FOREIGN_ROLLOUT = (
-        "ForeignRollout",
-        "The target is being rolled by somebody else.",
-        "Nothing to do: the roll waits.",
     )
     BACKING_OFF = (
         "BackingOff",
@@ -604,13 +489,8 @@ class ClusterReason(StrEnum):
     )
     API_ERROR = (
         "ApiError",
-        "The API server refused or did not answer; the message has its words.",
-        "Check RBAC and health.",
-    )
-    FORBIDDEN = (
-        "Forbidden",
-        "The operator's ServiceAccount may not do this.",
-        "Install the chart's RBAC for this namespace.",
+        "The API server refused, did not answer, or gives the operator's ServiceAccount no right; the log or the message has its words.",
+        "Install the chart's RBAC for this namespace; check the server's health.",
     )
     INTERNAL_ERROR = (
         "InternalError",
@@ -625,19 +505,14 @@ QUIET: Final = frozenset(
         ClusterReason.PAUSED,
         ClusterReason.PINNED,
         ClusterReason.CALIBRATION_RUNNING,
-        ClusterReason.CALIBRATION_REQUESTED,
         ClusterReason.TOO_FEW_REQUESTS,
         ClusterReason.NO_PROFILE,
         ClusterReason.NO_POD_SERVES,
-        ClusterReason.READING_PAST,
         ClusterReason.CALIBRATION_PAYS_NOTHING,
         ClusterReason.ROLL_STARTED,
         ClusterReason.ROLLING,
-        ClusterReason.ROLLING_BACK,
         ClusterReason.RESUMED,
-        ClusterReason.AUTOSCALING,
-        ClusterReason.FOREIGN_ROLLOUT,
-        ClusterReason.ROLL_QUEUED,
+        ClusterReason.ROLL_WAITS,
     }
 )
 """Reasons to hold, or for a condition to be False, that a person need not look at."""

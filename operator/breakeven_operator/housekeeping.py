@@ -71,8 +71,9 @@ def mark_in_force(
         used = in_force is not None and entry.uid == in_force.uid
         if entry.in_force is used:
             continue
-        reason = ClusterReason.PROFILE_IN_FORCE if used else ClusterReason.PROFILE_SUPERSEDED
-        status: dict[str, Any] = {"inForce": used, "reason": str(reason), "message": reason.meaning}
+        reason = ClusterReason.PROFILE_IN_FORCE if used else ClusterReason.SUPERSEDED
+        message = reason.meaning if used else "Another profile is in force, or none is."
+        status: dict[str, Any] = {"inForce": used, "reason": str(reason), "message": message}
         ref = Ref(PROFILES, namespace, entry.name, entry.uid)
         changes.append(WriteStatus(ref, status, manager=IN_FORCE_MANAGER))
     return tuple(changes)

@@ -107,8 +107,7 @@ class Loop:
         try:
             report = await self._fleet.cycle()
         except ClusterError as error:
-            reason = ClusterReason.FORBIDDEN if error.status == 403 else ClusterReason.API_ERROR
-            self._telemetry.errors.labels(str(reason)).inc()
+            self._telemetry.errors.labels(str(ClusterReason.API_ERROR)).inc()
             _LOG.warning("cycle: %s", error)
             return None
         except Exception:  # noqa: BLE001 - reported in full, and the loop goes on

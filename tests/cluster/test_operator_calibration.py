@@ -84,7 +84,7 @@ def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_anew(pla
         return run if run["status"]["phase"] not in {"Starting", "Measuring"} else None
 
     run = until("the run of the old template has ended", ended, seen=lambda: place.told("chat"))
-    assert (run["status"]["phase"], run["status"]["reason"]) == ("Superseded", "TargetChanged")
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Superseded", "FingerprintChanged")
     place.until_calibrated()
     runs = {run["metadata"]["name"]: run["status"] for run in place.all("calrun")}
     (second,) = runs.keys() - {first}

@@ -40,10 +40,10 @@ def test_a_target_on_two_classes_is_refused_by_name(place: Place) -> None:
         lambda: place.get("deployment", manifests.TARGET).get("status", {}).get("readyReplicas") == 2,
     )
     place.apply(manifests.service(updatePolicy={"pinnedArm": "eagle/3"}))
-    made = place.until_decided("MixedGpuClasses")
+    made = place.until_decided("TargetRefused")
     assert made["action"] == "Hold"
     assert f"{A100} and {L40S}" in made["message"]
     ready = condition(place.get("specsvc", "chat"), "Ready")
-    assert (ready["status"], ready["reason"]) == ("False", "MixedGpuClasses")
+    assert (ready["status"], ready["reason"]) == ("False", "TargetRefused")
     assert place.all("calrun") == []
     assert place.writes() == []

@@ -70,7 +70,10 @@ def test_recommend_changes_nothing(measured, stage):
     place, _, _ = measured
     place.until_service(
         "it is said that nothing is changed",
-        lambda status: condition({"status": status}, "Progressing").get("reason") == "RecommendOnly",
+        lambda status: (
+            "mode Recommend changes nothing"
+            in condition({"status": status}, "Progressing").get("message", "")
+        ),
     )
     assert place.annotation() is None
     assert place.writes() == []

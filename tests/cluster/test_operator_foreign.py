@@ -67,7 +67,7 @@ def test_a_clone_set_is_calibrated_and_recommended_for_and_its_pods_stay(place: 
     reference = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": manifests.TARGET}
     place.apply(manifests.service(targetRef=reference, updatePolicy={"pinnedArm": "eagle/3"}))
     place.until_calibrated()
-    made = place.until_decided("KindNotRolled")
+    made = place.until_decided("TargetOwned")
     assert made["arm"] == "eagle/3"
     assert place.writes() == []
     (pod,) = (one for one in place.all("pod") if "clone-set-hash" in one["metadata"]["labels"])

@@ -94,7 +94,7 @@ def test_a_group_of_two_is_not_copied_and_is_rolled_as_one_by_what_somebody_else
     )
     found = grouped.until_service(
         "no calibration copies a group",
-        lambda status: condition({"status": status}, "Calibrated").get("reason") == "GroupNotCopied",
+        lambda status: condition({"status": status}, "Calibrated").get("reason") == "PodNotCopied",
     )
     assert "a group of 2 pods" in condition(found, "Calibrated")["message"]
     assert all(pod["metadata"]["name"] in pods(grouped) for pod in grouped.all("pod"))

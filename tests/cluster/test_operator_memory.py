@@ -15,7 +15,7 @@ def test_memory_stays_bounded_whatever_tenants_store_and_serve(tmp_path):
     assert max(seen.peak_mib, seen.family_mib) < MOST_MIB, seen
     # All three did what they are for.
     assert seen.cycles >= 2, seen
-    assert {reason.partition(":")[0] for reason in seen.runs} == {"ImportRefused", "InvalidSpec"}, seen
+    assert {reason.partition(":")[0] for reason in seen.runs} == {"InputRefused", "InvalidSpec"}, seen
     assert any("more than 16 MiB" in reason for reason in seen.runs), seen
     assert any("ConfigMap quadratic" in reason for reason in seen.runs), seen
     assert len(seen.asked) == 6, seen

@@ -42,8 +42,8 @@ def test_a_shell_that_hides_its_command_line_is_refused_by_name(place):
     target = behind_a_shell()
     manifests.engine(target)["args"][0] += '"$(cat /extra)"'
     place.apply(target, manifests.service(**PINNED))
-    place.until_decided("ShellUnreadable")
-    assert condition(place.get("specsvc", "chat"), "Ready")["reason"] == "ShellUnreadable"
+    place.until_decided("EngineUnclear")
+    assert condition(place.get("specsvc", "chat"), "Ready")["reason"] == "EngineUnclear"
     assert place.writes() == []
 
 

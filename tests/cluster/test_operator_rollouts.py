@@ -134,7 +134,7 @@ def test_one_whose_template_stands_in_a_deployment_is_looked_at_and_not_rolled(s
     target["spec"]["workloadRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": manifests.TARGET}
     managed(stepwise, target, updatePolicy={"pinnedArm": "eagle/3"})
     stepwise.apply(deployment)
-    said = stepwise.until_decided("KindNotRolled")["message"]
+    said = stepwise.until_decided("TargetOwned")["message"]
     assert f"takes its pod template from Deployment {manifests.TARGET}" in said
     found = stepwise.get("specsvc", "chat")["status"]
     assert found["target"]["fingerprint"] == stepwise.stage.fingerprint

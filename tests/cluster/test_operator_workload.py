@@ -77,7 +77,7 @@ def test_a_config_map_without_the_key_ends_the_run_with_a_word_and_no_pod(place)
 
     def refused():
         said = condition(place.get("specsvc", "chat"), "Calibrated")
-        return said if "WorkloadNotFound" in said.get("message", "") else None
+        return said if "InputRefused" in said.get("message", "") else None
 
     said = until("the service says so", refused, seen=lambda: place.told("chat"))
     assert "ConfigMap prompts has no key support.jsonl" in said["message"]

@@ -49,7 +49,7 @@ async def test_the_first_row_says_what_the_past_says_and_that_it_is_the_past(pas
     assert float(decision["speedup"]) > 1.0
     assert "profile" not in decision
     assert SENTENCE in decision["message"]
-    assert world.condition("Profitable")["reason"] == "FromPast"
+    assert world.condition("Profitable")["reason"] == "NoProfile"
     assert world.condition("Profitable")["status"] == "True"
     assert "nothing is measured yet" in world.condition("Profitable")["message"]
     assert world.condition("Calibrated")["status"] == "False"
@@ -96,7 +96,8 @@ async def test_no_run_starts_before_the_past_is_read_and_one_does_after_it(past)
     world.load(3.0)
     for _ in range(5):
         await world.cycle()
-    assert world.condition("Calibrated")["reason"] == "ReadingPast"
+    assert world.condition("Calibrated")["reason"] == "CalibrationRunning"
+    assert "no run starts before its past is read" in world.condition("Calibrated")["message"]
     assert not world.cluster.of(RUNS)
     told(world, past)
     await world.until(lambda: bool(world.cluster.of(RUNS)))

@@ -121,7 +121,7 @@ async def test_a_run_of_a_service_that_does_not_exist_says_so_in_its_first_cycle
     run(world, "typo", service="chatt")
     await world.cycle()
     status = next(one["status"] for one in world.cluster.of(RUNS) if one["metadata"]["name"] == "typo")
-    assert (status["phase"], status["reason"]) == ("Pending", "ServiceNotFound")
+    assert (status["phase"], status["reason"]) == ("Pending", "CalibrationDeferred")
     assert "there is no SpeculativeService chatt" in status["message"]
 
 
@@ -484,7 +484,7 @@ async def test_no_more_targets_roll_at_a_time_than_allowed():
     await world.cycle()
     assert len(world.rolls) == 3
     reasons = [s["status"]["decision"]["reason"] for s in world.cluster.of(SERVICES)]
-    assert reasons.count("RollQueued") == 2
+    assert reasons.count("RollWaits") == 2
 
 
 async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplog):

@@ -100,5 +100,5 @@ async def test_a_pinned_arm_with_another_drafter_waits_for_its_measurement() -> 
     replace_drafter(world, {"model": "org/head-v2"})
     world.service["spec"]["updatePolicy"]["pinnedArm"] = EAGLE.name
     await cycles(world, 3.0, 10)
-    assert (world.decision["action"], world.reason) == ("Hold", "PinnedUnmeasured")
+    assert (world.decision["action"], world.reason) == ("Hold", "ArmUnmeasured")
     assert json.loads(str(world.value))["model"] == "org/head"

@@ -185,7 +185,7 @@ async def test_a_roll_that_prometheus_says_nothing_of_ends_unmeasured_after_six_
     assert entry["result"] == "Unmeasured"
     assert "Prometheus gives no figures of it" in entry["message"]
     assert "query timed out" in entry["message"]
-    assert "RollUnmeasured" in world.events
+    assert "RollUnproven" in world.events
 
 
 async def test_nobody_is_asked_about_rolls_while_there_is_none():

@@ -50,7 +50,7 @@ async def test_a_clone_set_is_looked_at_by_its_pods_and_told_its_arm():
 
 async def test_it_is_not_changed_in_any_mode_and_that_is_said():
     world, _ = watching("RollingUpdate")
-    await world.until(lambda: world.reason == "KindNotRolled", cycles=5)
+    await world.until(lambda: world.reason == "TargetOwned", cycles=5)
     assert "CloneSet chat-vllm is of a kind that the operator does not change" in world.decision["message"]
     assert world.rolls == []
 
@@ -119,7 +119,7 @@ def borrowing() -> FleetWorld:
 
 async def test_a_template_in_another_object_is_that_of_the_newest_pod_and_is_not_written():
     world = borrowing()
-    await world.until(lambda: world.reason == "KindNotRolled", cycles=5)
+    await world.until(lambda: world.reason == "TargetOwned", cycles=5)
     assert "takes its pod template from Deployment templates" in world.decision["message"]
     assert world.decision["arm"] == "eagle/3"
     assert (world.whole["target"]["replicas"], world.whole["target"]["readyReplicas"]) == (2, 2)

@@ -84,7 +84,7 @@ async def test_a_group_of_several_pods_is_not_copied() -> None:
     )
     world.load(3.0)
     await world.cycle()
-    await world.until(lambda: world.condition("Calibrated")["reason"] == "GroupNotCopied", cycles=6)
+    await world.until(lambda: world.condition("Calibrated")["reason"] == "PodNotCopied", cycles=6)
     assert world.cluster.of(JOBS) == []
 
 

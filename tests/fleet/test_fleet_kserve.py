@@ -110,7 +110,7 @@ async def test_a_service_on_the_child_is_led_to_the_parent(form: Any) -> None:
 
 async def test_prefill_and_decode_are_refused_by_name() -> None:
     world = owned(as_llm_inference_service, lambda target: target["spec"].update(prefill={"replicas": 1}))
-    await world.until(lambda: world.reason == "KvTransferPair", cycles=6)
+    await world.until(lambda: world.reason == "TargetRefused", cycles=6)
     assert "has spec.prefill" in world.decision["message"]
     assert world.decision["action"] == "Hold"
     assert world.rolls == []

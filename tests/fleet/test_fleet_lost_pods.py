@@ -133,7 +133,7 @@ async def test_an_undoing_that_cannot_end_ends_at_its_deadline_and_frees_its_pla
     entry = world.whole["history"][0]
     assert entry["result"] == "Undone"
     assert "at the deadline 1 of 2 pods run it" in entry["message"]
-    assert notes(world, "UndoUnfinished") == [entry["message"]]
+    assert notes(world, "RollDeadlineExceeded") == [entry["message"]]
     await world.cycle()
     assert world.decision["action"] == "Hold"
 
@@ -161,7 +161,7 @@ async def test_a_roll_that_nothing_ends_keeps_its_place_until_its_deadline() -> 
         return world.cluster.objects["speculativeservices", "llm", "service-00"]["status"]
 
     await world.cycle()
-    assert waiting()["decision"]["reason"] == "RollQueued"
+    assert waiting()["decision"]["reason"] == "RollWaits"
     # The deadline moves by the wait for a node.
     world.clock.advance(1400.0)
     await world.cycle()
@@ -185,4 +185,4 @@ async def test_what_is_said_at_the_deadline_is_what_runs() -> None:
     assert len(world.target.serving) == 1
     assert "undone: 1 of 2 pods run it (1 older" in notes(world, "RollUndone")[0]
     await world.until(lambda: world.phase is None)
-    assert "the roll had not finished by its deadline" in world.whole["history"][0]["message"]
+    assert "the roll, or its undo, had not finished by its deadline" in world.whole["history"][0]["message"]

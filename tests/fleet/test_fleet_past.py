@@ -84,7 +84,7 @@ async def test_a_running_arm_is_left_before_the_peak_and_that_roll_goes_the_way_
     assert (entry["reason"], entry["result"]) == ("PeakAhead", "Unmeasured")
     assert "the loads for which one was promised have not come" in entry["message"]
     assert float(entry["measuredSpeedupUpper"]) < 1
-    assert (world.events.count("RollStarted"), world.events.count("RollUnmeasured")) == (2, 1)
+    assert (world.events.count("RollStarted"), world.events.count("RollUnproven")) == (2, 1)
     for _ in range(100):
         await world.cycle(60.0)
     assert len(world.rolls) == 2, "and it is not entered again"

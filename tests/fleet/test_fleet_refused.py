@@ -64,7 +64,7 @@ async def test_a_roll_that_is_refused_says_so_everywhere_and_none_is_under_way(a
     ready, progressing = world.condition("Ready"), world.condition("Progressing")
     assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
     assert answer[1] in ready["message"]
-    assert (progressing["status"], progressing["reason"]) == ("False", "RollBlocked")
+    assert (progressing["status"], progressing["reason"]) == ("False", "WriteRefused")
     assert answer[1] in notes(world)[0]
     assert "RollStarted" not in world.events
     assert refused(world) == 1

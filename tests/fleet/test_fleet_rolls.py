@@ -216,7 +216,7 @@ async def test_without_a_profile_nothing_is_written_but_a_calibration_is_asked_f
     assert world.rolls == []
     runs = [write for write in world.cluster.writes if write[:2] == ("create", "calibrationruns")]
     assert len(runs) == 1
-    assert world.reason in {"CalibrationRequested", "CalibrationRunning"}
+    assert world.reason == "CalibrationRunning"
 
 
 async def test_paused_holds_and_says_so():
@@ -252,7 +252,7 @@ async def test_a_pinned_arm_waits_for_a_profile_that_has_measured_it():
     world.calibrate(arms=(NO_SPECULATION,))
     for _ in range(3):
         await world.cycle()
-    assert (world.decision["action"], world.reason) == ("Hold", "PinnedUnmeasured")
+    assert (world.decision["action"], world.reason) == ("Hold", "ArmUnmeasured")
     assert world.rolls == []
     world.clock.advance(1.0)
     world.calibrate(name="chat-p2")
@@ -347,7 +347,8 @@ async def test_no_roll_begins_between_two_steps_of_an_autoscaler():
             await world.cycle()
             assert world.rolls == []
         assert world.target.settled
-        assert (world.decision["action"], world.reason) == ("Hold", "Autoscaling")
+        assert (world.decision["action"], world.reason) == ("Hold", "RollWaits")
+        assert "a roll waits until it has stood still" in world.decision["message"]
     await world.until(lambda: world.value == VALUE, cycles=3)
 
 

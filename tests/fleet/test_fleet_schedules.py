@@ -146,7 +146,7 @@ async def test_a_schedule_that_is_no_arm_of_its_own_ends_with_a_word_and_is_not_
     for _ in range(10):
         await world.cycle(60.0)
     assert len(world.cluster.of(RUNS)) == 1
-    assert "eagle/schedule (ScheduleSingleTier)" in world.condition("Calibrated")["message"]
+    assert "eagle/schedule (ArmSkipped)" in world.condition("Calibrated")["message"]
 
 
 def profile_json(law: tuple[float, float] = (0.5, 0.055), table: str = TABLE) -> str:
@@ -192,7 +192,7 @@ async def test_another_table_than_the_measured_one_is_changed_for_it():
     world.calibrate(name="chat-p2", profile=profile_json(table=ANOTHER))
     world.load(3.0)
     await world.until(lambda: table_of(world.value) == [[1, 20, 3], [21, 1024, 0]])
-    assert (world.decision["action"], world.reason) == ("Switch", "ScheduleNotMeasured")
+    assert (world.decision["action"], world.reason) == ("Switch", "ArmUnmeasured")
     assert f"runs the schedule {TABLE} and another one was measured" in world.decision["message"]
     await world.until(
         lambda: (world.whole["current"].get("schedule"), world.phase) == (ANOTHER, "Confirming")
@@ -210,7 +210,7 @@ async def test_a_table_that_nobody_has_measured_is_left_alone_and_named():
     world.clock.advance(1200.0)
     world.calibrate(name="chat-p2")  # none and eagle/3 only
     world.load(3.0)
-    await world.until(lambda: world.reason == "ScheduleNotMeasured")
+    await world.until(lambda: world.reason == "ArmUnmeasured")
     assert world.decision["action"] == "Hold"
     assert len(world.rolls) == 1
 
@@ -219,7 +219,7 @@ async def test_a_pinned_schedule_waits_until_it_was_measured():
     world = scheduled(pinned="eagle/schedule")
     world.calibrate()
     await world.cycle()
-    assert (world.decision["action"], world.reason) == ("Hold", "PinnedUnmeasured")
+    assert (world.decision["action"], world.reason) == ("Hold", "ArmUnmeasured")
     assert "pinnedArm asks for eagle/schedule" in world.decision["message"]
     world.clock.advance(30.0)
     world.calibrate(name="chat-p2", profile=profile_json())

@@ -48,15 +48,15 @@ async def test_a_text_that_cannot_be_read_to_its_end_is_looked_at_and_named():
     world = world_of(f"[ -f /models/x ] && exec vllm serve {FLAGS}\nsleep infinity")
     world.calibrate()
     world.load(3.0)
-    await world.until(lambda: world.reason == "ShellUnreadable", cycles=5)
+    await world.until(lambda: world.reason == "EngineUnclear", cycles=5)
     assert world.status["decision"]["arm"], "what should run is said all the same"
     assert world.rolls == []
 
 
 async def test_a_text_that_starts_no_vllm_is_no_target():
     world = world_of("/start.sh")
-    await world.until(lambda: world.reason == "ShellUnreadable", cycles=3)
-    assert world.condition("Ready")["reason"] == "ShellUnreadable"
+    await world.until(lambda: world.reason == "EngineUnclear", cycles=3)
+    assert world.condition("Ready")["reason"] == "EngineUnclear"
 
 
 async def test_a_calibration_runs_the_text_with_the_arm_of_its_pod():

@@ -103,9 +103,9 @@ async def test_an_undo_that_stays_blocked_is_over_at_its_deadline_and_the_comman
     world = stateful()
     await blocked(world)
     await world.until(lambda: world.phase is None, cycles=60)
-    assert "UndoUnfinished" in world.events
+    assert "RollDeadlineExceeded" in world.events
     assert "kubectl delete pod chat-vllm-1 --namespace llm" in world.whole["history"][0]["message"]
-    await world.until(lambda: world.reason == "ForeignRollout", cycles=60)
+    await world.until(lambda: world.reason == "RollWaits", cycles=60)
     assert "kubectl delete pod chat-vllm-1 --namespace llm" in world.decision["message"]
 
 

@@ -61,10 +61,10 @@ async def test_a_target_that_hands_caches_on_is_neither_decided_about_nor_rolled
     world.load(3.0)
     for _ in range(6):
         await world.cycle()
-    assert (world.reason, world.decision["action"]) == ("KvTransferPair", "Hold")
+    assert (world.reason, world.decision["action"]) == ("TargetRefused", "Hold")
     assert "arm" not in world.decision
     assert "let one engine read prompts and decode" in world.decision["message"]
-    assert world.condition("Ready")["reason"] == "KvTransferPair"
+    assert world.condition("Ready")["reason"] == "TargetRefused"
     assert (world.rolls, world.cluster.of(RUNS)) == ([], [])
 
 
@@ -73,7 +73,8 @@ async def test_a_run_of_a_target_that_hands_caches_on_fails_by_name():
     asked(world)
     await world.until(lambda: bool(world.cluster.of(RUNS)[0].get("status")), cycles=4)
     status = world.cluster.of(RUNS)[0]["status"]
-    assert (status["phase"], status["reason"]) == ("Failed", "KvTransferPair")
+    assert (status["phase"], status["reason"]) == ("Failed", "TargetRefused")
+    assert "let one engine read prompts and decode" in status["message"]
     assert world.cluster.of(JOBS) == []
 
 
@@ -88,7 +89,7 @@ async def test_a_roll_that_is_made_stays_and_is_not_measured_once_its_target_han
     assert entry["result"] == "Unmeasured"
     assert "--kv-transfer-config" in entry["message"]
     assert world.value == VALUE
-    assert world.reason == "KvTransferPair"
+    assert world.reason == "TargetRefused"
 
 
 @pytest.mark.parametrize("mode", ["Recommend", "RollingUpdate"])
@@ -97,10 +98,10 @@ async def test_a_target_on_two_gpu_classes_is_neither_decided_about_nor_rolled_n
     spread(world)
     for _ in range(6):
         await world.cycle()
-    assert (world.reason, world.decision["action"]) == ("MixedGpuClasses", "Hold")
+    assert (world.reason, world.decision["action"]) == ("TargetRefused", "Hold")
     assert f"{GPU} and {H100}" in world.decision["message"]
     assert "make one Deployment per GPU class" in world.decision["message"]
-    assert world.condition("Ready")["reason"] == "MixedGpuClasses"
+    assert world.condition("Ready")["reason"] == "TargetRefused"
     assert world.whole["target"]["gpuProduct"] == f"{GPU}, {H100}"
     assert (world.rolls, world.cluster.of(RUNS)) == ([], [])
 
@@ -112,7 +113,7 @@ async def test_a_run_of_a_target_on_two_gpu_classes_waits_until_they_are_one():
     await world.until(lambda: bool(world.cluster.of(RUNS)[0].get("status")), cycles=4)
     status = world.cluster.of(RUNS)[0]["status"]
     assert (status["phase"], status["reason"]) == ("Pending", "CalibrationDeferred")
-    assert f"{GPU} and {H100} (MixedGpuClasses)" in status["message"]
+    assert f"{GPU} and {H100} (TargetRefused)" in status["message"]
     assert world.cluster.of(JOBS) == []
     full(world, 8)
     world.cluster.remove(NODES, "", "h100-0")
@@ -128,7 +129,7 @@ async def test_a_run_under_way_goes_on_while_a_pod_is_on_another_class():
     world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", lambda one: one["spec"].update(replicas=4))
     for _ in range(3):
         await world.cycle()
-    assert world.reason == "MixedGpuClasses"
+    assert world.reason == "TargetRefused"
     (run,) = world.cluster.of(RUNS)
     assert run["status"]["phase"] in {"Starting", "Measuring"}
 
@@ -137,7 +138,7 @@ async def test_a_target_that_is_split_is_decided_about_in_the_next_cycles():
     world = FleetWorld()
     world.calibrate()
     spread(world)
-    await world.until(lambda: world.reason == "MixedGpuClasses", cycles=4)
+    await world.until(lambda: world.reason == "TargetRefused", cycles=4)
     for pod in world.target.pods:
         if pod.gpu_product == H100:
             world.cluster.remove(PODS, "llm", pod.name)
@@ -155,7 +156,7 @@ async def test_a_node_that_has_no_label_yet_refuses_nothing():
     del world.cluster.of(NODES)[-1]["metadata"]["labels"]
     scaled(world, 4)
     await world.until(lambda: "speedup" in world.decision, cycles=6)
-    assert world.reason not in {"MixedGpuClasses", "GpuClassUnknown"}
+    assert world.reason not in {"TargetRefused", "GpuClassUnknown"}
 
 
 async def test_a_roll_that_moves_to_another_class_is_not_taken_for_a_comparison_of_arms():
@@ -185,7 +186,7 @@ async def test_a_roll_whose_pods_are_spread_over_two_classes_goes_to_its_end_and
     await world.until(lambda: world.phase == "Rolling")
     full(world, sum(pod.gpu_product == GPU for pod in world.target.pods) - 1)
     world.add_node("h100-0", product=H100)
-    await world.until(lambda: world.reason == "MixedGpuClasses", cycles=30)
+    await world.until(lambda: world.reason == "TargetRefused", cycles=30)
     await world.until(lambda: world.phase is None, cycles=60)
     entry = world.whole["history"][0]
     assert (entry["result"], entry["toArm"]) == ("Unmeasured", "eagle/3")

@@ -103,7 +103,7 @@ async def test_a_run_is_told_that_its_service_does_not_exist_where_there_is_none
     for _ in range(8):
         await world.cycle(60.0)
     (run,) = world.cluster.of(RUNS)
-    assert (run["status"]["phase"], run["status"]["reason"]) == ("Superseded", "ServiceNotFound")
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Superseded", "Superseded")
     assert "there is no SpeculativeService chat" in run["status"]["message"]
 
 

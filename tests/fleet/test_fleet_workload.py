@@ -111,19 +111,25 @@ async def test_one_run_reads_large_files_in_a_cycle_and_the_others_follow():
         assert [phase(world, f"large-{number}") for number in range(3)].count("Failed") == ended
 
 
-@pytest.mark.parametrize("data", [None, {"b.jsonl": "{}"}, {"a.jsonl": f'{{"text": "{MARKER}"}}'}])
-async def test_prompts_that_are_not_there_or_are_none_are_a_word_and_nothing_else_changes(data):
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (None, "ConfigMap prompts is not in this namespace"),
+        ({"b.jsonl": "{}"}, "ConfigMap prompts has no key a.jsonl (1 others)"),
+        ({"a.jsonl": f'{{"text": "{MARKER}"}}'}, "ConfigMap prompts, key a.jsonl"),
+    ],
+)
+async def test_prompts_that_are_not_there_or_are_none_are_a_word_and_nothing_else_changes(data, said):
     world = FleetWorld(sends(PROMPTS))
     world.load(3.0)
     if data is not None:
         put_config_map(world, "prompts", data)
     for _ in range(5):
         await world.cycle()
-    word = "WorkloadInvalid" if data and "a.jsonl" in data else "WorkloadNotFound"
-    assert word in world.condition("Calibrated")["message"]
+    assert f"InputRefused: workload.prompts: {said}" in world.condition("Calibrated")["message"]
     assert world.cluster.of(JOBS) == []
     assert world.rolls == []
-    assert any(word in event["note"] for event in world.cluster.of(EVENTS))
+    assert any(said in event["note"] for event in world.cluster.of(EVENTS))
     assert MARKER not in shown(world)
 
 
@@ -227,7 +233,7 @@ async def test_a_profile_that_no_object_holds_fails_its_run_once():
     for _ in range(6):
         await world.cycle()
     run = next(run for run in world.cluster.of(RUNS) if run["metadata"]["name"] == "by-hand")
-    assert (run["status"]["phase"], run["status"]["reason"]) == ("Failed", "FitFailed")
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Failed", "CalibrationFailed")
     assert "cannot be stored" in run["status"]["message"]
 
 
@@ -243,4 +249,4 @@ async def test_a_defect_behind_a_fit_fails_its_run_and_is_counted(monkeypatch):
     for _ in range(6):
         await world.cycle()
     run = next(run for run in world.cluster.of(RUNS) if run["metadata"]["name"] == "by-hand")
-    assert (run["status"]["phase"], run["status"]["reason"]) == ("Failed", "FitFailed")
+    assert (run["status"]["phase"], run["status"]["reason"]) == ("Failed", "CalibrationFailed")

@@ -67,7 +67,6 @@ class Reason(StrEnum):
         "ArrivalsUnknown",
         "Requests arrived neither as Poisson's nor at a constant rate, or the file does not say: who meets whom is not known.",
     )
-    INFLIGHT_UNKNOWN = "InflightUnknown", "A short closed-loop run without its measured mean in-flight."
     OTHER_LENGTHS = (
         "OtherLengths",
         "The row's prompt or output length differs from that of the arm's other rows: the law of steps uses the row, at its own lengths.",
@@ -166,9 +165,5 @@ class Reason(StrEnum):
     PEAK_AHEAD = (
         "PeakAhead",
         "Loads are expected at which the arm that is better now would lose or saturate: it is not entered, or left in time.",
-    )
-    OBJECTIVE_NOT_MEASURED = (
-        "ObjectiveNotMeasured",
-        "An objective's quantile was not measured: the mean is held against it, or nothing without a mean.",
     )
     NO_LOAD = "NoLoad", "No request in the window: nothing to decide on."

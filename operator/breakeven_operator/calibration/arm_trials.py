@@ -135,9 +135,9 @@ class Trials:
             )
         progress.arms[index] = choice.arm
         return (
-            *progress.write(choice.message, planned, choice.reason),
+            *progress.write(choice.message, planned),
             *progress.delete_jobs(keep=None),
-            EmitEvent(self.transition.ref, str(choice.reason), choice.event[:1024]),
+            EmitEvent(self.transition.ref, str(ClusterReason.CALIBRATION_RUNNING), choice.event[:1024]),
         )
 
     def _fit(self, arms: Container[str], settles: str = "") -> Fit:
@@ -181,10 +181,9 @@ class FitFirst(NamedTuple):
 
 
 class ChosenArm(NamedTuple):
-    """A choice: the arm's status with it, its word, and how the run and an event say it."""
+    """A choice: the arm's status with it, and how the run and an event say it."""
 
     arm: ArmStatus
-    reason: ClusterReason
     message: str
     event: str
 
@@ -205,10 +204,10 @@ def no_second_start(progress: ArmsProgress) -> ArmLeftOut | None:
     """Why no arm is started a second time; None if one may be."""
     needed_s, left_s = second_start_s(progress.plan, progress.arms), progress.left_s
     if len(progress.fittable) < 2:
-        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, "there are no two arms to compare")
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, "there are no two arms to compare")
     if needed_s > left_s:
         message = f"it takes {human_time(needed_s)}, and the budget has {human_time(max(0.0, left_s))} left"
-        return ArmLeftOut(ClusterReason.SECOND_START_SKIPPED, message)
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, message)
     return None
 
 
@@ -227,7 +226,7 @@ def choose_schedule(
         return ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf)
     if len(measured) < 2:
         message = f"a schedule is made from no speculation and one draft length at least; measured: {', '.join(measured)}"
-        return ArmLeftOut(ClusterReason.SCHEDULE_NOT_MADE, message)
+        return ArmLeftOut(ClusterReason.FIT_REJECTED, message)
     if fitted is None or fitted.fit.settles != planned.arm:
         return FitFirst(measured, f"its schedule is made from {', '.join(measured)}")
     family = planned.candidate or planned.method
@@ -239,10 +238,9 @@ def choose_schedule(
         schedule_making.running_schedule(view.target.value, planned),
     )
     if found.schedule is None:
-        return ArmLeftOut(found.reason or ClusterReason.SCHEDULE_NOT_MADE, found.message)
+        return ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message)
     return ChosenArm(
         progress.arms[index].replace(schedule=str(found.schedule), message=found.message[:1024]),
-        ClusterReason.SCHEDULE_MADE,
         f"schedule {found.message}",
         f"{planned.arm}: {found.message}",
     )
@@ -256,7 +254,7 @@ def choose_winner(
     Of equal ones it is the winner at the lowest load. With answers required an arm needs AnswersAgree to be entered. The luck
     of its first start is part of the gain for which an arm is chosen. The points of a second start were chosen by nobody.
     """
-    plan, left_out = progress.plan, ClusterReason.SECOND_START_SKIPPED
+    plan, left_out = progress.plan, ClusterReason.ARM_SKIPPED
     if fitted is None or fitted.fit.settles != plan.arms[index].arm:
         return FitFirst(progress.to_fit, f"chosen from {', '.join(progress.fittable)}")
     if fitted.outcome.profile_json is None:
@@ -283,7 +281,7 @@ def choose_winner(
     ((name, wins),) = speculating.most_common(1)
     message = f"{name} would win at {wins} of {len(best)}: {shown} requests/s per replica"
     arm = progress.arms[index].replace(repeats=name, message=message[:1024])
-    return ChosenArm(arm, ClusterReason.SECOND_START, message, message)
+    return ChosenArm(arm, message, message)
 
 
 def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
@@ -359,7 +357,7 @@ class JobFollower:
             job=name,
             attempts=arm.attempts + 1,
             earlier_gpu_seconds=arm.gpu_seconds_used or 0.0,
-            reason=str(ClusterReason.ARM_STARTING),
+            reason=None,
             message=f"at most {human_time(limits.sweep_s)} of measuring",
         )
         return (
@@ -397,7 +395,7 @@ class JobFollower:
     def _waits(self, trial: TrialState) -> tuple[Action, ...]:
         """The event about what the arm's pod has begun to wait for."""
         transition = self.progress.transition
-        if trial.reason in {None, ClusterReason.ARM_STARTING, ClusterReason.ARM_MEASURING}:
+        if trial.reason is None:
             return ()
         if transition.run.status.reason == trial.reason:
             return ()

@@ -98,7 +98,7 @@ def worth_another_start(arm: ArmStatus, trial: TrialState) -> bool:
 def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: datetime) -> ArmStatus:
     """The status of an arm when the budget is used up: its measured points are kept."""
     if arm.arm == WINNER_AGAIN and arm.job is None:
-        return over(arm, ArmPhase.SKIPPED, ClusterReason.SECOND_START_SKIPPED, message, now)
+        return over(arm, ArmPhase.SKIPPED, ClusterReason.ARM_SKIPPED, message, now)
     enough = usable_points(status.points_of(arm.arm)) >= _needed(arm) or (
         arm.arm == JUDGE and bool(status.answers)
     )
@@ -130,7 +130,7 @@ def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, end
         reason = trial.reason or ClusterReason.ANSWERS_NOT_JUDGED
         return over(arm, ArmPhase.FAILED, reason, trial.message or "no answers were kept to judge", ended)
     message = ", ".join(f"{one.arm}: {one.word}" for one in status.answers)
-    return over(arm, ArmPhase.DONE, ClusterReason.ANSWERS_JUDGED, message, ended)
+    return over(arm, ArmPhase.DONE, ClusterReason.ARM_MEASURED, message, ended)
 
 
 def _needed(arm: ArmStatus) -> int:
@@ -212,7 +212,7 @@ class ArmsProgress:
         """Write the progress of each arm; a run that has measured anything stays in Measuring between its arms."""
         measuring = measuring or bool(self.transition.run.status.points)
         phase = RunPhase.MEASURING if measuring else RunPhase.STARTING
-        return self._write(phase, reason or ClusterReason.ARM_STARTING, f"{planned.arm}: {message}")
+        return self._write(phase, reason or ClusterReason.CALIBRATION_RUNNING, f"{planned.arm}: {message}")
 
     def write_fitting(self, message: str) -> tuple[Action, ...]:
         """Write that every arm is over, and its points are fitted."""

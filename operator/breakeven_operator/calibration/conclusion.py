@@ -57,12 +57,12 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         return ()
     if outcome.profile_json is None:
         return transition.finish(
-            RunPhase.FAILED, ClusterReason.FIT_FAILED, outcome.error or "the fit gave no reason"
+            RunPhase.FAILED, ClusterReason.FIT_REJECTED, outcome.error or "the fit gave no reason"
         )
     try:
         profile = Profile.from_json(outcome.profile_json, f"fit of {run.metadata.name}")
     except BreakevenError as error:
-        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_FAILED, str(error))
+        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, str(error))
     answers = {one.arm: one for one in run.status.answers}
     profile = with_words(profile, answers)
     drafters = {arm.arm: arm.drafter for arm in plan.arms}
@@ -78,7 +78,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     except ValidationError as error:
         field, said = error.errors()[0]["loc"], error.errors()[0]["msg"]
         message = f"the profile cannot be stored: {'.'.join(map(str, field))}: {said}"
-        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_FAILED, message)
+        return transition.finish(RunPhase.FAILED, ClusterReason.CALIBRATION_FAILED, message)
 
 
 def not_concluded(view: RunView, now: datetime) -> tuple[Action, ...]:
@@ -89,7 +89,7 @@ def not_concluded(view: RunView, now: datetime) -> tuple[Action, ...]:
     """
     message = "a defect of breakeven: the operator's log has it"
     return Transition(view, read_run(view.run), now).finish(
-        RunPhase.FAILED, ClusterReason.FIT_FAILED, message
+        RunPhase.FAILED, ClusterReason.CALIBRATION_FAILED, message
     )
 
 

@@ -77,14 +77,14 @@ def _advanced(transition: Transition, fitted: DoneFit | None) -> tuple[Action, .
     if view.duplicate_of is not None:
         return transition.finish(
             RunPhase.SUPERSEDED,
-            ClusterReason.CALIBRATION_SUPERSEDED,
+            ClusterReason.SUPERSEDED,
             f"run {view.duplicate_of} measures this service already",
         )
     if run.status.plan is None:
         return admit(transition, service)
     change = _change_of_target(view, run.status.plan, service.spec.target_ref.kind)
     if change is not None:
-        reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.TARGET_CHANGED
+        reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.FINGERPRINT_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
     return Trials(transition, run.status.plan, service.spec, fitted).go()
 
@@ -138,16 +138,18 @@ def _without_service(transition: Transition) -> tuple[Action, ...]:
     A service that is applied together with the run comes within minutes. The run's Jobs go at once, and free the GPUs.
     """
     run = transition.run
-    created, reason = run.metadata.creation_timestamp, ClusterReason.SERVICE_NOT_FOUND
+    created = run.metadata.creation_timestamp
     message = f"there is no SpeculativeService {run.spec.service_ref.name} in this namespace"
     if created is None or transition.now - created < _SERVICE_COMES:
         said = f"{message}; without it the run ends {_SERVICE_COMES.seconds // 60} minutes after it was made"
         phase = run.status.phase or RunPhase.PENDING
         return (
-            *transition.write({"phase": phase, "reason": str(reason), "message": said}),
+            *transition.write(
+                {"phase": phase, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": said}
+            ),
             *(Delete(job_ref(job)) for job in transition.view.jobs),
         )
-    return transition.finish(RunPhase.SUPERSEDED, reason, message)
+    return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SUPERSEDED, message)
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | None:
@@ -201,8 +203,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         )
     imports = transition.run.spec.import_from
     if transition.view.files_problem is not None:
-        reason = ClusterReason.IMPORT_REFUSED if imports else ClusterReason.WORKLOAD_INVALID
-        return transition.finish(RunPhase.FAILED, reason, transition.view.files_problem)
+        return transition.finish(RunPhase.FAILED, ClusterReason.INPUT_REFUSED, transition.view.files_problem)
     try:
         plan = make_plan(transition.view, transition.run, service)
         imported = read_imports(transition.view, plan, imports) if imports else None
@@ -226,14 +227,14 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         *transition.write(
             {
                 "phase": RunPhase.STARTING,
-                "reason": str(ClusterReason.CALIBRATION_STARTED),
+                "reason": str(ClusterReason.CALIBRATION_RUNNING),
                 "message": message[:1024],
                 "plan": plan,
                 "started_time": transition.now,
                 "arm_statuses": statuses,
             }
         ),
-        EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_STARTED), message),
+        EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_RUNNING), message),
     )
 
 
@@ -244,7 +245,7 @@ def _waits(view: RunView, service: SpeculativeService) -> str | None:
         target = service.spec.target_ref
         return f"there is no {target.kind} {target.name} in this namespace"
     if len(view.target.gpu_classes) > 1:
-        return f"pods run on {' and '.join(view.target.gpu_classes)} (MixedGpuClasses): a run begins once they share a GPU class"
+        return f"pods run on {' and '.join(view.target.gpu_classes)} (TargetRefused): a run begins once they share a GPU class"
     if not view.target.identifiable:
         return "no pod serves with the target's present template yet: neither image nor GPU class is known"
     if not view.may_start:
@@ -350,10 +351,10 @@ def _arm_status(arm: str, points: list[StoredPoint]) -> ArmStatus:
     phase, reason = ArmPhase.DONE, ClusterReason.ARM_MEASURED
     message = f"{usable} usable points imported"
     if usable < MIN_POINTS:
-        phase, reason = ArmPhase.FAILED, ClusterReason.IMPORT_REFUSED
+        phase, reason = ArmPhase.FAILED, ClusterReason.INPUT_REFUSED
         message = f"only {usable} of {len(points)} imported points are usable, {MIN_POINTS} are needed"
     return ArmStatus(arm=arm, phase=phase, reason=str(reason), message=message)
 
 
 def _refused(message: str) -> NotCopyableError:
-    return NotCopyableError(ClusterReason.IMPORT_REFUSED, f"importFrom: {message}")
+    return NotCopyableError(ClusterReason.INPUT_REFUSED, f"importFrom: {message}")

@@ -117,7 +117,7 @@ def check_alone(workload: Workload) -> None:
     number = workload.workers.number
     if number:
         raise NotCopyableError(
-            ClusterReason.GROUP_NOT_COPIED,
+            ClusterReason.POD_NOT_COPIED,
             f"each replica of {workload.title} is a group of {number + 1} pods, and a calibration copies one: measure the arms on a"
             " group of your own, and give the results to a CalibrationRun by importFrom",
         )
@@ -132,11 +132,11 @@ def engine_of(engine: ServedEngine | None) -> ServedEngine:
     """
     if engine is None:
         raise NotCopyableError(
-            ClusterReason.CONTAINER_AMBIGUOUS, "the target has not exactly one container that starts vLLM"
+            ClusterReason.ENGINE_UNCLEAR, "the target has not exactly one container that starts vLLM"
         )
     if engine.start.shell and (not engine.start.certain or with_argument(engine.container, "") is None):
         raise NotCopyableError(
-            ClusterReason.SHELL_UNREADABLE,
+            ClusterReason.ENGINE_UNCLEAR,
             "the target starts vLLM through a shell, and an arm's pod needs another command line: "
             + next(iter(engine.start.problems), "its text does not show where that line ends"),
         )
@@ -178,7 +178,7 @@ def _key_variable(container: Manifest, argument: str | None) -> Mapping[str, Any
     if argument is not None:
         if not (argument.startswith("$(") and argument.endswith(")")):
             raise NotCopyableError(
-                ClusterReason.CALIBRATION_FAILED,
+                ClusterReason.POD_NOT_COPIED,
                 "the API key stands in the target's arguments: put it into a Secret and the environment variable"
                 " VLLM_API_KEY, from where the load driver can read it by reference",
             )
@@ -195,7 +195,7 @@ def check_copyable(spec: Manifest, claims: Iterable[Manifest]) -> None:
     """
     if spec.get("hostIPC"):
         raise NotCopyableError(
-            ClusterReason.CALIBRATION_FAILED,
+            ClusterReason.POD_NOT_COPIED,
             "the target shares its node's IPC (hostIPC), which a calibration pod may not: give it shared memory by an"
             " emptyDir of medium Memory at /dev/shm",
         )
@@ -203,7 +203,7 @@ def check_copyable(spec: Manifest, claims: Iterable[Manifest]) -> None:
         sources = (volume.get("projected") or {}).get("sources") or []
         if any({"serviceAccountToken", "podCertificate"} & source.keys() for source in sources):
             raise NotCopyableError(
-                ClusterReason.CALIBRATION_FAILED,
+                ClusterReason.POD_NOT_COPIED,
                 f"volume {volume['name']} of the target holds a token or certificate of its ServiceAccount: a calibration pod"
                 " runs under another account, and its engine gets no credential of that one",
             )
@@ -235,7 +235,7 @@ def pod_labels(
     for selector in wanted:
         if _keys(selector) and matches(selector, labels):
             raise NotCopyableError(
-                ClusterReason.CALIBRATION_FAILED,
+                ClusterReason.POD_NOT_COPIED,
                 f"a selector on {', '.join(sorted(_keys(selector)))} in this namespace picks calibration pods too:"
                 " make it require a label that only serving pods have",
             )
@@ -275,7 +275,7 @@ def check_isolation(template: Manifest, labels: Mapping[str, str], policies: Ite
     if open_ways:
         names = sorted({name for direction in open_ways for name in left[direction]})
         raise NotCopyableError(
-            ClusterReason.NETWORK_NOT_ISOLATED,
+            ClusterReason.POD_NOT_COPIED,
             f"NetworkPolicy {', '.join(names)} restricts the target's {' and '.join(open_ways).lower()} by labels that a"
             " calibration pod cannot keep: add one for the same direction that selects"
             f" {SERVICE_LABEL}={labels.get(SERVICE_LABEL, '')}",

@@ -54,7 +54,7 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
     engine, identity = podcopy.engine_of(view.target.engine), view.identity
     transfer = refuse_transfer(view.target)
     if transfer is not None:
-        raise podcopy.NotCopyableError(ClusterReason.KV_TRANSFER_PAIR, transfer.message)
+        raise podcopy.NotCopyableError(ClusterReason.TARGET_REFUSED, transfer.message)
     podcopy.engine_address(engine)
     if not run.spec.import_from:
         podcopy.check_alone(view.target)

@@ -83,11 +83,11 @@ def drafted(
     this method that the target runs.
     """
     if outcome.profile_json is None:
-        return _none(ClusterReason.SCHEDULE_NOT_MADE, outcome.error or "the fit gave no reason")
+        return _none(ClusterReason.FIT_REJECTED, outcome.error or "the fit gave no reason")
     try:
         costs = _costs(Profile.from_json(outcome.profile_json, f"fit of {family}"), family, batches)
     except BreakevenError as error:
-        return _none(ClusterReason.SCHEDULE_NOT_MADE, str(error))
+        return _none(ClusterReason.FIT_REJECTED, str(error))
     step_s = costs.step_s.copy()
     step_s[:, 0] *= 1.0 + zero_draft_tax
     taxed = KnownSteps(costs.draft_lengths, step_s, costs.tokens_per_step, costs.basis)
@@ -100,7 +100,7 @@ def drafted(
         k = found.tiers[0][1]
         best = f"draft length {k}" if k else "no speculation"
         message = f"{best} is best at every batch size up to {batches} by {taxed.basis}"
-        return _none(ClusterReason.SCHEDULE_SINGLE_TIER, message)
+        return _none(ClusterReason.ARM_SKIPPED, message)
     return Drafted(found, None, f"{found}, by {taxed.basis}")
 
 

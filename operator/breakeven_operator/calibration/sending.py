@@ -99,7 +99,7 @@ def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
         name = prompts.persistent_volume_claim.claim_name
         if name not in {claim["metadata"]["name"] for claim in view.claims}:
             raise NotCopyableError(
-                ClusterReason.WORKLOAD_NOT_FOUND,
+                ClusterReason.INPUT_REFUSED,
                 f"workload.prompts: PersistentVolumeClaim {name} is not in this namespace",
             )
     if prompts.config_map is None or prompts.config_map.name not in view.config_maps:
@@ -109,7 +109,7 @@ def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
     try:
         dataset_of(text, where, "prompts", prompts.category)
     except InputError as error:
-        raise NotCopyableError(ClusterReason.WORKLOAD_INVALID, f"workload.prompts: {error}") from None
+        raise NotCopyableError(ClusterReason.INPUT_REFUSED, f"workload.prompts: {error}") from None
 
 
 def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, what: str) -> str:
@@ -121,19 +121,19 @@ def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, wha
     manifest = config_maps[name]
     if manifest is None:
         raise NotCopyableError(
-            ClusterReason.WORKLOAD_NOT_FOUND, f"{what}: ConfigMap {name} is not in this namespace"
+            ClusterReason.INPUT_REFUSED, f"{what}: ConfigMap {name} is not in this namespace"
         )
     found = (manifest.get("data") or {}).get(key)
     if found is not None:
         return str(found)
     if key in (manifest.get("binaryData") or {}):
         raise NotCopyableError(
-            ClusterReason.WORKLOAD_INVALID,
+            ClusterReason.INPUT_REFUSED,
             f"{what}: ConfigMap {name}, key {key}: binary data; expected UTF-8 text under data",
         )
     # People name keys, and names may reveal much; their number is enough to find the mistake.
     raise NotCopyableError(
-        ClusterReason.WORKLOAD_NOT_FOUND,
+        ClusterReason.INPUT_REFUSED,
         f"{what}: ConfigMap {name} has no key {key} ({len(manifest.get('data') or {})} others)",
     )
 

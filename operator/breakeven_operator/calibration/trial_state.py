@@ -74,7 +74,7 @@ _DEADLINE = "DeadlineExceeded"
 # A pod ends within seconds of its driver, and its engine within the grace period of the copy.
 _LINGERS = timedelta(seconds=120)
 _OF_DRIVERS = {
-    WORKLOAD_UNREADABLE: ClusterReason.WORKLOAD_INVALID,
+    WORKLOAD_UNREADABLE: ClusterReason.INPUT_REFUSED,
     OUT_OF_TIME: ClusterReason.BUDGET_EXHAUSTED,
 }
 
@@ -335,13 +335,13 @@ def _living(pod: Manifest, warning: str, plan: CalibrationPlan, now: datetime) -
         stage = TrialStage.BROKEN if late else TrialStage.QUEUED
         return FoundStage(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
     if podstatus.started(pod, DRIVER) is not None:
-        return FoundStage(TrialStage.MEASURING, ClusterReason.ARM_MEASURING, "")
+        return FoundStage(TrialStage.MEASURING, None, "")
     running = parse_time(
         ((podstatus.container(pod, ENGINE).get("state") or {}).get("running") or {}).get("startedAt")
     )
     if running is not None and (now - running).total_seconds() > plan.startup_deadline_seconds + 30:
         return _startup_exceeded(plan)
-    return FoundStage(TrialStage.STARTING, ClusterReason.ARM_STARTING, "")
+    return FoundStage(TrialStage.STARTING, None, "")
 
 
 def _startup_exceeded(plan: CalibrationPlan) -> FoundStage:

@@ -139,8 +139,9 @@ def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...
     for found in (_clients_give_up(cycle, old), _breach(cycle, old), _refused(cycle, old)):
         if found is not None and found.reason not in {event.reason for event in said}:
             said.append(found)
-    if cycle.calibrated.create is not None and verdict.reason is not ClusterReason.CALIBRATION_REQUESTED:
-        said.append(Event(ClusterReason.CALIBRATION_REQUESTED, cycle.calibrated.message))
+    begins = ClusterReason.CALIBRATION_RUNNING
+    if cycle.calibrated.create is not None and begins not in {event.reason for event in said}:
+        said.append(Event(begins, cycle.calibrated.message))
     return tuple(said)
 
 

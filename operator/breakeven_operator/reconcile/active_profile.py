@@ -129,13 +129,15 @@ class DueRun(NamedTuple):
         """The same with its announcement; no run if the API server has refused the last attempt."""
         if refused is not None:
             return DueRun(said=f"; {refused.sentence}", reason=ClusterReason.WRITE_REFUSED)
-        return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_REQUESTED)
+        return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_RUNNING)
 
 
 def spared(first: FirstAnswer | None) -> DueRun | None:
     """A first calibration that waits for the past, or that the past speaks against; None if it may begin."""
     if first == AWAITED:
-        return DueRun(said="; no run starts before its past is read", reason=ClusterReason.READING_PAST)
+        return DueRun(
+            said="; no run starts before its past is read", reason=ClusterReason.CALIBRATION_RUNNING
+        )
     if first is not None and first.pays_nothing:
         return DueRun(
             said=f"; no run starts, because every candidate ran and pays at no load; a new {RECALIBRATE_ANNOTATION} starts one",
@@ -224,7 +226,7 @@ def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> 
 _LONGEST_SAYING = 500
 _WORDS = {reason.value: reason for reason in ClusterReason}
 # A run that ended for these has not answered what it was asked.
-_OPEN = frozenset({str(ClusterReason.TARGET_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
+_OPEN = frozenset({str(ClusterReason.FINGERPRINT_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
 # Reasons why a calibration's pod waits, which a person may mend.
 _STUCK = frozenset(
     str(reason)

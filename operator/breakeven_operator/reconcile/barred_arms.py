@@ -55,7 +55,7 @@ def refuse_barred(memory: MemoryStatus, wanted: Arm) -> Refusal | None:
     for one in memory.barred:
         if one.arm == wanted.name or one.reason == ClusterReason.ROLL_FAILS_REQUESTS:
             return Refusal(
-                _WORDS.get(one.reason, ClusterReason.ROLL_BLOCKED),
+                _WORDS.get(one.reason, ClusterReason.ARM_CRASHES),
                 f"{one.arm} was left at {one.since_time:%Y-%m-%d %H:%M} UTC: {one.message}; it is not entered again until a new "
                 "profile is in force, or the annotation breakeven.dev/resume of the SpeculativeService gets a new value",
             )

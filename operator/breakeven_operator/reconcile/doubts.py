@@ -241,7 +241,7 @@ STILL_ALLOWED = (
     "measured here, may be, and so may any arm while requests queue up or miss an objective"
 )
 _DRIFTS = {ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED, LENGTHS: ClusterReason.LENGTHS_DRIFTED}
-_UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.TEXT_AS_CALIBRATED)})
+_UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.MODEL_AGREES)})
 
 # Reasons for which nothing is known of the text and the latency of present requests.
 _NO_FIGURES = frozenset(
@@ -362,7 +362,7 @@ def _drifts(
             yield Aspect(
                 name,
                 True,
-                str(ClusterReason.TEXT_AS_CALIBRATED),
+                str(ClusterReason.MODEL_AGREES),
                 "nothing lies significantly outside of what was calibrated",
             )
 

@@ -86,13 +86,13 @@ def refuse_now(
         workload.desired, workload.total
     ):
         return Refusal(
-            ClusterReason.FOREIGN_ROLLOUT,
+            ClusterReason.ROLL_WAITS,
             f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated"
             + workload.blocked_words(),
         )
     if workload.total != workload.desired and not said:
         return Refusal(
-            ClusterReason.AUTOSCALING,
+            ClusterReason.ROLL_WAITS,
             f"the number of replicas is changing ({workload.total} exist, {workload.desired} wanted)",
         )
     if workload.ready < workload.desired or len(workload.serving) < workload.desired:
@@ -103,7 +103,7 @@ def refuse_now(
     quiet_s = timing.replicas_quiet_seconds
     if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
         return Refusal(
-            ClusterReason.AUTOSCALING,
+            ClusterReason.ROLL_WAITS,
             f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; a roll waits until it has stood still "
             f"for {quiet_s} s (timing.replicasQuietSeconds of the installation)",
         )
@@ -320,7 +320,7 @@ GATES: Final = (
         lambda due: (
             None
             if due.may_roll
-            else Refusal(ClusterReason.ROLL_QUEUED, "other services are being rolled; this one is next")
+            else Refusal(ClusterReason.ROLL_WAITS, "other services are being rolled; this one is next")
         ),
     ),
     Gate("the API server", lambda due: Refusal(due.waits.reason, due.waits.sentence) if due.waits else None),

@@ -74,7 +74,7 @@ def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) ->
         return Verdict(HOLD, arm, reason, f"{state.message}{told}; {keeping(arm)}")
     if running.foreign_schedule and running.measured_instead is None:
         message = f"the target runs the schedule {running.schedule}, which nobody has measured"
-        return Verdict(HOLD, arm, ClusterReason.SCHEDULE_NOT_MEASURED, f"{message}; {keeping(arm)}")
+        return Verdict(HOLD, arm, ClusterReason.ARM_UNMEASURED, f"{message}; {keeping(arm)}")
     if doubt is not None:
         return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {keeping(arm)}")
     if decision is None:
@@ -106,7 +106,7 @@ def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
     message = (
         f"the target runs the schedule {running.schedule} and another one was measured; {verdict.message}"
     )
-    return Verdict(SWITCH, running.measured_instead, ClusterReason.SCHEDULE_NOT_MEASURED, message)
+    return Verdict(SWITCH, running.measured_instead, ClusterReason.ARM_UNMEASURED, message)
 
 
 def leave_or_keep(case: Case, former: ProfileEntry) -> tuple[Decision, MemoryStatus]:
@@ -287,7 +287,7 @@ def _pinned(case: Case, name: str, running: Arm) -> Verdict:
         message = (
             f"{asks}, of which the profile in force has no measurement ({state.message}); {keeping(running)}"
         )
-        return Verdict(HOLD, wanted, ClusterReason.PINNED_UNMEASURED, message)
+        return Verdict(HOLD, wanted, ClusterReason.ARM_UNMEASURED, message)
     return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)
 
 

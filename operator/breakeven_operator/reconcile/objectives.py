@@ -181,7 +181,7 @@ def objectives_aspect(
     if not asked_before:
         return None
     said = "no objective is held against measurements now: spec.slo sets none, or there is no target"
-    return Aspect(OBJECTIVES, None, str(ClusterReason.NO_OBJECTIVE), said)
+    return Aspect(OBJECTIVES, None, str(ClusterReason.OBJECTIVE_UNCERTAIN), said)
 
 
 def objectives_message(objectives: Objectives, figures: Sequence[ObjectiveStatus]) -> str:

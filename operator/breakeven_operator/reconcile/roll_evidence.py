@@ -214,7 +214,7 @@ def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Out
         return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
     if bounds.upper < 1.0:
         remark = "; no gain was promised at this load, and the loads for which one was promised have not come"
-        return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, bounds, remark)
+        return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNPROVEN, bounds, remark)
     if bounds.lower >= 1.0 - _NO_LOSS:
         return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)
     if windows < GIVE_UP_WINDOWS:

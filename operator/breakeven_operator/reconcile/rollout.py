@@ -161,7 +161,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
     """Go back to the arm that ran before, and wait longer before the next change; stay if that belongs to another template."""
     if context.outlived is not None:
         message = f"{rollout.change}: {why}; it is not undone: {context.outlived}"
-        return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
+        return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNPROVEN, message)
     memory = context.memory
     failures = memory.failures + 1
     pause_s = context.timing.backoff_seconds * min(2 ** (failures - 1), _MAX_BACKOFF_FACTOR)
@@ -305,7 +305,7 @@ def _undo_failed(context: RolloutContext, rollout: Rollout, reason: ClusterReaso
         return undo(context, rollout, reason, why)
     kept = f"the annotation stays without {rollout.from_arm}, which was never measured on this template"
     message = f"{rollout.from_arm} -> {rollout.to_arm}: {why}; {kept}"
-    return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
+    return end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNPROVEN, message)
 
 
 def _waiting_for_a_place(context: RolloutContext, rollout: Rollout) -> Rollout:
@@ -376,7 +376,7 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             rollout.replace(target_generation=workload.generation),
             context.memory,
             write=write,
-            reason=ClusterReason.ROLLING_BACK,
+            reason=ClusterReason.ROLLING,
             message=f"going back to {spoken(rollout.from_arm)}",
             busy=True,
         )
@@ -402,8 +402,8 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             f"{rollout.change} was undone ({rollout.reason}): the annotation asks for {spoken(rollout.from_arm)} "
             f"again, and at the deadline {state}"
         )
-        return _undone(context, Event(ClusterReason.UNDO_UNFINISHED, message, warning=True))
-    reason, message = ClusterReason.ROLLING_BACK, f"going back to {spoken(rollout.from_arm)}: {state}"
+        return _undone(context, Event(ClusterReason.ROLL_DEADLINE_EXCEEDED, message, warning=True))
+    reason, message = ClusterReason.ROLLING, f"going back to {spoken(rollout.from_arm)}: {state}"
     if blocked:
         reason = ClusterReason.UNDO_BLOCKED
     return RolloutStep(rollout, context.memory, reason=reason, message=message, busy=True)

@@ -190,10 +190,6 @@ def _present(
     return replace(live, past=past)
 
 
-# Such a target is no measure of a roll, whenever the refusal ends.
-_NO_MEASURE = frozenset({ClusterReason.KV_TRANSFER_PAIR, ClusterReason.MIXED_GPU_CLASSES})
-
-
 def refusal_of(service: SpeculativeService, observation: ServiceObservation) -> Refusal | None:
     """Why the target cannot be looked at; None if it can."""
     refusal = refuse_target(
@@ -252,7 +248,7 @@ def _while_refused(
     same = memory.target_uid in {None, workload.ref.uid}
     unwritten = rollout.phase is RolloutPhase.INTENDED and not same_value(workload.value, rollout.value)
     confirming = rollout.phase is RolloutPhase.CONFIRMING
-    if confirming and refusal.reason in _NO_MEASURE:
+    if confirming and refusal.reason is ClusterReason.TARGET_REFUSED:
         message = f"{rollout.change} was not measured: {refusal.message}"
         entry = ended_roll(rollout, HistoryResult.UNMEASURED, message, now)
         return RolloutStep(None, memory, ended=(entry,))

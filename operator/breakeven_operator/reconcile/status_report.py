@@ -228,7 +228,7 @@ def _profitable(cycle: CycleFacts) -> Aspect:
         message += f"; {pays_until(comparison)}"
     if verdict.basis is Basis.PAST:
         message = f"by the target's own past, and nothing is measured yet: {message}"
-        return Aspect(PROFITABLE, pays_now(verdict), str(ClusterReason.FROM_PAST), message)
+        return Aspect(PROFITABLE, pays_now(verdict), str(ClusterReason.NO_PROFILE), message)
     message = with_measured(message, verdict)
     if verdict.basis is Basis.FORMER and cycle.calibrated.former is not None:
         message = (
@@ -252,13 +252,13 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
         return Aspect(
             PROGRESSING,
             False,
-            str(ClusterReason.RECOMMEND_ONLY),
+            str(verdict.reason),
             f"{spoken(verdict.arm)} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
             "RollingUpdate, or change the target yourself",
         )
     running = cycle.running.arm if cycle.running is not None else verdict.arm
     if verdict.action == HOLD and verdict.arm is not None and verdict.arm != running:
-        return Aspect(PROGRESSING, False, str(ClusterReason.ROLL_BLOCKED), verdict.message)
+        return Aspect(PROGRESSING, False, str(verdict.reason), verdict.message)
     tail = _last_roll(status.history[0]) if status.history else "no roll so far"
     return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)
 

@@ -55,7 +55,7 @@ def refuse_target(
     if engine is None or identity is None:
         named = spec.target_ref.container_name
         return Refusal(
-            ClusterReason.CONTAINER_AMBIGUOUS,
+            ClusterReason.ENGINE_UNCLEAR,
             f"{kind} {name} has no container {named}"
             if named
             else f"{kind} {name} has several containers and not exactly one that starts vLLM: "
@@ -70,7 +70,7 @@ def refuse_target(
         return refusal
     if len(workload.gpu_classes) > 1:
         return Refusal(
-            ClusterReason.MIXED_GPU_CLASSES,
+            ClusterReason.TARGET_REFUSED,
             f"pods of {workload.title} run on {' and '.join(workload.gpu_classes)}, and no arm is the best on each: make one "
             f"{workload.ref.resource.kind} per GPU class, each with a nodeSelector and a SpeculativeService of its own",
         )
@@ -92,7 +92,7 @@ def refuse_transfer(workload: Workload) -> Refusal | None:
     if found is None:
         return None
     return Refusal(
-        ClusterReason.KV_TRANSFER_PAIR,
+        ClusterReason.TARGET_REFUSED,
         f"{workload.title} has {found}: the engines at the other end keep connections to a pod that is restarted, and requests hang "
         "on them, whatever the method; let one engine read prompts and decode, or set the arm yourself on prefill and decode "
         "together, in a window without requests, and delete this service",
@@ -105,7 +105,7 @@ def _engine_refused(title: str, engine: ServedEngine, identity: Identity) -> Ref
         return _unreadable(engine)
     if identity.model is None:
         return Refusal(
-            ClusterReason.NOT_VLLM,
+            ClusterReason.ENGINE_UNCLEAR,
             f"the command line of container {engine.name} names no model: is it `vllm serve MODEL`?",
         )
     texts = (
@@ -129,7 +129,7 @@ def _workers_serve(workload: Workload) -> Refusal | None:
     if found is None:
         return None
     return Refusal(
-        ClusterReason.CONTAINER_AMBIGUOUS,
+        ClusterReason.ENGINE_UNCLEAR,
         f"{workload.title} starts its workers with {found}, so they serve beside their leader, and the leader's load is not the "
         "group's: let the leader alone serve (--headless on the workers), or make every rank a pod of its own target",
     )
@@ -159,14 +159,14 @@ def _kind_refuses(workload: Workload) -> Refusal | None:
     """Why no object of this kind, or not this one, is written; None if it is."""
     if not workload.kind.rolled:
         return Refusal(
-            ClusterReason.KIND_NOT_ROLLED,
+            ClusterReason.TARGET_OWNED,
             f"{workload.title} is of a kind that the operator does not change: use mode Recommend, and set the arm there",
         )
     borrowed = workload.kind.borrows(workload.manifest)
     if borrowed is None:
         return None
     return Refusal(
-        ClusterReason.KIND_NOT_ROLLED,
+        ClusterReason.TARGET_OWNED,
         f"{workload.title} takes its pod template from {borrowed} (workloadRef), which the operator does not write: use mode "
         "Recommend, and set the arm there",
     )
@@ -222,10 +222,8 @@ def _not_opted_in(workload: Workload, engine: ServedEngine) -> Refusal | None:
         for verb, changes in (("add", lines.add), ("remove", lines.remove))
         for change in changes
     ]
-    # The opt-in is there, and something beside it wins or makes vLLM refuse to start.
-    static = bool(lines.remove) and not lines.add
     return Refusal(
-        ClusterReason.STATIC_CONFIG if static else ClusterReason.NOT_OPTED_IN,
+        ClusterReason.NOT_OPTED_IN,
         lines.refusal
         or f"{workload.title} does not let the annotation choose the arm; in its manifest, "
         + "; ".join(edits),
@@ -233,7 +231,7 @@ def _not_opted_in(workload: Workload, engine: ServedEngine) -> Refusal | None:
 
 
 def _unreadable(engine: ServedEngine) -> Refusal:
-    return Refusal(ClusterReason.SHELL_UNREADABLE, str(engine.opt_in.refusal))
+    return Refusal(ClusterReason.ENGINE_UNCLEAR, str(engine.opt_in.refusal))
 
 
 class Claim(NamedTuple):

@@ -116,7 +116,7 @@ def _last_word(
         if windows < GIVE_UP_WINDOWS:
             return None
         message = f"{rollout.change} was not measured: {found}{remark}"
-        step = end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNMEASURED, message)
+        step = end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNPROVEN, message)
         return with_requests(step, rollout, failing)
     word = outcome(found.measured, found.promise, windows)
     if word is None:

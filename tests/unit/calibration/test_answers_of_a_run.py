@@ -97,7 +97,7 @@ def test_the_words_go_into_the_profile_and_bad_ones_into_events(judged):
     answered(judged, e2="ANSWERS_AGREE", e7="ANSWERS_BROKEN")
     judged.measure_beside("none/judge", points=0)
     judge = judged.arm_status("none/judge")
-    assert (judge["phase"], judge["reason"]) == ("Done", "AnswersJudged")
+    assert (judge["phase"], judge["reason"]) == ("Done", "ArmMeasured")
     assert judge["message"] == "eagle/2: AnswersAgree, eagle/7: AnswersBroken"
     outcome = fitted(judged.fits[-1].points_csv)
     judged.do(calibration.conclude(judged.view(), outcome, judged.now))

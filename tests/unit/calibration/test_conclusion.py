@@ -168,7 +168,8 @@ def test_without_something_to_compare_the_fit_is_rejected(fitting, lost):
 
 def test_a_document_that_is_no_profile_is_refused(fitting):
     fitting.do(calibration.conclude(fitting.view(), FitOutcome(json.dumps({"arms": []}), None), fitting.now))
-    assert fitting.status["reason"] == "FitFailed"
+    assert (fitting.status["phase"], fitting.status["reason"]) == ("Failed", "FitRejected")
+    assert fitting.status["message"].startswith("fit of ")
 
 
 def test_a_late_outcome_changes_nothing(fitting):

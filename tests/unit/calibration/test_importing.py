@@ -139,7 +139,7 @@ def test_a_config_map_or_key_that_is_not_there_is_a_word(importing):
     data = importing.config_maps["sweeps"]["data"]
     del data["eagle.json"]
     assert refused(importing) == (
-        "WorkloadNotFound",
+        "InputRefused",
         "importFrom: ConfigMap sweeps has no key eagle.json (1 others)",
     )
 
@@ -163,7 +163,7 @@ def test_a_config_map_or_key_that_is_not_there_is_a_word(importing):
 def test_a_file_that_cannot_stand_for_its_arm_is_one_line(importing, eagle, said):
     importing.config_maps["sweeps"]["data"]["eagle.json"] = eagle
     reason, message = refused(importing)
-    assert reason == "ImportRefused"
+    assert reason == "InputRefused"
     assert said in message
     assert "\n" not in message
 
@@ -171,14 +171,14 @@ def test_a_file_that_cannot_stand_for_its_arm_is_one_line(importing, eagle, said
 def test_a_config_map_that_may_not_be_read_says_which_right_is_missing(importing):
     importing.config_maps.clear()
     reason, message = refused(importing)
-    assert (reason, "grant the operator `get` on configmaps" in message) == ("ImportRefused", True)
+    assert (reason, "grant the operator `get` on configmaps" in message) == ("InputRefused", True)
 
 
 def test_too_few_points_of_no_speculation_end_the_run(importing):
     importing.config_maps["sweeps"]["data"]["none.json"] = bench(4, 1.0, 0.05)
     importing.turn()
     status = importing.turn()
-    assert (status["phase"], status["reason"]) == ("Failed", "ImportRefused")
+    assert (status["phase"], status["reason"]) == ("Failed", "InputRefused")
     assert "only 1 of 1 imported points are usable, 3 are needed" in status["message"]
 
 
@@ -226,5 +226,5 @@ results:
     data |= dict.fromkeys(keys, report)
     importing.run["spec"]["importFrom"][0]["configMap"]["keys"] = keys
     status = importing.turn()
-    assert (status["phase"], status["reason"]) == ("Failed", "ImportRefused")
+    assert (status["phase"], status["reason"]) == ("Failed", "InputRefused")
     assert status["message"].endswith("more than 1 MiB of YAML in all; expected JSON, or fewer reports")

@@ -24,7 +24,8 @@ def test_a_run_whose_service_is_gone_ends_and_leaves_nothing():
     world.service = None
     world.run["metadata"]["creationTimestamp"] = timestamp(world.now)
     status = world.turn(600.0)
-    assert (status["phase"], status["reason"]) == ("Superseded", "ServiceNotFound")
+    assert (status["phase"], status["reason"]) == ("Superseded", "Superseded")
+    assert "there is no SpeculativeService" in status["message"]
     assert not world.jobs
 
 

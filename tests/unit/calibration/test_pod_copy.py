@@ -327,7 +327,7 @@ def in_shell(world, text, **env):
 def test_a_shell_whose_text_does_not_show_the_command_line_is_refused(world, text):
     with pytest.raises(NotCopyableError) as refusal:
         podcopy.engine_of(in_shell(world, text))
-    assert refusal.value.reason is ClusterReason.SHELL_UNREADABLE
+    assert refusal.value.reason is ClusterReason.ENGINE_UNCLEAR
 
 
 CONFIG = {"method": "eagle3", "model": 'it\'s $(odd) "x"', "num_speculative_tokens": 3}
@@ -422,7 +422,7 @@ def test_a_copy_is_isolated_wherever_its_target_is(build, policies, open_ways):
         return
     with pytest.raises(NotCopyableError, match=f"restricts the target's {open_ways} by labels") as refusal:
         build(policies=policies)
-    assert refusal.value.reason is ClusterReason.NETWORK_NOT_ISOLATED
+    assert refusal.value.reason is ClusterReason.POD_NOT_COPIED
     assert f"selects {SERVICE_LABEL}=chat" in refusal.value.message
 
 
@@ -430,7 +430,7 @@ def test_a_run_whose_copy_would_leave_a_network_policy_ends_with_the_word(world)
     world.network_policies = (EGRESS,)
     world.turn()
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Failed", "NetworkNotIsolated")
+    assert (status["phase"], status["reason"]) == ("Failed", "PodNotCopied")
     assert world.most_jobs == 0
 
 

@@ -428,7 +428,7 @@ def test_a_pod_whose_driver_has_ended_well_is_measured_however_its_other_contain
         (6, "time is up: 300 of 300 s used", "BackoffLimitExceeded", "BudgetExhausted"),
         (1, "the engine answers no request", "BackoffLimitExceeded", "DriverFailed"),
         (143, "stopped by SIGTERM", "BackoffLimitExceeded", "DriverFailed"),
-        (5, "prompts.jsonl is not there", "DeadlineExceeded", "WorkloadInvalid"),
+        (5, "prompts.jsonl is not there", "DeadlineExceeded", "InputRefused"),
     ],
 )
 def test_a_driver_that_its_time_has_stopped_names_the_budget(world, exit_code, said, job, word):
@@ -535,7 +535,8 @@ def test_events_of_other_jobs_are_not_ours(world):
     world.turn()
     refusal(world, "exceeded quota")
     world.cluster_events[0]["regarding"]["uid"] = "another"
-    assert world.turn()["reason"] == "ArmStarting"
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Starting", "CalibrationRunning")
 
 
 def test_an_image_that_cannot_be_pulled_is_given_time_and_then_named(world):
@@ -696,7 +697,8 @@ def test_an_evicted_pod_is_replaced_by_the_job_and_nothing_is_broken(world):
     assert status["reason"] == "PodDisrupted"
     replacement = world.place_pod("bbbbb")
     world.start_driver(replacement)
-    assert world.turn()["reason"] == "ArmMeasuring"
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Measuring", "CalibrationRunning")
 
 
 def test_a_pod_that_is_lost_with_its_node_is_not_waited_for_and_holds_no_gpu(world):
@@ -710,7 +712,8 @@ def test_a_pod_that_is_lost_with_its_node_is_not_waited_for_and_holds_no_gpu(wor
     world.store("none", 3)
     world.turn(60)
     pod["metadata"]["deletionTimestamp"] = timestamp(world.now + timedelta(seconds=30))
-    assert world.turn(30)["reason"] == "ArmMeasuring", "it may still end"
+    status = world.turn(30)
+    assert (status["phase"], status["reason"]) == ("Measuring", "CalibrationRunning"), "it may still end"
     lost = dict(world.pods)
     status = world.turn(100)
     assert (status["reason"], world.jobs) == ("PodDisrupted", {})
@@ -786,7 +789,7 @@ def test_a_changed_target_supersedes_the_run(world):
     assert world.turn()["phase"] == "Starting", "another node resolves the same version to another digest"
     world.target["spec"]["template"]["spec"]["containers"][0]["image"] = "vllm/vllm-openai:v0.32.1"
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Superseded", "TargetChanged")
+    assert (status["phase"], status["reason"]) == ("Superseded", "FingerprintChanged")
     assert not world.jobs
 
 
@@ -854,9 +857,9 @@ def test_no_arm_is_measured_on_a_template_that_is_not_the_plan_s(world, edit):
     world.identifiable = False
     edit(engine_of(world))
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Superseded", "TargetChanged")
+    assert (status["phase"], status["reason"]) == ("Superseded", "FingerprintChanged")
     assert not world.jobs, "no Job was built from the new template"
-    assert world.said[-1].reason == "TargetChanged"
+    assert world.said[-1].reason == "FingerprintChanged"
     assert not world.fits
 
 
@@ -930,16 +933,17 @@ def test_a_run_of_a_service_that_does_not_exist_says_so_at_once_and_ends_in_minu
     world.service = None
     world.run["metadata"]["creationTimestamp"] = timestamp(world.now)
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Pending", "ServiceNotFound")
+    assert (status["phase"], status["reason"]) == ("Pending", "CalibrationDeferred")
     assert "there is no SpeculativeService chat in this namespace" in status["message"]
     status = world.turn(301)
-    assert (status["phase"], status["reason"]) == ("Superseded", "ServiceNotFound")
+    assert (status["phase"], status["reason"]) == ("Superseded", "Superseded")
+    assert "there is no SpeculativeService chat in this namespace" in status["message"]
 
 
 def test_a_target_that_cannot_be_copied_fails_with_the_reason(world):
     world.target["spec"]["template"]["spec"]["containers"][0]["command"] = ["bash", "-c", "/start.sh"]
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Failed", "ShellUnreadable")
+    assert (status["phase"], status["reason"]) == ("Failed", "EngineUnclear")
 
 
 def test_an_unknown_arm_is_refused_by_name(world):
@@ -1012,5 +1016,5 @@ def test_a_fit_without_an_answer_fails_with_its_words(world):
         world.measure_arm()
         world.turn()
     world.do(calibration.conclude(world.view(), FitOutcome(None, "points.csv: row 3: nonsense"), world.now))
-    assert (world.status["phase"], world.status["reason"]) == ("Failed", "FitFailed")
+    assert (world.status["phase"], world.status["reason"]) == ("Failed", "FitRejected")
     assert "row 3: nonsense" in world.status["message"]

@@ -79,7 +79,7 @@ def test_a_schedule_is_made_from_its_method_s_arms_written_down_and_measured_aft
     assert len(found.tiers) > 1
     assert found.at(1) > found.at(200)
     assert not scheduled.jobs, "the table is durable before the Job"
-    assert (scheduled.said[-1].reason, scheduled.said[-1].warning) == ("ScheduleMade", False)
+    assert (scheduled.said[-1].reason, scheduled.said[-1].warning) == ("CalibrationRunning", False)
     assert scheduled.said[-1].message == f"eagle/schedule: {table}, by the costs of steps"
     scheduled.turn()
     config = engine_config(scheduled)
@@ -121,15 +121,15 @@ def test_one_draft_length_that_is_best_everywhere_is_no_arm_of_its_own(scheduled
     measure_lengths(scheduled, ONE_LENGTH)
     scheduled.answer_fit()
     status = arm(scheduled)
-    assert (status["phase"], status["reason"]) == ("Skipped", "ScheduleSingleTier")
+    assert (status["phase"], status["reason"]) == ("Skipped", "ArmSkipped")
     assert status["message"].startswith("draft length ")
     assert not scheduled.jobs
     assert scheduled.status["phase"] == "Fitting"
-    assert "without eagle/schedule (ScheduleSingleTier)" in scheduled.status["message"]
+    assert "without eagle/schedule (ArmSkipped)" in scheduled.status["message"]
     actions = calibration.conclude(scheduled.view(), fitted(scheduled.fits[-1].points_csv), scheduled.now)
     (made,) = [action for action in actions if isinstance(action, Create)]
     shown = next(each for each in made.body["spec"]["arms"] if each["arm"] == "eagle/schedule")
-    assert (shown["believable"], shown["reason"]) == (False, "ScheduleSingleTier")
+    assert (shown["believable"], shown["reason"]) == (False, "ArmSkipped")
     (profile_status,) = [a.status for a in actions if isinstance(a, WriteStatus) and "fit" in a.status]
     assert profile_status["fit"] == "Good", "nothing failed"
 
@@ -202,14 +202,14 @@ def test_without_a_draft_length_of_its_method_no_schedule_is_made(scheduled):
         scheduled.turn()
         scheduled.measure_arm(points=1)
     scheduled.turn()
-    assert (arm(scheduled)["phase"], arm(scheduled)["reason"]) == ("Skipped", "ScheduleNotMade")
+    assert (arm(scheduled)["phase"], arm(scheduled)["reason"]) == ("Skipped", "FitRejected")
     assert not scheduled.fits
 
 
 def test_a_fit_without_an_answer_makes_no_schedule_and_the_others_stand(scheduled):
     measure_lengths(scheduled)
     scheduled.answer_fit(FitOutcome(None, "the fit did not end within 120 s"))
-    assert (arm(scheduled)["phase"], arm(scheduled)["reason"]) == ("Skipped", "ScheduleNotMade")
+    assert (arm(scheduled)["phase"], arm(scheduled)["reason"]) == ("Skipped", "FitRejected")
     assert arm(scheduled)["message"] == "the fit did not end within 120 s"
     assert scheduled.status["phase"] == "Fitting"
 
@@ -240,7 +240,7 @@ def test_skipping_a_schedule_is_said_beside_the_arm_before_it():
     world.turn()
     said = [(event.reason, event.message.partition(":")[0], event.warning) for event in world.said]
     assert ("ArmMeasured", "eagle/7", False) in said
-    assert ("ScheduleSingleTier", "eagle/schedule", False) in said
+    assert ("ArmSkipped", "eagle/schedule", False) in said
 
 
 def test_a_run_by_hand_of_a_schedule_alone_measures_what_it_is_made_from():

@@ -73,7 +73,10 @@ def test_the_arm_that_would_win_starts_again_after_the_judge_and_its_points_are_
     shown = [float(load) for load in loads.removesuffix(" requests/s per replica").split(", ")]
     assert shown == pytest.approx([share * saturation_rps for share in EXPECTED_SHARES], rel=0.1)
     assert not world.jobs, "the choice is durable before the Job"
-    assert [event.reason for event in world.said][-1] == "SecondStart"
+    assert [(event.reason, event.message) for event in world.said][-1] == (
+        "CalibrationRunning",
+        chosen["message"],
+    )
     world.turn()
     trial = world.trial["arm"]
     assert (trial["arm"], trial["k"], trial["candidate"]) == (AGAIN, 7, "eagle")
@@ -118,15 +121,15 @@ def test_without_an_arm_that_would_win_nothing_starts_and_the_word_says_so():
     world = measured(SLOWER)
     world.answer_fit()
     skipped = status_of(world)
-    assert (skipped["phase"], skipped["reason"]) == ("Skipped", "SecondStartSkipped")
+    assert (skipped["phase"], skipped["reason"]) == ("Skipped", "ArmSkipped")
     assert skipped["message"].startswith("no arm would win over no speculation at ")
     assert not world.jobs
     assert world.status["phase"] == "Fitting"
-    assert "winner/again (SecondStartSkipped)" in world.status["message"]
-    said = [event for event in world.said if event.reason == "SecondStartSkipped"]
+    assert "winner/again (ArmSkipped)" in world.status["message"]
+    said = [event for event in world.said if event.reason == "ArmSkipped"]
     assert [(event.message, event.warning) for event in said] == [(f"{AGAIN}: {skipped['message']}", False)]
     world.do(calibration.advance(world.view(), world.now))
-    assert len([event for event in world.said if event.reason == "SecondStartSkipped"]) == 1
+    assert len([event for event in world.said if event.reason == "ArmSkipped"]) == 1
     actions = calibration.conclude(world.view(), fitted(world.fits[-1].points_csv), world.now)
     (made,) = [action for action in actions if isinstance(action, Create)]
     assert [one["arm"] for one in made.body["spec"]["arms"]] == list(LAWS)
@@ -140,7 +143,7 @@ def test_a_budget_without_room_for_a_start_and_its_loads_skips_it():
     world.status["plan"] = plan | {"budget": {"maxGpuSeconds": int(used) + 440, "maxDurationSeconds": 7200}}
     world.turn()
     skipped = status_of(world)
-    assert (skipped["phase"], skipped["reason"]) == ("Skipped", "SecondStartSkipped")
+    assert (skipped["phase"], skipped["reason"]) == ("Skipped", "ArmSkipped")
     assert skipped["message"] == "it takes 4m, and the budget has 4m left"
     assert world.status["phase"] == "Fitting"
     assert not world.jobs
@@ -157,7 +160,7 @@ def test_a_budget_that_ends_before_its_turn_skips_it_and_has_not_failed_it():
     world.status["plan"] |= {"budget": {"maxGpuSeconds": int(used) - 1, "maxDurationSeconds": 7200}}
     world.turn()
     assert status_of(world, "none/judge")["reason"] == "BudgetExhausted"
-    assert (status_of(world)["phase"], status_of(world)["reason"]) == ("Skipped", "SecondStartSkipped")
+    assert (status_of(world)["phase"], status_of(world)["reason"]) == ("Skipped", "ArmSkipped")
     assert "GPU-seconds" in status_of(world)["message"]
     assert world.status["phase"] == "Fitting"
 
@@ -242,7 +245,7 @@ def test_a_fit_that_fails_chooses_none_with_its_words():
     world = measured()
     world.answer_fit(FitOutcome(None, "no row is usable"))
     assert (status_of(world)["reason"], status_of(world)["message"]) == (
-        "SecondStartSkipped",
+        "ArmSkipped",
         "no row is usable",
     )
 

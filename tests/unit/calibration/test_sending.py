@@ -104,7 +104,7 @@ def test_a_config_map_that_is_not_there_is_a_word_and_no_pod(world):
     ask_for(world, prompts=FROM_CONFIG_MAP)
     world.config_maps["prompts"] = None
     assert refused(world) == (
-        "WorkloadNotFound",
+        "InputRefused",
         "workload.prompts: ConfigMap prompts is not in this namespace",
     )
 
@@ -113,7 +113,7 @@ def test_a_key_that_is_not_there_is_a_word_and_no_pod(world):
     with_prompts(world)
     world.config_maps["prompts"]["data"] = {MARKER: "{}"}
     assert refused(world) == (
-        "WorkloadNotFound",
+        "InputRefused",
         "workload.prompts: ConfigMap prompts has no key support.jsonl (1 others)",
     )
 
@@ -121,26 +121,26 @@ def test_a_key_that_is_not_there_is_a_word_and_no_pod(world):
 def test_binary_data_is_a_word_and_no_pod(world):
     with_prompts(world)
     world.config_maps["prompts"] = {"binaryData": {"support.jsonl": "AAAA"}}
-    assert refused(world)[0] == "WorkloadInvalid"
+    assert refused(world)[0] == "InputRefused"
 
 
 def test_a_line_that_is_no_request_is_a_word_and_no_pod(world):
     with_prompts(world, f'{{"prompt": "fine"}}\n{{"text": "{MARKER}"}}\n')
     assert refused(world) == (
-        "WorkloadInvalid",
+        "InputRefused",
         "workload.prompts: ConfigMap prompts, key support.jsonl: line 2: neither prompt nor messages; expected one of the two",
     )
 
 
 def test_more_requests_than_the_driver_keeps_are_a_word_and_no_pod(world):
     with_prompts(world, '{"prompt":"a"}\n' * 100_001)
-    assert refused(world)[0] == "WorkloadInvalid"
+    assert refused(world)[0] == "InputRefused"
 
 
 def test_a_claim_that_is_not_there_is_a_word_and_no_pod(world):
     ask_for(world, prompts={"persistentVolumeClaim": {"claimName": "texts", "path": "a.jsonl"}})
     assert refused(world) == (
-        "WorkloadNotFound",
+        "InputRefused",
         "workload.prompts: PersistentVolumeClaim texts is not in this namespace",
     )
 
@@ -163,7 +163,7 @@ def test_a_driver_that_cannot_use_its_file_has_a_word_of_its_own(world):
     pod["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
     status = world.turn()
     assert (status["armStatuses"][0]["reason"], status["armStatuses"][0]["message"]) == (
-        "WorkloadInvalid",
+        "InputRefused",
         said,
     )
 
@@ -385,7 +385,7 @@ async def test_files_of_more_than_16_mib_are_refused_before_they_are_all_read(wo
     assert not read.config_maps
     world.files_problem = read.problem
     status = world.turn()
-    assert (status["phase"], status["reason"]) == ("Failed", "WorkloadInvalid")
+    assert (status["phase"], status["reason"]) == ("Failed", "InputRefused")
     assert "more than 16 MiB" in status["message"]
 
 

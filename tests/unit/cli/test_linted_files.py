@@ -568,8 +568,8 @@ def test_what_a_script_hides_or_keeps_from_vllm_is_said(script, said, edited, tm
 @pytest.mark.parametrize(
     ("args", "annotation", "said"),
     [
-        (["--kv-transfer-config", "{}"], None, "KvTransferPair"),
-        (["--kv-transfer-config", "{}"], {"method": "ngram", "num_speculative_tokens": 3}, "KvTransferPair"),
+        (["--kv-transfer-config", "{}"], None, "TargetRefused"),
+        (["--kv-transfer-config", "{}"], {"method": "ngram", "num_speculative_tokens": 3}, "TargetRefused"),
         (["-pp", "2"], {"method": "eagle3", "model": "h", "num_speculative_tokens": 3}, "hidden states from stage to stage"),
         (["-pp", "2"], {"method": "ngram", "num_speculative_tokens": 3}, None),
         (["--max-model-len=8k"], {"method": "draft_model", "model": "d", "num_speculative_tokens": 3, "max_model_len": 2048}, "shorter than the target's 8000"),

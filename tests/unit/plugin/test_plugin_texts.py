@@ -151,12 +151,15 @@ def test_explain_names_each_thing_that_holds_a_change_back(settled):
 def test_explain_says_conditions_that_are_faults_with_their_remedies(fresh):
     fresh.status["conditions"][0] |= {
         "status": "False",
-        "reason": "NotVllm",
+        "reason": "EngineUnclear",
         "message": "no container starts vLLM",
     }
     text = explained(fresh)
-    assert "Ready is False, NotVllm: no container starts vLLM." in text
-    assert f"NotVllm: {ClusterReason.NOT_VLLM.meaning} What to do: {ClusterReason.NOT_VLLM.remedy}" in text
+    assert "Ready is False, EngineUnclear: no container starts vLLM." in text
+    assert (
+        f"EngineUnclear: {ClusterReason.ENGINE_UNCLEAR.meaning} What to do: {ClusterReason.ENGINE_UNCLEAR.remedy}"
+        in text
+    )
 
 
 def test_a_word_of_a_newer_operator_is_no_fault(settled):

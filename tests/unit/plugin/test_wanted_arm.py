@@ -173,7 +173,7 @@ def test_a_rollout_that_borrows_its_template_is_not_patched_itself(recommending)
 
 def test_without_a_recommendation_one_line_says_why(fresh):
     del fresh.status["decision"]["arm"]
-    with pytest.raises(InputError, match=r"llm/chat: recommends no arm yet \(CalibrationRequested\)"):
+    with pytest.raises(InputError, match=r"llm/chat: recommends no arm yet \(CalibrationRunning\)"):
         wanted(fresh)
 
 

@@ -60,16 +60,16 @@ def test_a_schedule_or_second_start_that_there_was_a_reason_against_is_no_failur
         {
             "arm": "lookup/schedule",
             "phase": "Skipped",
-            "reason": "ScheduleSingleTier",
+            "reason": "ArmSkipped",
             "message": "3 is best",
         },
         {"arm": "drafter/3", "phase": "Failed", "reason": "EngineFailed"},
-        {"arm": "winner/again", "phase": "Skipped", "reason": "SecondStartSkipped"},
+        {"arm": "winner/again", "phase": "Skipped", "reason": "ArmSkipped"},
         {"arm": "winner/again", "phase": "Failed", "reason": "EngineCrashed"},
     ]
     found = findings.judge_arms({"status": {"armStatuses": statuses}}, "lookup")
     assert [one.ok for one in found] == [True, True, False, True, False]
-    assert found[1].detail == "Skipped: ScheduleSingleTier: 3 is best"
+    assert found[1].detail == "Skipped: ArmSkipped: 3 is best"
     assert not findings.judge_arms({}, "lookup")[0].ok
 
 

@@ -90,10 +90,10 @@ def test_the_newest_profile_of_this_fingerprint_is_in_force():
 @pytest.mark.parametrize(
     ("profiles", "reason", "why"),
     [
-        ([], "CalibrationRequested", "Initial"),
-        ([entry(fingerprint="f2")], "CalibrationRequested", "FingerprintChanged"),
-        ([entry(age_s=40 * 86400)], "CalibrationRequested", "ProfileExpired"),
-        ([entry(profile=None, problem="damaged")], "CalibrationRequested", "ProfileUnreadable"),
+        ([], "CalibrationRunning", "Initial"),
+        ([entry(fingerprint="f2")], "CalibrationRunning", "FingerprintChanged"),
+        ([entry(age_s=40 * 86400)], "CalibrationRunning", "ProfileExpired"),
+        ([entry(profile=None, problem="damaged")], "CalibrationRunning", "ProfileUnreadable"),
     ],
 )
 def test_without_a_usable_profile_nothing_is_in_force_and_a_run_is_created(profiles, reason, why):
@@ -217,7 +217,7 @@ def test_why_the_last_run_failed_is_said_until_another_one_succeeds():
 
 
 def changed(name="r1", **spec):
-    return run(name, "Superseded", "2026-11-21T11:59:00Z", "TargetChanged", **spec)
+    return run(name, "Superseded", "2026-11-21T11:59:00Z", "FingerprintChanged", **spec)
 
 
 def test_a_run_whose_target_changed_is_made_once_more_as_it_was():
@@ -235,10 +235,7 @@ def test_a_run_whose_target_changed_is_made_once_more_as_it_was():
         "after a crash the same one"
     )
     assert state([entry()], [changed(**asked), run("r2", "Pending")]).create is None
-    assert (
-        state([entry()], [run("r1", "Superseded", "2026-11-21T11:59:00Z", "CalibrationSuperseded")]).create
-        is None
-    )
+    assert state([entry()], [run("r1", "Superseded", "2026-11-21T11:59:00Z", "Superseded")]).create is None
 
 
 @pytest.mark.parametrize(("why", "again"), [("Initial", False), ("Schedule", True), ("Requested", True)])
@@ -272,7 +269,7 @@ def test_the_longest_start_up_is_remembered():
 def test_a_run_that_was_refused_waits_for_its_next_attempt():
     of = service(annotations={RECALIBRATE_ANNOTATION: "please"})
     asked = state(of=of)
-    assert (asked.reason, asked.create is not None) == ("CalibrationRequested", True)
+    assert (asked.reason, asked.create is not None) == ("CalibrationRunning", True)
     until = NOW + timedelta(seconds=60)
     refusal = RefusedWrite(
         "u1", asked.create, refused=True, words="no runs", attempts=1, since=NOW, until=until

@@ -163,8 +163,8 @@ def test_conditions_say_unknown_before_they_say_anything():
     agrees = aspects(memory(*[1.02] * 6), "chat-p1", Drift, RULES, NOW)
     assert [(one.holds, one.reason) for one in agrees] == [
         (True, "ModelAgrees"),
-        (True, "TextAsCalibrated"),
-        (True, "TextAsCalibrated"),
+        (True, "ModelAgrees"),
+        (True, "ModelAgrees"),
     ]
 
 

@@ -166,5 +166,5 @@ def test_a_service_without_objectives_has_neither_figures_nor_a_condition():
     assert objectives_aspect(None, (), asked_before=False) is None
     gone = objectives_aspect(None, (), asked_before=True)
     assert gone is not None
-    assert (gone.holds, gone.reason) == (None, "NoObjective")
+    assert (gone.holds, gone.reason) == (None, "ObjectiveUncertain")
     assert objectives_of(TTFT) == {"ttft": 0.5}

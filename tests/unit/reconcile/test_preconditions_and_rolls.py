@@ -60,9 +60,6 @@ def reason(refusal):
     ("changes", "expected"),
     [
         ({}, None),
-        ({"generation": 9}, "ForeignRollout"),
-        ({"updated": 1}, "ForeignRollout"),
-        ({"total": 3}, "Autoscaling"),
         ({"ready": 1}, "ReplicasUnready"),
         ({"pods": ()}, "ReplicasUnready"),
         ({"desired": 0, "total": 0, "updated": 0, "ready": 0, "pods": ()}, "ReplicasUnready"),
@@ -72,6 +69,20 @@ def test_a_roll_waits_for_what_is_pending(changes, expected):
     assert now(dataclasses.replace(DEPLOYMENT, **changes)) == expected
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"generation": 9}, "a roll is under way that the operator did not start: 2 of 2 pods updated"),
+        ({"updated": 1}, "a roll is under way that the operator did not start: 1 of 2 pods updated"),
+        ({"total": 3}, "the number of replicas is changing (3 exist, 2 wanted)"),
+    ],
+)
+def test_a_roll_waits_for_others(changes, said):
+    refusal = refuse_now(dataclasses.replace(DEPLOYMENT, **changes), PRODUCTION, None, MemoryStatus(), NOW)
+    assert refusal is not None
+    assert (refusal.reason, refusal.message) == ("RollWaits", said)
+
+
 def now(workload=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW, *, urgent=False):
     scaled = NOW - timedelta(seconds=scaled_s_ago) if scaled_s_ago is not None else None
     return reason(refuse_now(workload, PRODUCTION, scaled, memory or MemoryStatus(), time, urgent=urgent))
@@ -79,7 +90,7 @@ def now(workload=DEPLOYMENT, scaled_s_ago=None, memory=None, time=NOW, *, urgent
 
 def test_a_roll_waits_until_the_number_of_replicas_has_stood_still():
     """Between two steps of an autoscaler everything is as the Deployment wants it."""
-    assert now(scaled_s_ago=0) == now(scaled_s_ago=59) == "Autoscaling"
+    assert now(scaled_s_ago=0) == now(scaled_s_ago=59) == "RollWaits"
     assert now(scaled_s_ago=60) is None
 
 

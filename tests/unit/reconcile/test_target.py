@@ -137,10 +137,14 @@ def test_refusals_of_a_target_have_one_reason_each():
     assert refusal() is None
     assert refusal(workload=None) == "TargetNotFound"
     assert refusal(managed_by="older") == "AlreadyManaged"
-    assert refusal(shell) == "ShellUnreadable"
+    for edit, words in (
+        (shell, "through a shell"),
+        (two_containers, "several containers and not exactly one"),
+        (without_model, "names no model"),
+    ):
+        assert refusal(edit) == "EngineUnclear"
+        assert words in refuse_target(SPEC, deployment(edit), None).message
     assert refusal(in_text('exec vllm serve org/model --host "$(hostname)"')) is None, "looking needs no more"
-    assert refusal(two_containers) == "ContainerAmbiguous"
-    assert refusal(without_model) == "NotVllm"
     assert refusal(args("org/model", "--speculative-config={x")) == "EngineConfigRefused"
 
 
@@ -159,11 +163,11 @@ def of_classes(*products):
 def test_a_target_on_several_gpu_classes_is_refused_and_told_to_split():
     mixed = of_classes("B", "A", "B")
     refused = refuse_target(SPEC, mixed, None)
-    assert refused.reason == "MixedGpuClasses"
+    assert refused.reason == "TargetRefused"
     assert "run on A and B" in refused.message
     assert "make one Deployment per GPU class, each with a nodeSelector" in refused.message
     assert mixed.proven_identity is None, "neither class speaks for the other"
-    assert refusal(workload=of_classes("A", "B", "")) == "MixedGpuClasses"
+    assert refusal(workload=of_classes("A", "B", "")) == "TargetRefused"
 
 
 def test_a_gpu_class_must_be_known():
@@ -188,7 +192,7 @@ def test_a_pod_that_is_not_ready_yet_makes_a_class():
     """Else a target that flaps would be taken and refused in turn."""
     two = of_classes("A", "B")
     starting = dataclasses.replace(two.pods[0], ready_since=None)
-    assert refusal(workload=dataclasses.replace(two, pods=(starting, two.pods[1]))) == "MixedGpuClasses"
+    assert refusal(workload=dataclasses.replace(two, pods=(starting, two.pods[1]))) == "TargetRefused"
 
 
 def roll_refusal(edit, spec=SPEC):
@@ -227,7 +231,8 @@ def test_refusals_of_rolls_have_one_reason_each():
     assert roll_refusal(owned) == "TargetOwned"
     assert roll_refusal(paused) == "TargetPaused"
     assert roll_refusal(args("org/model")) == "NotOptedIn"
-    assert roll_refusal(static_beside) == "StaticConfig"
+    assert roll_refusal(static_beside) == "NotOptedIn"
+    assert "remove under " in refuse_rolls(SPEC, deployment(static_beside)).message
     for edit in (no_drain, short_grace, no_pre_stop):
         assert roll_refusal(edit) == "DrainNotConfigured"
 
@@ -249,7 +254,7 @@ def test_an_engine_that_hands_caches_on_is_refused_in_every_mode(connector, pair
         said = json.dumps({"kv_connector": connector, "kv_role": "kv_both"})
         container(target)["args"] += ["--kv-transfer-config", said]
 
-    assert refusal(transferring) == ("KvTransferPair" if pair else None)
+    assert refusal(transferring) == ("TargetRefused" if pair else None)
 
 
 OFFLOAD, NIXL = (
@@ -277,7 +282,7 @@ def test_only_an_engine_that_keeps_its_own_caches_is_taken(config, pair):
     def transferring(target):
         container(target)["args"] += [f"--kv-transfer-config={json.dumps(config)}"]
 
-    assert refusal(transferring) == ("KvTransferPair" if pair else None)
+    assert refusal(transferring) == ("TargetRefused" if pair else None)
 
 
 def test_an_offload_with_a_role_is_half_of_a_pair():
@@ -286,7 +291,11 @@ def test_an_offload_with_a_role_is_half_of_a_pair():
             '--kv-transfer-config={"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_producer"}'
         ]
 
-    assert refusal(producing) == "KvTransferPair"
+    assert refusal(producing) == "TargetRefused"
+    assert (
+        "the engines at the other end keep connections"
+        in refuse_target(SPEC, deployment(producing), None).message
+    )
 
 
 def test_loss_can_be_accepted_and_recommend_needs_nothing():

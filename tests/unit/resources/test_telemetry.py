@@ -180,7 +180,7 @@ def test_the_account_of_the_model_has_its_series(registry, telemetry):
 
     conditions = [
         said("ModelAgrees", "False", "RollDisproved"),
-        said("AcceptanceAsCalibrated", "True", "TextAsCalibrated"),
+        said("AcceptanceAsCalibrated", "True", "ModelAgrees"),
         said("LengthsAsCalibrated", "Unknown", "ModelUntested"),
     ]
     telemetry.fleet.publish([service(model=model, conditions=conditions)], NOW)

@@ -147,7 +147,7 @@ def test_a_template_in_another_object_is_read_off_pods_and_not_rolled() -> None:
     assert problem_of(read_object(text.encode(), ARGO_ROLLOUTS)) is None
     refused = refuse_rolls(SPEC, observed(rollout(workloadRef={"kind": "Deployment", "name": "d"}), pod("b")))
     assert refused is not None
-    assert refused.reason == "KindNotRolled"
+    assert refused.reason == "TargetOwned"
     assert "takes its pod template from Deployment d" in refused.message
     assert refuse_rolls(SPEC, observed(rollout(), pod("b"))) is None
 

@@ -213,7 +213,7 @@ def test_a_group_of_several_pods_is_not_copied() -> None:
     check_alone(observed(grouped(1)))
     with pytest.raises(NotCopyableError, match="is a group of 3 pods") as refused:
         check_alone(observed(grouped(3)))
-    assert refused.value.reason == "GroupNotCopied"
+    assert refused.value.reason == "PodNotCopied"
 
 
 def test_what_its_set_is_refused_is_a_trouble_of_its_groups() -> None:
@@ -318,10 +318,10 @@ def test_workers_that_serve_beside_their_leader_are_refused_by_the_flag(
     spec = SpeculativeService.read(body, "service").spec
     refused = refuse_target(spec, observed(grouped(2, parts)), None)
     if named is None:
-        assert refused is None or refused.reason != "ContainerAmbiguous"
+        assert refused is None or refused.reason != "EngineUnclear"
     else:
         assert refused is not None
-        assert refused.reason == "ContainerAmbiguous"
+        assert refused.reason == "EngineUnclear"
         assert f"starts its workers with {named}, so they serve beside their leader" in refused.message
     alone = refuse_target(spec, observed(grouped(1, parts)), None)
-    assert alone is None or alone.reason != "ContainerAmbiguous"
+    assert alone is None or alone.reason != "EngineUnclear"

@@ -171,6 +171,5 @@ def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
     if assumed:
         how = "assumed" if share == RAMP_SHARE else "learned from the other rows"
         yield (
-            f"{fit.arm}: {assumed} of {fit.points} closed-loop rows are short and without mean_inflight "
-            f"({Reason.INFLIGHT_UNKNOWN}); ramp and drain are {how} (rho {share:.2f})"
+            f"{fit.arm}: {assumed} of {fit.points} closed-loop rows are short and without mean_inflight; ramp and drain are {how} (rho {share:.2f})"
         )

@@ -92,9 +92,7 @@ def unmeasured_texts(phrases: Mapping[Arm, Sequence[str]]) -> list[str]:
     for arm, of_arm in phrases.items():
         for phrase in of_arm:
             arms.setdefault(phrase, []).append(spoken(arm))
-    return [
-        f"{', '.join(names)}: {phrase} ({Reason.OBJECTIVE_NOT_MEASURED})" for phrase, names in arms.items()
-    ]
+    return [f"{', '.join(names)}: {phrase}" for phrase, names in arms.items()]
 
 
 def figures_text(decision: Decision) -> str:
@@ -145,7 +143,7 @@ def _unmeasured(decision: Decision) -> str:
     """Objectives whose own figure was not measured, as the end of a sentence; empty when there are none."""
     considered = (decision.figures, decision.of(decision.arm))
     phrases = dict.fromkeys(phrase for one in considered if one is not None for phrase in one.unmeasured)
-    return f"{', '.join(phrases)} ({Reason.OBJECTIVE_NOT_MEASURED})" if phrases else ""
+    return ", ".join(phrases)
 
 
 def _saves(decision: Decision) -> str:

@@ -137,7 +137,7 @@ def hindrances(
         )
     if (flag := _handing_on(words)) is not None:
         found.append(
-            f"{flag.items[0].partition('=')[0]}: the operator decides about no engine that hands KV caches on or takes them (KvTransferPair)"
+            f"{flag.items[0].partition('=')[0]}: the operator decides about no engine that hands KV caches on or takes them (TargetRefused)"
         )
     return found
 

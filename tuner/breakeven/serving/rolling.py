@@ -107,7 +107,7 @@ def _half_held(spec: Mapping[str, Any]) -> str | None:
         return None
     return (
         "has spec.prefill: prefill and decode must speculate with the same drafter, and the operator decides about neither "
-        "(KvTransferPair)"
+        "(TargetRefused)"
     )
 
 
