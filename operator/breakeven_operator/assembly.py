@@ -28,7 +28,6 @@ from breakeven_operator.board.board_server import Board, BoardSettings, BoardSoc
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.connections import Connections
 from breakeven_operator.cycle import Reconciler
-from breakeven_operator.cycle_settings import settings_of_cycles
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.loop import Loop, NoLease
 from breakeven_operator.ports import Clock, Creator, Fitter
@@ -145,8 +144,9 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     )
     health = Health(clock, settings.cycle_s)
     showing = Showing(settings, cluster, clock, health.late_after_s)
-    cycles = settings_of_cycles(settings, once=once)
-    reconciler = Reconciler(clock, observer, writer, telemetry, cycles, showing.show)
+    reconciler = Reconciler(clock, observer, writer, telemetry, settings, showing.show)
+    if once:
+        reconciler.deciding_s = math.inf
     leads = NoLease() if dry_run else lease
     loop = Loop(reconciler, leads, health, telemetry, clock, cycle_s=settings.cycle_s)
     try:

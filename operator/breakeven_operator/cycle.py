@@ -23,7 +23,6 @@ from breakeven_operator.admission import Decided
 from breakeven_operator.agenda import Agenda, Grounds, stands_s
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle_log import CycleLog, CycleReport, NotedWriter
-from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import Clock, ClusterError, Manifest
@@ -40,6 +39,7 @@ from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.run_turns import RunTurns
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.service_decisions import ServiceDecisions
+from breakeven_operator.settings import Settings
 from breakeven_operator.survey import survey
 from breakeven_operator.workloads.workload import Workload
 from breakeven_operator.writer import DryRun, Writer, WriteResult
@@ -62,8 +62,11 @@ def show_nobody(_world: Snapshot, _services: Sequence[SpeculativeService]) -> No
 class Reconciler:
     """Runs cycles; `cycle` may be called again after any failure.
 
-    `show` is given the world and the services as each cycle leaves them.
+    `show` is given the world and the services as each cycle leaves them. Services that are left after `deciding_s` wait for the next
+    cycle, which begins at once.
     """
+
+    deciding_s = 1.0
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Reconciler:
         observer: Observer,
         writer: Writer | DryRun,
         telemetry: Telemetry,
-        settings: CycleSettings,
+        settings: Settings,
         show: Show = show_nobody,
     ) -> None:
         self._clock = clock
@@ -174,7 +177,7 @@ class Reconciler:
         decided: list[Decided] = []
         undecided: list[Failed] = []
         for place, uid in enumerate(legible.ready):
-            if self._clock.monotonic() - began_s > self._settings.deciding_s:
+            if self._clock.monotonic() - began_s > self.deciding_s:
                 report.left = len(legible.ready) - place
                 break
             may_roll = moving < self._settings.max_parallel_rolls

@@ -15,10 +15,10 @@ from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided, kept_pods, run_views
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cycle_log import CycleLog, CycleReport, NotedWriter
-from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.ports import Clock, ClusterError, ClusterReader
 from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.settings import Settings
 
 # With them one run reads its files, however large; the next run waits for the next cycle.
 _FILES_PER_CYCLE = 4 << 20
@@ -33,7 +33,7 @@ class RunTurns:
         clock: Clock,
         writer: NotedWriter,
         log: CycleLog,
-        settings: CycleSettings,
+        settings: Settings,
     ) -> None:
         self._cluster = cluster
         self._clock = clock

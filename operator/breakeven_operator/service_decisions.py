@@ -16,10 +16,9 @@ from breakeven_operator.actions import WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
-from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.labels import RESUME_ANNOTATION, service_of
-from breakeven_operator.reconcile.case import ServiceObservation
+from breakeven_operator.reconcile.case import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.service import reconcile
 from breakeven_operator.reconcile.target import Claim, older_claim
@@ -28,6 +27,7 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.known import kind_of, target_of
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 
@@ -46,7 +46,7 @@ class ServiceDecisions:
         self,
         queries: ServiceQueries,
         failures: RefusedWrites,
-        settings: CycleSettings,
+        settings: Settings,
         warn: Callable[[str, str], None],
     ) -> None:
         self._queries = queries
@@ -83,7 +83,7 @@ class ServiceDecisions:
         self._hurry(service, now)
         self._look_for_others(stored, now)
         observation = self._observed(world, service, now)
-        outcome = reconcile(service, observation, self._settings.limits(may_roll=may_roll), now)
+        outcome = reconcile(service, observation, self._limits(may_roll=may_roll), now)
         outcome = replace(outcome, status=sharing(stored.status, outcome.status))
         if not any(isinstance(action, WriteStatus) for action in outcome.plan.actions):
             self._unwritten[uid] = UnwrittenMemory(stored.status.memory, outcome.status.memory)
@@ -100,13 +100,16 @@ class ServiceDecisions:
             observation = replace(observation, written=item.outcome.status.to_json_object())
         observation = replace(observation, failures=self._failures.about(service.metadata.uid, now))
         self._decided[service.metadata.uid] = now
-        outcome = reconcile(service, observation, self._settings.limits(), now)
+        outcome = reconcile(service, observation, self._limits(), now)
         actions = tuple(
             replace(action, resource_version=None) if isinstance(action, WriteStatus) else action
             for action in outcome.plan.actions
         )
         plan = replace(outcome.plan, actions=actions)
         return replace(item, service=service, outcome=replace(outcome, plan=plan))
+
+    def _limits(self, *, may_roll: bool = True) -> CycleLimits:
+        return CycleLimits(self._settings.status_refresh_s, may_roll, self._settings.gpu_price_per_hour)
 
     def _observed(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
         """The surroundings of a valid service: its target and pods, profiles and runs, and Prometheus' answers."""

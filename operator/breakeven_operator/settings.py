@@ -29,6 +29,7 @@ from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
+from breakeven_operator.watching import WatchSettings
 
 # Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
@@ -202,6 +203,14 @@ class Settings(BaseModel):
             wanted = wanted or "candidates for the services of annotated workloads"
             raise _wrong(given, wanted, field="BREAKEVEN_DEFAULT_CANDIDATES")
         return self
+
+    @property
+    def watching(self) -> WatchSettings | None:
+        """Settings of services for annotated workloads; None if none are made."""
+        candidates = self.default_candidates
+        if self.watch_annotated == "false" or candidates is None:
+            return None
+        return WatchSettings(candidates.to_json_object(), self.most_watched, self.most_watched_per_namespace)
 
     @property
     def trial(self) -> TrialSettings:

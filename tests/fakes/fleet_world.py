@@ -24,7 +24,6 @@ from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import Reconciler
 from breakeven_operator.cycle_log import CycleReport
-from breakeven_operator.cycle_settings import CycleSettings
 from breakeven_operator.kinds import (
     CLAIMS,
     DEPLOYMENTS,
@@ -38,11 +37,12 @@ from breakeven_operator.kinds import (
     Ref,
 )
 from breakeven_operator.packed import joined, pack, unpack
-from breakeven_operator.ports import PrometheusAccess, TrialSettings
+from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import Telemetry
+from breakeven_operator.settings import Settings
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
 from breakeven_operator.workloads.presence import node_is_lost
@@ -275,16 +275,25 @@ class FleetWorld:
             self.observer,
             writer,
             self.telemetry,
-            CycleSettings(
-                TrialSettings("breakeven:test"),
-                60.0,
-                self.max_parallel_rolls,
-                self.max_parallel_calibrations,
-                watching=self.watching,
-                timing=self.timing,
-            ),
+            self._settings(),
             self._left_by_cycle,
         )
+
+    def _settings(self) -> Settings:
+        given: dict[str, Any] = {
+            "trial_image": "breakeven:test",
+            "max_parallel_rolls": self.max_parallel_rolls,
+            "max_parallel_calibrations": self.max_parallel_calibrations,
+            "timing": self.timing,
+        }
+        if self.watching is not None:
+            given |= {
+                "watch_annotated": "true",
+                "default_candidates": Candidates.read(self.watching.candidates, "candidates"),
+                "most_watched": self.watching.most,
+                "most_watched_per_namespace": self.watching.most_per_namespace,
+            }
+        return Settings().model_copy(update=given)
 
     def _left_by_cycle(self, world: Snapshot, services: Sequence[SpeculativeService]) -> None:
         self.left = world, services
