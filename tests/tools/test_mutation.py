@@ -84,14 +84,21 @@ def test_a_mutant_is_found_again_where_its_function_has_moved_and_not_where_it_h
 
 def test_a_sample_is_the_same_for_the_same_seed():
     sources = {"a.py": "x = 1 + 2 * 3 - 4 < 5\n", "b.py": "y = not 1 < 2\n"}
-    assert drawn(sources, 5, 25) == drawn(dict(reversed(sources.items())), 5, 25)
-    assert drawn(sources, 5, 25) != drawn(sources, 5, 26)
-    assert len(drawn(sources, 500, 25)) == 13
+    assert drawn([sources], 5, 25) == drawn([dict(reversed(sources.items()))], 5, 25)
+    assert drawn([sources], 5, 25) != drawn([sources], 5, 26)
+    assert len(drawn([sources], 500, 25)) == 13
+
+
+def test_each_package_has_the_same_share_of_a_sample_as_far_as_it_has_mutants():
+    large, small = {"a.py": "x = 1 + 2 * 3 - 4 < 5\n"}, {"b.py": "y = not 1\n"}
+    sample = drawn([large, small], 5, 25)
+    assert [mutant.path for mutant in sample] == ["a.py", "a.py", "a.py", "b.py", "b.py"]
 
 
 def test_the_quickest_tests_of_a_line_come_first_and_a_fixture_counts_for_its_whole_file():
     reach = Reach(
-        {"a.py": {4: ["t.py::slow", "t.py::quick"], 5: ["setup of u.py"]}},
+        ["t.py::slow", "t.py::quick", "setup of u.py"],
+        {"a.py": {4: 0b011, 5: 0b100}},
         {"t.py::slow": 2.0, "t.py::quick": 0.1, "u.py::one": 0.2, "u.py::two": 0.3},
     )
     assert reach.tests("a.py", (4, 4)) == ["t.py::quick", "t.py::slow"]
