@@ -40,7 +40,7 @@ CALLED_FROM_OUTSIDE = {
 # Values of a field: users write them, the code asks for the others.
 # Entries of earlier versions hold UNCONFIRMED.
 VALUES = {
-    *("NOT_EQUAL", "MATCHES", "NOT_MATCHES", "ACCEPT_LOSS", "REJECTED", "UNCONFIRMED"),
+    *("NOT_EQUAL", "MATCHES", "NOT_MATCHES", "ACCEPT_LOSS", "REJECTED", "UNCONFIRMED", "DENSE"),
     *("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"),
 }
 # Formulas for users of the library: docs/library.md shows each, and a test runs what it shows.
