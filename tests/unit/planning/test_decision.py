@@ -78,6 +78,16 @@ def test_an_arm_that_loses_over_the_expected_loads_is_not_entered_at_night():
     assert "over the expected loads (up to 21 rps per replica) eagle/7 takes" in sentence(found)
 
 
+@pytest.mark.parametrize("missing", ["ahead", "considered"])
+def test_without_the_figures_of_a_peak_the_sentence_says_what_its_reason_means(missing):
+    night = [3.0] * 216 + [21.0] * 72
+    past = PastRates([NOW - 300.0 * (863 - i) for i in range(864)], night * 3)
+    found = ask(chat(), 3.0, policy=replace(QUICK, lookback_s=259200.0), past=past)
+    said = sentence(replace(found, **{missing: None}))
+    assert Reason.PEAK_AHEAD.meaning in said
+    assert "over the expected loads" not in said
+
+
 def test_a_jump_that_would_cost_more_than_is_risked_keeps_an_arm_out_that_carries_less():
     model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, 0.08, 2.5)})
     policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25)
