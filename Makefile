@@ -129,11 +129,13 @@ generated: env ## Is what is generated from code current?
 	@$(BIN)/python -m breakeven_operator.generate --check
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --check
 	@$(BIN)/python -m breakeven.cli.manual --check
+	@$(BIN)/python -m claims --check
 
-generate: env ## Rewrite what is generated from code: CRDs, docs
+generate: env ## Rewrite what is generated from code: CRDs, docs, the map from claims to tests
 	@$(BIN)/python -m breakeven_operator.generate --write
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --write
 	@$(BIN)/python -m breakeven.cli.manual --write
+	@$(BIN)/python -m claims --write
 
 # In an environment of its own: `make env` needs none of it.
 docs: .venv-docs/.installed ## The documentation as a site in .site, built strictly: half a minute, first 40 s and 170 MB more
