@@ -37,7 +37,7 @@ def claims_of(text: str, path: str) -> Iterator[Claim]:
         for mark in getattr(node, "decorator_list", ()):
             match mark:
                 case ast.Call(
-                    func=ast.Attribute(attr="claim"), args=[ast.Constant(page), ast.Constant(words)]
+                    func=ast.Attribute(attr="claim"), args=[ast.Constant(str(page)), ast.Constant(str(words))]
                 ):
                     yield Claim(page, words, f"{path}::{node.name}")  # type: ignore[attr-defined]
 

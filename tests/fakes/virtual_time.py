@@ -71,7 +71,7 @@ class VirtualTime(asyncio.SelectorEventLoop):
         """Seconds since the loop was made."""
         return self._selecting.now_s
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Until its thread has answered, or nobody waits for it any more, no timer fires."""
         answer = super().run_in_executor(executor, func, *args)
         self._selecting.working.add(answer)
