@@ -59,12 +59,13 @@ class Reach:
 
         Args:
             path: of the source.
-            lines: first and last; (0, 0): of the module's own body, which runs on import, so that all its tests count.
+            lines: first and last. If no test runs them, they run on import or never, and all tests of the module count.
         """
         by_line = self.lines.get(path, {})
         first, last = lines
         bits = 0
-        for line in range(first, last + 1) if first else by_line:
+        # The body of a class runs on import, too.
+        for line in [one for one in range(first, last + 1) if one in by_line] or by_line:
             bits |= by_line.get(line, 0)
         found = {one for number, one in enumerate(self.contexts) if bits >> number & 1}
         files = {one.removeprefix(_SETUP) for one in found if one.startswith(_SETUP)}

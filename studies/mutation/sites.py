@@ -141,9 +141,12 @@ def _walk(node: ast.AST, function: str, lines: tuple[int, int]) -> Iterator[tupl
 
 
 def _said(node: ast.AST) -> bool:
-    """Texts, and what only a type checker runs."""
+    """Texts, and what no run can show."""
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "TYPE_CHECKING"
+    # `zip(strict=True)` says that lengths are equal; where they are, it changes nothing.
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True
     # Inside of a formatted string, Python 3.11 gives no positions.
     return isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom)
 

@@ -58,6 +58,7 @@ def test_a_statement_is_changed(before, after):
         'x = f"{a + 1}"\n',
         'x = "a" + b\n',
         "if TYPE_CHECKING:\n    a = 1\n",
+        "x = zip(a, b, strict=True)\n",
     ],
 )
 def test_what_nothing_evaluates_or_only_a_person_reads_is_left(source):
@@ -104,9 +105,9 @@ def test_the_quickest_tests_of_a_line_come_first_and_a_fixture_counts_for_its_wh
     assert reach.tests("a.py", (4, 4)) == ["t.py::quick", "t.py::slow"]
     assert reach.tests("a.py", (5, 6)) == ["u.py::one", "u.py::two"]
     assert reach.tests("a.py", (4, 5)) == ["t.py::quick", "u.py::one", "u.py::two", "t.py::slow"]
-    assert reach.tests("a.py", (9, 9)) == []
-    # A module's own body runs on import, before any test.
-    assert len(reach.tests("a.py", (0, 0))) == 4
+    # What runs on import, such as the body of a class, runs before any test.
+    assert len(reach.tests("a.py", (9, 9))) == len(reach.tests("a.py", (0, 0))) == 4
+    assert reach.tests("b.py", (9, 9)) == []
 
 
 @pytest.fixture
