@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,11 +140,9 @@ def reached(tree: Path, kept: Path) -> Reach:
 
 
 def known_equal() -> dict[Mutant, str]:
-    """Mutants that change nothing anybody could notice, with the reason."""
+    """Mutants that change nothing anybody could notice, with the reason; without a path, because functions move."""
     listed: list[dict[str, Any]] = yaml.safe_load(EQUAL.read_text()) or []
-    return {
-        Mutant(**{key: value for key, value in one.items() if key != "why"}): one["why"] for one in listed
-    }
+    return {Mutant("", one["function"], one["before"], one["after"]): one["why"] for one in listed}
 
 
 def tried(
@@ -209,7 +208,7 @@ _WORDS: Final = ("caught", "equal", "moved", "survived", "unreached")
 def _word(one: Mutant, outcomes: dict[Mutant, trial.Outcome], equal: dict[Mutant, str]) -> str:
     if outcomes[one].caught:
         return "caught"
-    return "equal" if one in equal else outcomes[one].word
+    return "equal" if replace(one, path="") in equal else outcomes[one].word
 
 
 def table(
@@ -225,8 +224,8 @@ def table(
     for one in sample:
         if not outcomes[one].caught:
             lines.append(f"{_word(one, outcomes, equal)}: {one}")
-            if one in equal:
-                lines.append(f"    {equal[one]}")
+            if why := equal.get(replace(one, path="")):
+                lines.append(f"    {why}")
     return lines
 
 
