@@ -36,6 +36,7 @@ EQUAL: Final = Path(__file__).with_name("equal.yaml")
 # The driver's own tests are in virtual time, with an engine beside it in one event loop.
 _TESTS: Final = (
     "tests/unit", "tests/property", "tests/reference", "tests/fleet", "tests/engine/test_load_driver.py",
+    "tests/engine/test_length_probes.py",
 )  # fmt: skip
 # They run none of the core.
 _WITHOUT: Final = (
