@@ -77,7 +77,7 @@ check: env ## Half a minute to a minute on two cores, longer the first time: lin
 # Runs of pytest in place of workers of one: each worker would import and collect the tests of all.
 LIBRARY_TESTS := $(addprefix tests/unit/,answering cli demo fitting house intake load_driver past planning points prior profile readers reporting serving sim validation)
 OPERATOR_TESTS := $(filter-out $(LIBRARY_TESTS) %__pycache__,$(wildcard tests/unit/*))
-QUICKLY = HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q
+QUICKLY = HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q --quick
 
 quick-laws: env
 	@$(QUICKLY) tests/property
@@ -119,8 +119,8 @@ bench: env ## Speeds and sizes, each with how it was measured
 validate: env ## The model against published measurements: dataset, split, error, goal
 	@$(BIN)/python -m validation
 
-mutants: env ## 120 changes of the core, each against the tests that run its line: ten minutes (OF=commit ON=commit COUNT=20 SEED=7)
-	@$(BIN)/python -m mutation $(if $(OF),--of "$(OF)") $(if $(ON),--on "$(ON)") $(if $(COUNT),--count "$(COUNT)") $(if $(SEED),--seed "$(SEED)")
+mutants: env ## 120 changes of the core, each against the tests in memory that run its line: an hour (OF=commit ON=commit COUNT=20 SEED=7)
+	@PYTHONPATH=studies:$(PYTHONPATH) $(BIN)/python -m mutation $(if $(OF),--of "$(OF)") $(if $(ON),--on "$(ON)") $(if $(COUNT),--count "$(COUNT)") $(if $(SEED),--seed "$(SEED)")
 
 fuzz: env ## Every reader against hostile input for a fixed time
 	@$(BIN)/python tests/bench/fuzz_readers.py
@@ -129,11 +129,13 @@ generated: env ## Is what is generated from code current?
 	@$(BIN)/python -m breakeven_operator.generate --check
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --check
 	@$(BIN)/python -m breakeven.cli.manual --check
+	@$(BIN)/python -m claims --check
 
-generate: env ## Rewrite what is generated from code: CRDs, docs
+generate: env ## Rewrite what is generated from code: CRDs, docs, the map from claims to tests
 	@$(BIN)/python -m breakeven_operator.generate --write
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --write
 	@$(BIN)/python -m breakeven.cli.manual --write
+	@$(BIN)/python -m claims --write
 
 # In an environment of its own: `make env` needs none of it.
 docs: .venv-docs/.installed ## The documentation as a site in .site, built strictly: half a minute, first 40 s and 170 MB more

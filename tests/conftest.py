@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -13,8 +12,6 @@ import pytest
 from timekeeping.landings import STORED, read
 from timekeeping.stages import ROOT
 from timekeeping.tiers import TIERS, left_out
-
-_QUICK = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
 
 # A shell ignores SIGINT for what it starts in the background, and children inherit that: tests of Ctrl-C would find
 # commands that cannot be interrupted.
@@ -41,11 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="tests on real parts that run now (tests/timekeeping/tiers.py)",
     )
+    parser.addoption("--quick", action="store_true", help="leave out the files of tests that take longest")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left = set(left_out([item for item in items if _is_on_real_parts(item)], config.getoption("tier")))
-    if _QUICK:
+    if config.getoption("quick"):
         took = read(STORED).files
         left |= {item for item in items if _quick_s(item, took) > _LONGEST_QUICK_S}
     if left:

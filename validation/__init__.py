@@ -4,6 +4,7 @@ published   the data sets, prepared as a user would prepare them
 checks      latency at loads and draft lengths that were left out
 accepted    tokens per step at other draft lengths
 simulated   coverage of bounds, with a known truth
+bought_design   worth of the points that calibration buys, on engines of its own (design_engines)
 outcomes    a line of the table: errors and goals
 
 Measurements of others (`breakeven.prior`):

@@ -14,9 +14,9 @@ from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from validation import published
 from validation.accepted import resampling, tokens_per_step_elsewhere
+from validation.bought_design import bought_points
 from validation.conversions import conversion_errors
 from validation.outcomes import Goal, ValidationOutcome, error_outcome
-from validation.purchases import bought_points
 from validation.simulated import (
     bounds_coverage,
     break_even_coverage,

@@ -319,6 +319,9 @@ def patch_target(cluster, namespace, patch, kind="merge"):
 
 
 @pytest.mark.always
+@pytest.mark.claim(
+    "docs/opt-in.md", "The annotation is the only thing that the operator writes of a Deployment"
+)
 def test_the_operator_may_write_its_annotation(cluster, target):
     done = patch_target(cluster, target, ANNOTATE)
     assert done.returncode == 0, done.stderr
@@ -367,6 +370,10 @@ def test_the_operator_may_write_its_annotation(cluster, target):
             "nothing of the pods",
         ),
     ],
+)
+@pytest.mark.claim(
+    "SECURITY.md",
+    "It compares everything else of spec, template and metadata, and refuses to create and to scale",
 )
 def test_the_operator_may_change_nothing_else_of_a_workload(cluster, target, patch, said):
     done = patch_target(cluster, target, patch)
@@ -730,6 +737,9 @@ NOT_OURS = {
 }  # fmt: skip
 
 
+@pytest.mark.claim(
+    "SECURITY.md", "one Job per arm and one CronJob per service, of the forms that the operator makes"
+)
 def test_jobs_are_calibrations_and_nothing_else(cluster, target):
     job = trial_job(target)
     wrong = [changed(job, name, change) for name, (change, _) in NOT_OURS.items()]
@@ -793,6 +803,9 @@ def test_what_a_target_needs_can_be_allowed(cluster):
         assert any(words in text for text in texts), words
 
 
+@pytest.mark.claim(
+    "SECURITY.md", "Jobs and CronJobs that Breakeven made, CalibrationRuns and SpeculationProfiles"
+)
 def test_jobs_of_others_are_neither_changed_nor_deleted(cluster, target):
     run = requested_run(target, "chat", "", Trigger.MANUAL)
     created = cluster.kubectl("create", "--output=json", "--filename=-", stdin=yaml.safe_dump(run)).stdout
@@ -854,6 +867,10 @@ def binding(name, role, *, namespace, labels=OURS, kind="ClusterRole", subjects=
     }
 
 
+@pytest.mark.claim(
+    "SECURITY.md",
+    "A policy admits bindings of `breakeven-trial` to the account of the same name and namespace alone",
+)
 def test_it_hands_out_the_drivers_rights_and_no_others(cluster, target):
     def create(manifest, namespace=target):
         return as_operator(
@@ -933,6 +950,10 @@ def test_the_policies_cannot_be_left_behind(cluster, target):
 
 
 @pytest.mark.always
+@pytest.mark.claim(
+    "SECURITY.md",
+    "new ones without settings of their own, and `status.points` and `status.answers` of those that are there",
+)
 def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, target):
     driver = f"system:serviceaccount:{target}:breakeven-chat"
     cluster.kubectl(
@@ -991,6 +1012,7 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     assert cluster.kubectl("patch", "calrun", name, f"--namespace={target}", "--subresource=status", "--type=merge", '--patch={"status":{"message":"x"}}')  # fmt: skip
 
 
+@pytest.mark.claim("SECURITY.md", "Policies hold the Secrets to answers of one arm, owned by its Job.")
 def test_a_driver_makes_secrets_of_answers_and_no_others(cluster, target):
     driver = f"system:serviceaccount:{target}:breakeven-chat"
     cluster.kubectl(
@@ -1102,6 +1124,10 @@ RESUMED = {
 }
 
 
+@pytest.mark.claim(
+    "SECURITY.md",
+    "Then a policy admits those alone that are paused, in mode Recommend, and name no Prometheus",
+)
 def test_a_service_that_it_makes_looks_and_it_deletes_no_other(cluster, target):
     ref = Ref(DEPLOYMENTS, target, "chat-vllm")
     found = json.loads(

@@ -240,7 +240,7 @@ def test_helm_test_fails_where_a_right_is_missing(cluster, helm):
         )  # fmt: skip
         cluster.until_established()
         with pytest.raises(LocalClusterError):
-            cluster.helm("test", "breakeven", "--namespace=breakeven", "--timeout=60s", program=helm)
+            cluster.helm("test", "breakeven", "--namespace=breakeven", "--timeout=180s", program=helm)
         log = cluster.kubectl("logs", "--namespace=breakeven", "breakeven-test").stdout
         assert "forbidden" in log
     finally:

@@ -274,6 +274,9 @@ def test_short_names_and_category(cluster):
     assert {line.split()[1] for line in listed.splitlines()} == {"specsvc", "calrun", "specprof"}
 
 
+@pytest.mark.claim(
+    "README.md", "SPEEDUP is latency without speculation over latency with it, with its 90 % bounds."
+)
 def test_columns_say_whether_it_pays(cluster, objects, namespace):
     create(objects, specs.manifest({}), namespace)
     display = {

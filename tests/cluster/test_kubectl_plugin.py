@@ -20,7 +20,7 @@ from operatorcluster.waiting import until
 COVERS = ("operator/breakeven_operator/plugin/",)
 
 PIN = {"updatePolicy": {"mode": "Recommend"}}
-LIMIT_S = 120
+LIMIT_S = 180
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ def until_noted(place, text):
 @pytest.mark.parametrize(
     "options", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"]
 )
+@pytest.mark.claim("docs/gitops.md", "| `kubectl apply`, `helm upgrade`, `helm rollback` | yes | nothing |")
 def test_kubectl_apply_keeps_the_annotation(place, options):
     place.apply(manifests.profile(place.stage.fingerprint), manifests.service(**EAGLE))
     place.apply(manifests.target(), options=options)
@@ -222,6 +223,9 @@ def test_what_an_agent_takes_back_at_once_is_written_three_times_and_no_more(pla
 
 
 @pytest.mark.always
+@pytest.mark.claim(
+    "docs/gitops.md", "the operator puts it back twice, then stops and says so (`RevertedTwice`)"
+)
 def test_kubectl_replace_is_repaired_twice_and_then_left_alone(place):
     place.managed(**EAGLE)
     place.until_settled("eagle/3")

@@ -77,7 +77,9 @@ def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_anew(pla
     first = until_run(place, "a point is measured", lambda status: status.get("points"))["metadata"]["name"]
     target = manifests.target()
     manifests.engine(target)["args"].append("--max-num-seqs=7")
-    place.apply(target)
+    with place.stage.operator_stopped():
+        assert place.get("calrun", first)["status"]["phase"] == "Measuring"
+        place.apply(target)
 
     def ended():
         run = place.get("calrun", first)
@@ -104,7 +106,9 @@ def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_anew(pla
 def test_a_target_deleted_during_its_calibration_frees_the_gpu_and_is_measured_anew_when_it_is_back(place):
     place.apply(manifests.target(), manifests.service())
     first = until_run(place, "a point is measured", lambda status: status.get("points"))["metadata"]["name"]
-    place.kubectl("delete", "deployment", manifests.TARGET)
+    with place.stage.operator_stopped():
+        assert place.get("calrun", first)["status"]["phase"] == "Measuring"
+        place.kubectl("delete", "deployment", manifests.TARGET)
 
     def ended():
         run = place.get("calrun", first)

@@ -68,6 +68,7 @@ def test_an_arm_left_at_a_high_load_is_not_put_back_when_the_load_has_fallen(pla
     assert place.get("specsvc", "chat")["status"]["history"][0]["fromArm"] == "eagle/3"
 
 
+@pytest.mark.claim("docs/concepts.md", "a roll that significantly loses is undone")
 def test_a_roll_that_was_disproved_is_undone_and_said_to_be(place, posed):
     posed.rps = HIGH_RPS
     until("the arm is left", lambda: place.annotation() == "null")

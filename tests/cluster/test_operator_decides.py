@@ -48,6 +48,9 @@ def test_apply_leads_to_calibration_jobs_a_profile_in_force_and_a_decision(measu
     assert 1.0 < float(made["speedupLower"]) <= float(made["speedup"]) <= float(made["speedupUpper"])
 
 
+@pytest.mark.claim(
+    "README.md", "Every decision has one reason word, the same in status, event, log and metric"
+)
 def test_a_decision_has_one_word_in_status_condition_event_log_and_metric(measured, stage):
     place, _, _ = measured
     word = "GainAboveThreshold"
@@ -66,6 +69,7 @@ def test_a_decision_has_one_word_in_status_condition_event_log_and_metric(measur
     until(f"{series} is scraped", lambda: stage.query(series))
 
 
+@pytest.mark.claim("README.md", "The default mode is `Recommend`: nothing of yours is changed.")
 def test_recommend_changes_nothing(measured, stage):
     place, _, _ = measured
     place.until_service(
@@ -79,6 +83,7 @@ def test_recommend_changes_nothing(measured, stage):
     assert place.writes() == []
 
 
+@pytest.mark.claim("README.md", "If you let it, it rolls your Deployment to that draft length.")
 def test_rolling_update_carries_it_out_once_confirms_it_and_loses_no_request(measured):
     place, _, outcomes = measured
     until("the old arm was watched", lambda: len(outcomes) >= REQUESTS_BEFORE)

@@ -1,5 +1,7 @@
 """Deployments as targets on the real controllers, in the same course as every other kind: measured, rolled there and back, undone."""
 
+import pytest
+
 from operatorcluster import manifests
 from operatorcluster.there_and_back import put_on_troubled, start_troubled, there_and_back, undone
 
@@ -7,6 +9,10 @@ CONTROLLER = "kube-controller-manager"
 PODS = 2
 
 
+@pytest.mark.claim(
+    "README.md",
+    "Deployments, StatefulSets, LeaderWorkerSets, Argo Rollouts and KServe's LLMInferenceServices and InferenceServices are rolled.",
+)
 def test_it_is_measured_and_rolled_there_and_back_and_no_request_is_lost(place, shows):
     place.apply(manifests.target(), manifests.service(updatePolicy={"pinnedArm": "none"}))
     place.until_calibrated()

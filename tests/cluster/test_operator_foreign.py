@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from operatorcluster import manifests
 from operatorcluster.stage import Place
 
@@ -58,6 +60,10 @@ def replica_set(owner: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.claim(
+    "README.md",
+    "Other kinds that own their pods directly or by ReplicaSets are measured and recommended for.",
+)
 def test_a_clone_set_is_calibrated_and_recommended_for_and_its_pods_stay(place: Place) -> None:
     place.apply(CRD)
     place.stage.cluster.until_established("clonesets.apps.kruise.io")

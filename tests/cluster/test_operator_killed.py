@@ -35,10 +35,10 @@ def test_killed_during_a_calibration_it_goes_on_with_the_points_it_has(place, st
     assert len(created) == 2, [event.name for event in created]
 
 
+@pytest.mark.claim("docs/faults.md", "| operator SIGKILLed in a roll |")
 def test_killed_during_a_roll_it_finishes_it_without_a_second_one(place, stage):
     place.managed(updatePolicy={"pinnedArm": "eagle/3"})
-    place.until_service("a roll is under way", lambda status: (status.get("rollout") or {}).get("phase"))
-    stage.kill_operator()
+    stage.kill_operator(during=place.is_rolling)
     place.until_settled("eagle/3")
     assert len(place.writes()) == 1
     sets = place.all("replicaset")

@@ -47,6 +47,10 @@ def asked(place):
     return found.get(manifests.ANNOTATION)
 
 
+@pytest.mark.claim(
+    "README.md",
+    "Deployments, StatefulSets, LeaderWorkerSets, Argo Rollouts and KServe's LLMInferenceServices and InferenceServices are rolled.",
+)
 def test_a_preset_is_measured_and_rolled_there_and_back_by_its_parent_and_no_request_is_lost(served, shows):
     apply(served, manifests.preset_target(1), manifests.preset_service(updatePolicy={"pinnedArm": "none"}))
     served.until_calibrated()

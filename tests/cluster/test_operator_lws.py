@@ -69,6 +69,10 @@ def test_a_cluster_without_the_kind_holds_up_nobody_and_the_target_is_found_when
     place.until_service("its group serves", lambda status: status.get("target", {}).get("readyReplicas") == 1)
 
 
+@pytest.mark.claim(
+    "README.md",
+    "Deployments, StatefulSets, LeaderWorkerSets, Argo Rollouts and KServe's LLMInferenceServices and InferenceServices are rolled.",
+)
 def test_a_group_of_one_is_measured_and_rolled_there_and_back_and_no_request_is_lost(grouped, shows):
     target = manifests.grouped_target(1)
     target["spec"]["rolloutStrategy"] = SURGE

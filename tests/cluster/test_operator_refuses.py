@@ -1,5 +1,7 @@
 """Targets that the operator must not touch: one distinct word each, the way out in the message, and no write."""
 
+import pytest
+
 from operatorcluster import manifests
 from operatorcluster.stage import condition
 from operatorcluster.waiting import until
@@ -7,6 +9,7 @@ from operatorcluster.waiting import until
 PINNED = {"updatePolicy": {"pinnedArm": "eagle/3"}}
 
 
+@pytest.mark.claim("README.md", "For `mode: RollingUpdate` the Deployment's manifest opts in once")
 def test_a_target_without_opt_in_is_not_rolled_and_told_the_lines(place):
     target = manifests.target()
     engine = manifests.engine(target)
@@ -58,6 +61,10 @@ def test_a_shell_that_takes_the_arm_is_rolled_to_it(place):
     )
 
 
+@pytest.mark.claim(
+    "docs/gitops.md",
+    "Two SpeculativeServices of one target do not fight: the younger one says whose it is and does nothing (`AlreadyManaged`).",
+)
 def test_the_second_service_on_a_target_is_refused_and_names_the_first(place):
     place.managed(updatePolicy={"mode": "Recommend"})
     place.until_service("it watches", lambda status: (status.get("target") or {}).get("readyReplicas"))

@@ -56,6 +56,10 @@ def until_held(place, since=""):
     return found["status"]["rollout"]
 
 
+@pytest.mark.claim(
+    "README.md",
+    "Deployments, StatefulSets, LeaderWorkerSets, Argo Rollouts and KServe's LLMInferenceServices and InferenceServices are rolled.",
+)
 def test_it_is_measured_and_rolled_by_its_own_steps_there_and_back_and_no_request_is_lost(stepwise, shows):
     stepwise.apply(
         manifests.stepwise_target(1),

@@ -31,6 +31,10 @@ def uids(place):
 
 
 @pytest.mark.always
+@pytest.mark.claim(
+    "README.md",
+    "Deployments, StatefulSets, LeaderWorkerSets, Argo Rollouts and KServe's LLMInferenceServices and InferenceServices are rolled.",
+)
 def test_it_is_rolled_there_and_back_under_load_and_no_request_is_lost(place, shows):
     managed(place, manifests.stateful_target(PODS), updatePolicy={"pinnedArm": "none"})
     place.until_runs("none", PODS)

@@ -17,7 +17,7 @@ from operatorcluster import manifests
 pytestmark = pytest.mark.always
 
 CRDS = Path(__file__).parents[2] / "crds"
-CYCLE_S, SEEN_S = 600, 120
+CYCLE_S, SEEN_S = 600, 180
 
 
 @pytest.fixture

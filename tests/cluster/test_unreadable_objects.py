@@ -20,7 +20,7 @@ from operatorcluster import manifests
 pytestmark = pytest.mark.always
 
 CRDS = Path(__file__).parents[2] / "crds"
-SEEN_S = 120
+SEEN_S = 180
 
 
 def nested(levels: int) -> str:

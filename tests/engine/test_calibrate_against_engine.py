@@ -24,7 +24,7 @@ from breakeven.readers.reading import read_file
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.engine
 
 BASE_S, TOKEN_S, DRAFT_S = 0.010, 0.0008, 0.003
 PROMPT, OUTPUT = 32, 32

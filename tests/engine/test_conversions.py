@@ -11,7 +11,7 @@ from breakeven_sim.engine.costs import default_document
 from breakeven_sim.replay.fleet_arms import CostArms
 from validation.conversions import ENGINES, Elsewhere, calibrated, judge
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.engine
 
 LONG_PROMPTS = next(engine for engine in ENGINES if engine.name == "long prompts")
 

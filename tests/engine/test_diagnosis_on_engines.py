@@ -22,7 +22,7 @@ from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet_arms import CostArms
 from validation.conversions import CalibratedEngine, calibrated
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.engine
 
 EAGLE = Arm("eagle3", 5)
 PROMPT, OUTPUT = 512, 128

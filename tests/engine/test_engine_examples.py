@@ -23,7 +23,7 @@ from breakeven_sim.replay.measured import measured_profile
 from demo.installation import EXAMPLES, OUTPUT_TOKENS, PROMPT_TOKENS
 from demo.story import Story, tell
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.engine
 
 FOLDER = EXAMPLES / "engine-costs"
 EAGLE = Arm("eagle3", 3, "eagle")

@@ -27,7 +27,7 @@ from breakeven_sim.engine.requests import Request
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.engine
 
 EAGLE = Arm("eagle3", 3)
 CONFIG = {"method": "eagle3", "model": "drafter", "num_speculative_tokens": 3}

@@ -14,7 +14,7 @@ from breakeven.points.point import Point
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.engine
 
 PREFILL_S, KV_S = 2e-4, 4e-6
 WORKLOAD = SentWorkload(64, 16)

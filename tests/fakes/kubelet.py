@@ -125,14 +125,6 @@ class FakeKubelet:
         """A node answers no more."""
         self.silent[node] = self._clock.monotonic()
 
-    def recover(self, node: str) -> None:
-        """It answers again, and ends what was deleted meanwhile."""
-        del self.silent[node]
-        self._node(node)["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-        for pod in self._cluster.of(PODS):
-            if pod["spec"].get("nodeName") == node and "deletionTimestamp" in pod["metadata"]:
-                pod["metadata"]["_gone"] = self._clock.monotonic()
-
     def _watch_nodes(self) -> None:
         """The node lifecycle controller, and the eviction of what does not tolerate a lost node for longer."""
         for node, since_s in self.silent.items():

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-_PATIENCE_S = 30.0
+_SLOW_S, _PATIENCE_S = 30.0, 180.0
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -34,7 +34,7 @@ class UnreliablePrometheus:
             request.close_connection = True
             return
         if mode == "slow":
-            self._changed.wait(_PATIENCE_S)
+            self._changed.wait(_SLOW_S)
         try:
             body = self._body(mode, request.path, form, request.headers.get("Content-Type", ""))
         except OSError:

@@ -40,6 +40,7 @@ async def looked_at(answer, rps=3.0):
     return world
 
 
+@pytest.mark.claim("README.md", "the first row of a new service says `Yes (past)` within a minute")
 async def test_the_first_row_says_what_the_past_says_and_that_it_is_the_past(past):
     world = await looked_at(past)
     decision, display = world.decision, world.service["status"]["workings"]["display"]
@@ -55,6 +56,7 @@ async def test_the_first_row_says_what_the_past_says_and_that_it_is_the_past(pas
     assert world.condition("Calibrated")["status"] == "False"
 
 
+@pytest.mark.claim("README.md", "and nothing is rolled for it")
 async def test_no_roll_no_memory_and_no_gauge_of_a_comparison_rest_on_it(past):
     world = await looked_at(past)
     for _ in range(40):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from breakeven.arm import NO_SPECULATION
 from breakeven_operator.kinds import SERVICES
 from breakeven_operator.resources.updatepolicy import Timing
@@ -17,6 +19,7 @@ async def rolled() -> FleetWorld:
     return world
 
 
+@pytest.mark.claim("docs/concepts.md", "a roll that significantly loses is undone")
 async def test_a_roll_that_the_measurement_disproves_is_undone():
     world = FleetWorld()
     await world.speculate(judged=False)

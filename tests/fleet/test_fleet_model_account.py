@@ -74,6 +74,7 @@ async def test_windows_of_an_account_do_not_overlap_and_are_few():
     assert max(apart) >= 1800
 
 
+@pytest.mark.claim("docs/numbers.md", "the condition `ModelAgrees` is False")
 async def test_latency_outside_of_the_bounds_for_long_makes_the_profile_suspect_and_asks_for_one_calibration():
     world = await speculating()
     await minutes(world, 35)

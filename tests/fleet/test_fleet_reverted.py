@@ -260,6 +260,7 @@ def changes_it(asked: str, new: dict[str, Any]) -> None:
         keys_of(new)[KEY] = OTHER
 
 
+@pytest.mark.claim("docs/gitops.md", "one that a webhook strips")
 async def test_a_webhook_that_strips_the_key_is_asked_three_times_and_then_no_more():
     world = calibrated()
     world.cluster.webhooks = [strips]

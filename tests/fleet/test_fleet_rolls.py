@@ -196,6 +196,7 @@ async def test_an_arm_that_was_left_at_a_high_load_stays_left_when_the_load_fall
     assert world.reason == "GainAboveThreshold"
 
 
+@pytest.mark.claim("README.md", "The default mode is `Recommend`: nothing of yours is changed.")
 async def test_recommend_and_disabled_never_write_to_the_target():
     for mode, action in (("Recommend", "Recommend"), ("Disabled", "Hold")):
         world = FleetWorld(lambda spec, mode=mode: spec["updatePolicy"].update(mode=mode))

@@ -12,7 +12,7 @@ from typing import Self
 
 from operatorcluster.page_server import PageServer
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 180.0
 
 
 class Replaying:

@@ -110,11 +110,29 @@ class Stage:
         (pid,) = found
         return pid
 
-    def kill_operator(self) -> None:
-        """Ends its process and returns when another one runs."""
+    @contextlib.contextmanager
+    def operator_stopped(self) -> Iterator[int]:
+        """Its process, which stands still meanwhile: what one finds is so until one has acted."""
         pid = self.running_operator()
-        os.kill(pid, signal.SIGKILL)
-        self.running_operator(other_than=pid)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield pid
+        finally:
+            # It may have been killed.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def kill_operator(self, during: Callable[[], object] = lambda: True) -> None:
+        """Ends its process while something is so, and returns when another one runs."""
+
+        def killed() -> int:
+            with self.operator_stopped() as pid:
+                if not during():
+                    return 0
+                os.kill(pid, signal.SIGKILL)
+                return pid
+
+        self.running_operator(other_than=until("the operator can be killed meanwhile", killed))
 
     def running_operator(self, other_than: int = 0) -> int:
         """Its process, once one runs that is not the one given."""
@@ -226,6 +244,10 @@ class Place:
             return found if found and holds(found.get("status") or {}) else None
 
         return until(f"{name}: {what}", look, timeout_s=timeout_s, seen=lambda: self.told(name))
+
+    def is_rolling(self) -> bool:
+        """Whether a roll of `chat` is under way."""
+        return bool((self.get("specsvc", "chat").get("status") or {}).get("rollout"))
 
     def pin(self, arm: str | None) -> None:
         """Let one arm run, or again the one that figures choose."""

@@ -40,8 +40,7 @@ def there_and_back(place: Place, replicas: int, look: Callable[[], object] = lam
     with users(place, RPS) as outcomes:
         until("users are served", lambda: len(outcomes) > 5)
         place.pin("eagle/3")
-        place.until_service("a roll is under way", lambda status: (status.get("rollout") or {}).get("phase"))
-        place.stage.kill_operator()
+        place.stage.kill_operator(during=place.is_rolling)
         place.until_runs("eagle/3", replicas)
         look()
         seen = len(outcomes)

@@ -79,6 +79,7 @@ def access(reviews, clock):
     return ReviewedAccess(reviews, clock)
 
 
+@pytest.mark.claim("docs/board.md", "a service elsewhere answers 404, as one that does not exist")
 async def test_a_reader_sees_the_namespaces_whose_services_he_may_get(access):
     seen = await access.sight("Bearer ann-token", "", ["code", "llm"])
     assert seen.namespaces == {"llm"}
@@ -101,6 +102,7 @@ async def test_without_a_token_of_the_cluster_there_is_no_page(access, header):
     assert refused.value.status == 401
 
 
+@pytest.mark.claim("docs/board.md", "Both answers are kept for 20 seconds.")
 async def test_answers_are_kept_for_seconds_and_no_longer(access, reviews, clock):
     for _ in range(3):
         await access.sight("Bearer ann-token", "", ["llm"])
@@ -133,6 +135,7 @@ async def test_a_flood_of_tokens_costs_the_api_server_a_bounded_number_of_review
     assert (await access.sight("Bearer ann-token", "", ["llm"])).includes("llm")
 
 
+@pytest.mark.claim("docs/board.md", "One page asks about at most 100 namespaces")
 async def test_of_very_many_namespaces_some_are_left_out_and_it_is_said(access, reviews):
     names = [f"a{number:03}" for number in range(MOST_NAMESPACES)] + ["llm"]
     seen = await access.sight("Bearer ann-token", "", names)

@@ -22,6 +22,7 @@ from breakeven_operator.calibration.schedule_making import (
     ignored,
     zero_draft_tax,
 )
+from breakeven_operator.cluster_reasons import ClusterReason
 from fakes import scheduled_points
 from fakes.calibration_world import World, fitted
 from fakes.lawful_profile import lawful_profile_json
@@ -311,6 +312,12 @@ def test_a_schedule_drafts_less_among_more_requests():
     lengths = [k for _, k in steep.schedule.tiers]
     assert lengths == sorted(lengths, reverse=True)
     assert (lengths[0], lengths[-1]) == (3, 0)
+
+
+def test_without_a_law_of_its_method_no_schedule_is_made_and_that_is_said():
+    made = drafted(outcome({NO_SPECULATION: (1.2, 0.060)}), "eagle", 256, 0.1, None)
+    assert (made.schedule, made.reason) == (None, ClusterReason.FIT_REJECTED)
+    assert made.message == "eagle: no law of it, or none without speculation"
 
 
 def test_a_dearer_tier_without_drafts_begins_later():

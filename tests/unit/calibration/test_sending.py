@@ -11,7 +11,7 @@ import pytest
 from breakeven.errors import InputError
 from breakeven_operator.adapters.run_files import RunFiles, read_run_files
 from breakeven_operator.calibration import files_read
-from breakeven_operator.calibration.sending import planned_workload
+from breakeven_operator.calibration.sending import imposed, planned_workload
 from breakeven_operator.kinds import CONFIG_MAPS
 from breakeven_operator.ports import ClusterError, MeanLengths
 from breakeven_operator.resources import SpeculativeService
@@ -219,6 +219,15 @@ def test_imposed_acceptance_is_the_trial_pods_alone(world):
     world.turn()
     longer = json.loads(pod_of(world)["initContainers"][-1]["args"][-1].partition("=")[2])
     assert longer["synthetic_acceptance_rates"] == [0.8, 0.6, 0.45, 0.3375, 0.253125, 0.189844, 0.142383]
+
+
+def test_acceptance_is_imposed_on_the_shortest_draft_too():
+    document = json.dumps({"syntheticAcceptance": {"rates": ["0.8", "0.6"]}})
+    config = {"method": "eagle3", "num_speculative_tokens": 1}
+    assert imposed(document, config, 1) == config | {
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_rates": [0.8],
+    }
 
 
 def test_no_candidate_that_serves_may_accept_by_chance():

@@ -57,8 +57,8 @@ def test_ctrl_c_ends_with_one_line_and_no_file(tmp_path):
     # ended by the signal; only a signal that fell between two instructions of its read needs the end of the file.
     with (tmp_path / "points.csv").open("w"), contextlib.suppress(subprocess.TimeoutExpired):
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=20)
-    out, err = process.communicate(timeout=120)
+        process.wait(timeout=180)
+    out, err = process.communicate(timeout=180)
     # The empty line ends the one on which the terminal shows ^C.
     assert (process.returncode, out, err) == (130, "", "\nbreakeven: interrupted; nothing half written\n")
     assert [path.name for path in tmp_path.iterdir()] == ["points.csv"]

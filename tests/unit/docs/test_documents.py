@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     page
-    for folder in ("", "docs", "examples", "charts/breakeven", "localcluster", "tests")
+    for folder in ("", "docs", "examples", "charts/breakeven", "localcluster", "tests", "studies")
     for page in ((ROOT / folder).rglob("*.md") if folder else ROOT.glob("*.md"))
 )
 
@@ -48,7 +48,7 @@ def test_make_targets_that_pages_name_exist():
 )
 def test_files_that_a_page_names_exist(page):
     named = re.findall(
-        r"`((?:tuner|operator|tests|charts|docs|crds|localcluster|demo|requirements)/[^` *]+)`",
+        r"`((?:tuner|operator|tests|studies|charts|docs|crds|localcluster|demo|requirements)/[^` *]+)`",
         (ROOT / page).read_text(),
     )
     assert named

@@ -81,6 +81,13 @@ def test_one_bad_point_is_named_and_does_not_move_the_law(index) -> None:
     assert spoiled.c2_s == pytest.approx(clean.c2_s, rel=0.02)
 
 
+@pytest.mark.parametrize(("off", "named"), [(1.08, []), (1.13, ["Outlier"])])
+def test_a_point_between_others_is_bad_from_a_tenth_on(off, named) -> None:
+    rows = closed("none", 0, 1.2, 0.07)
+    spoiled = fit(with_latency(rows, 3, off * rows[3].mean_latency_s))
+    assert [row.reason for row in spoiled.excluded] == named
+
+
 def test_a_bad_point_that_its_replicate_confirms_is_no_bad_point() -> None:
     rows = closed("none", 0, 1.2, 0.07, noise=0.01)
     slow = 2.5 * rows[3].mean_latency_s

@@ -59,7 +59,7 @@ def test_counters_become_figures_in_one_place():
             if file.stem not in THE_PLACE and (number := counters_read(file.read_text(encoding="utf-8")))
         }
     )
-    assert found.total() == COUNTERS_READ_ELSEWHERE, dict(found)
+    assert found.total() <= COUNTERS_READ_ELSEWHERE, dict(found)
 
 
 def test_every_way_to_take_a_counter_is_seen():

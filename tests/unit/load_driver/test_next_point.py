@@ -101,6 +101,12 @@ def test_an_arm_that_surely_loses_gets_no_third_point():
     assert all(step.arm != EAGLES[2] for step in plan)
 
 
+def test_an_arm_may_have_its_loads_however_few_they_are():
+    few = replace(QUESTION, settings=SweepSettings(loads=4, warmup_seconds=2.0))
+    assert bought(few, NONE[:3]).arm in few.arms
+    assert bought(replace(few, arms=(NO_SPECULATION,)), NONE[:1]).arm == NO_SPECULATION
+
+
 def test_it_ends_when_the_regret_is_small_enough():
     settled = closed("eagle3", 3, 0.3, 0.02, clients=CLIENTS, requests=500.0)
     question = Question((EAGLES[1],), SETTINGS, running=EAGLES[1])

@@ -200,7 +200,7 @@ def test_two_builders_do_not_collide(tmp_path):
     held, release = context.Event(), context.Event()
     other = context.Process(target=_hold, args=(tmp_path, held, release))
     other.start()
-    assert held.wait(20)
+    assert held.wait(180)
     said, entered = [], threading.Event()
 
     def want():
@@ -209,7 +209,7 @@ def test_two_builders_do_not_collide(tmp_path):
 
     thread = threading.Thread(target=want)
     thread.start()
-    assert entered.wait(20)
+    assert entered.wait(180)
     thread.join()
     other.join()
     other.close()

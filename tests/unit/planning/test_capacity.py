@@ -199,6 +199,12 @@ def test_an_arm_whose_need_is_not_surely_less_does_not_replace_the_running_one()
     assert fewest_replicas(open_below, [FleetLoad(40.0)], EAGLE).arm == EAGLE
 
 
+def test_an_open_bound_of_the_capacity_leaves_one_replica_at_least_and_no_number_at_most() -> None:
+    found = fewest_replicas([carried(5.0, None, None)], [FleetLoad(40.0)], EAGLE)
+    assert found is not None
+    assert (found.needs[0].fewest, found.needs[0].most) == (1.0, None)
+
+
 def test_needs_are_means_over_the_expected_loads() -> None:
     loads = [FleetLoad(10.0, 0.75), FleetLoad(50.0, 0.25)]
     found = fewest_replicas([carried(6.0, 6.0, 6.0)], loads, EAGLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -52,7 +53,9 @@ def test_an_arm_that_saves_is_entered_and_the_sentence_says_how_much_until_where
     assert "live" not in said, "nothing was seen live"
     assert said.startswith("no speculation -> eagle/7: eagle/7 is 1.9")
     assert "pays until 17.7 rps" in said
-    assert "eagle/7 saves 49 % of request time over the next 4 h (90 %: " in said
+    assert re.search(r"eagle/7 saves 49 % of request time over the next 4 h \(90 %: \d\d to \d\d\)", said), (
+        said
+    )
     assert "after a roll that costs 61 s of serving; next best eagle/2: 30 %" in said
 
 
@@ -75,6 +78,16 @@ def test_an_arm_that_loses_over_the_expected_loads_is_not_entered_at_night():
     found = ask(chat(), 3.0, policy=replace(QUICK, lookback_s=259200.0), past=past)
     assert (found.action, found.reason) == (Action.STAY, Reason.PEAK_AHEAD)
     assert "over the expected loads (up to 21 rps per replica) eagle/7 takes" in sentence(found)
+
+
+@pytest.mark.parametrize("missing", ["ahead", "considered"])
+def test_without_the_figures_of_a_peak_the_sentence_says_what_its_reason_means(missing):
+    night = [3.0] * 216 + [21.0] * 72
+    past = PastRates([NOW - 300.0 * (863 - i) for i in range(864)], night * 3)
+    found = ask(chat(), 3.0, policy=replace(QUICK, lookback_s=259200.0), past=past)
+    said = sentence(replace(found, **{missing: None}))
+    assert Reason.PEAK_AHEAD.meaning in said
+    assert "over the expected loads" not in said
 
 
 def test_a_jump_that_would_cost_more_than_is_risked_keeps_an_arm_out_that_carries_less():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.outlook import ExpectedLoad, expected_loads
+from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
 
 RATES = st.lists(st.floats(0.0, 1e4), max_size=400)
 
@@ -41,3 +41,9 @@ def test_the_highest_loads_are_told_apart_finest():
     assert loads[0] == ExpectedLoad(0.5, 31.5)
     assert loads[-1] == ExpectedLoad(2 / 128, 126.5)
     assert expected_loads([]) == ()
+
+
+def test_a_past_load_belongs_to_the_fleet_and_on_no_replicas_it_stays_as_it_was() -> None:
+    past = PastRates(0.0, [2.0, 4.0], [1.0, 2.0])
+    assert past.on(4.0).rps == [0.5, 2.0]
+    assert past.on(0.0) == past

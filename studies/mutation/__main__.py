@@ -1,4 +1,4 @@
-"""`make mutants`: a sample of mutants of the core, each against the tests that run its line, quickest first.
+"""`make mutants`: a sample of mutants of the core, each against the tests in memory that run its line, quickest first.
 
 The sample is drawn from one tree and tried on the same or on another tree. There each mutant is found again by file,
 function and text. Results stay in `.mutants/`: a run that was cut off goes on where it stopped.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import hashlib
+import itertools
 import json
 import math
 import multiprocessing
@@ -18,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,10 +34,13 @@ ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / ".mutants"
 EQUAL: Final = Path(__file__).with_name("equal.yaml")
 # The driver's own tests are in virtual time, with an engine beside it in one event loop.
-_TESTS: Final = ("tests/unit", "tests/property", "tests/engine/test_load_driver.py")
-# They run none of the core, or run it for another purpose: what they would notice, a test nearer to the code must notice.
+_TESTS: Final = (
+    "tests/unit", "tests/property", "tests/reference", "tests/fleet", "tests/engine/test_load_driver.py",
+    "tests/engine/test_length_probes.py",
+)  # fmt: skip
+# They run none of the core.
 _WITHOUT: Final = (
-    "adapters", "chart", "cli", "demo", "docs", "house", "localcluster", "real", "reporting", "resources", "serving", "sim",
+    "chart", "demo", "docs", "house", "localcluster", "real", "shipping", "timekeeping", "validation",
 )  # fmt: skip
 _LEAST_CPU_S: Final = 40
 # So many times what its tests take without a change, or a mutant that nobody notices would pass for an endless loop.
@@ -55,6 +60,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=120, help="size of the sample (default 120)")
     parser.add_argument("--seed", type=int, default=25, help="of the draw (default 25)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
+    parser.add_argument(
+        "--longest", type=float, default=60.0, help="CPU seconds of tests for a mutant (default 60)"
+    )
     options = parser.parse_args(words)
     os.nice(5)
     RESULTS.mkdir(exist_ok=True)
@@ -75,7 +83,7 @@ def main(words: Sequence[str] | None = None) -> int:
             _say(f"without any change {outcome.killer or 'pytest'} fails: nothing can be tried")
             return 2
         kept = RESULTS / f"outcomes-{tree}.json"
-        outcomes = tried(sample, trees, reach, kept)
+        outcomes = tried(sample, trees, reach, kept, options.longest)
     equal = known_equal()
     _say("\n".join(table(sample, outcomes, equal)))
     return int(any(_word(one, outcomes, equal) in {"survived", "unreached"} for one in sample))
@@ -86,10 +94,16 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def core_of(tree: Path) -> dict[str, str]:
-    """Sources of the core by path."""
-    files = [file for folder in CORE for file in sorted((tree / folder).rglob("*.py"))]
-    return {str(file.relative_to(tree)): file.read_text() for file in files}
+def core_of(tree: Path) -> list[dict[str, str]]:
+    """Sources by path, of each package of the core."""
+    return [
+        {str(file.relative_to(tree)): file.read_text() for file in sorted(_sources(tree / one))}
+        for one in CORE
+    ]
+
+
+def _sources(place: Path) -> Iterable[Path]:
+    return [place] if place.is_file() else place.rglob("*.py")
 
 
 def digest(tree: Path) -> str:
@@ -99,8 +113,7 @@ def digest(tree: Path) -> str:
         found.update(file.read_bytes())
     for folder in ("tuner", "operator", "tests"):
         for file in sorted((tree / folder).rglob("*.py")):
-            if "mutation" not in file.parts:
-                found.update(str(file.relative_to(tree)).encode() + file.read_bytes())
+            found.update(str(file.relative_to(tree)).encode() + file.read_bytes())
     return found.hexdigest()[:12]
 
 
@@ -108,7 +121,7 @@ def reached(tree: Path, kept: Path) -> Reach:
     """The lines that each test of a tree runs; kept in a file, because it takes minutes."""
     if not kept.exists():
         _say("which tests run which lines: every test of the core once")
-        path = os.pathsep.join([*trial.search_path(tree), str(ROOT / "tests")])
+        path = os.pathsep.join([*trial.search_path(tree), str(Path(__file__).parents[1])])
         partial = kept.with_suffix(".partial")
         tests = [one for one in _TESTS if (tree / one).exists()]
         ignored = [f"--ignore=tests/unit/{name}" for name in _WITHOUT]
@@ -128,15 +141,13 @@ def reached(tree: Path, kept: Path) -> Reach:
 
 
 def known_equal() -> dict[Mutant, str]:
-    """Mutants that change nothing anybody could notice, with the reason."""
+    """Mutants that change nothing anybody could notice, with the reason; without a path, because functions move."""
     listed: list[dict[str, Any]] = yaml.safe_load(EQUAL.read_text()) or []
-    return {
-        Mutant(**{key: value for key, value in one.items() if key != "why"}): one["why"] for one in listed
-    }
+    return {Mutant("", one["function"], one["before"], one["after"]): one["why"] for one in listed}
 
 
 def tried(
-    sample: Sequence[Mutant], trees: Sequence[Path], reach: Reach, kept: Path
+    sample: Sequence[Mutant], trees: Sequence[Path], reach: Reach, kept: Path, longest_s: float
 ) -> dict[Mutant, trial.Outcome]:
     """Every mutant's outcome; those that are in the file are not tried again.
 
@@ -145,6 +156,7 @@ def tried(
         trees: copies, one per worker.
         reach: tests by line.
         kept: file of outcomes, written after each.
+        longest_s: CPU seconds after which the dearer tests of a mutant are left out.
     """
     outcomes: dict[Mutant, trial.Outcome] = {}
     if kept.exists():
@@ -161,6 +173,8 @@ def tried(
             file = trees[0] / mutant.path
             site = found(mutant, file.read_text()) if file.exists() else None
             tests = reach.tests(mutant.path, site.lines if mutant.function else (0, 0)) if site else []
+            ends_s = itertools.accumulate(reach.seconds[test] for test in tests)
+            tests = [test for test, end_s in zip(tests, ends_s, strict=True) if end_s <= longest_s]
             if site is None or not tests:
                 outcomes[mutant] = trial.Outcome("unreached" if site else "moved")
             else:
@@ -195,7 +209,7 @@ _WORDS: Final = ("caught", "equal", "moved", "survived", "unreached")
 def _word(one: Mutant, outcomes: dict[Mutant, trial.Outcome], equal: dict[Mutant, str]) -> str:
     if outcomes[one].caught:
         return "caught"
-    return "equal" if one in equal else outcomes[one].word
+    return "equal" if replace(one, path="") in equal else outcomes[one].word
 
 
 def table(
@@ -211,8 +225,8 @@ def table(
     for one in sample:
         if not outcomes[one].caught:
             lines.append(f"{_word(one, outcomes, equal)}: {one}")
-            if one in equal:
-                lines.append(f"    {equal[one]}")
+            if why := equal.get(replace(one, path="")):
+                lines.append(f"    {why}")
     return lines
 
 

@@ -1,32 +1,25 @@
-"""Whether the points that calibration buys are worth their price: a family of engines on the event clock.
+"""Worth of the points that calibration buys: a family of engines on the event clock.
 
 Every engine has no speculation and draft lengths 1 to 10. The truth at eleven loads comes from long runs of all of them. A
 calibration may spend a tenth of what the full grid costs (k = 1 to 10 at nine loads of 60 s; starts are counted apart); its
 points go through the library's own fit, which names the fastest measured arm at each expected load.
 
-Printed per kind: GPU-seconds, starts, regret (mean over the expected loads of what the named arm is slower than the best, and
+Per kind: GPU time, starts, regret (mean over the expected loads of what the named arm is slower than the best, and
 the worst engine), and how often the 90 % bounds of an arm's speedup hold 1 at the true break-even, which is to say that
-the break-even's interval holds it; behind it, of how many that points of both arms reach, and how many break-evens there are
-among the arms that were bought. The numbers of the choice were set on the choosing seeds; the judging seeds only judge,
-and nothing was set on them.
-`PYTHONPATH=tests .venv/bin/python tests/bench/bench_design.py --seeds 1 2 --repeats 3`
+the break-even's interval holds it. Nothing was set on the seeds that judge.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
-from bench.design_engines import DRAFT_LENGTHS, Kind, Machine
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.load_driver.design import Finished, SweepSettings
@@ -38,9 +31,10 @@ from breakeven.planning.objective import Slo
 from breakeven.points.point import Point
 from breakeven.profile import LoadPoint, Profile
 from breakeven.profile.comparisons import speedups_at_rps
+from validation.design_engines import DRAFT_LENGTHS, Kind, Machine
+from validation.outcomes import Goal, ValidationOutcome
 
-CHOOSING, JUDGING = (1, 2), (101, 102)
-REPEATS = 1
+JUDGING = (101, 102)
 CONFIDENCE = 0.9
 """Nominal rate of the bounds, and so the goal for how often they hold the truth."""
 GRID_S = len(DRAFT_LENGTHS) * 9 * 60.0
@@ -134,9 +128,7 @@ def calibrate(machine: Machine, seed: int) -> tuple[list[Point], float, int]:
         question = replace(question, running=step.arm)
 
 
-def judged(
-    machine: Machine, truth: Truth, points: Sequence[Point]
-) -> tuple[float, float, tuple[bool, ...], int]:
+def judged(truth: Truth, points: Sequence[Point]) -> tuple[float, float, tuple[bool, ...], int]:
     """Regret at the expected loads, mean and worst, whether break-evens are held, and how many there are to hold."""
     profile = fit_points(points, CONFIDENCE)
     regrets = []
@@ -190,34 +182,16 @@ def run(kind: Kind, seed: int, repeats: int) -> list[Result]:
     results = []
     for repeat in range(1, repeats + 1):
         points, gpu_s, starts = calibrate(machine, repeat)
-        results.append(Result(kind, seed, gpu_s, starts, len(points), *judged(machine, truth, points)))
+        results.append(Result(kind, seed, gpu_s, starts, len(points), *judged(truth, points)))
     return results
 
 
 @cache
-def results_of(seeds: tuple[int, ...], repeats: int = REPEATS) -> tuple[Result, ...]:
+def results_of(seeds: tuple[int, ...], repeats: int) -> tuple[Result, ...]:
     """All engines of the family with these seeds, on every core there is."""
     cases = [(kind, seed, repeats) for kind in Kind for seed in seeds]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         return tuple(one for found in pool.map(run, *zip(*cases, strict=True)) for one in found)
-
-
-def table(results: Sequence[Result]) -> list[str]:
-    """Lines to print: a kind each, and all."""
-    lines = [
-        f"{'engine':<14} {'GPU s':>6} {'of grid':>8} {'starts':>6} {'points':>6} {'regret %':>9} {'worst %':>8} {'held %':>7} {'of':>7}"
-    ]
-    kinds = [kind for kind in Kind if any(one.kind is kind for one in results)]
-    groups = [(str(kind), [one for one in results if one.kind is kind]) for kind in kinds]
-    for name, group in [*groups, ("all", list(results))]:
-        held = [hit for one in group for hit in one.held]
-        lines.append(
-            f"{name:<14} {_mean(one.gpu_s for one in group):>6.0f} {_mean(one.gpu_s for one in group) / GRID_S:>8.1%}"
-            f" {_mean(one.starts for one in group):>6.1f} {_mean(one.points for one in group):>6.1f}"
-            f" {100 * _mean(one.regret for one in group):>9.2f} {100 * max(one.regret for one in group):>8.2f}"
-            f" {100 * _mean(held) if held else math.nan:>7.0f} {len(held):>3}/{sum(one.crossings for one in group):<3}"
-        )
-    return lines
 
 
 def coverage(results: Sequence[Result]) -> float:
@@ -230,37 +204,35 @@ def _mean(values: object) -> float:
     return float(np.mean(list(values)))  # type: ignore[call-overload]
 
 
-def main() -> int:
-    """Print both tables, and whether the goals are met on the seeds that judge."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="*")
-    parser.add_argument("--repeats", type=int, default=REPEATS)
-    given = parser.parse_args()
-    began = time.perf_counter()
-    sets = {"given": tuple(given.seeds)} if given.seeds else {"chosen on": CHOOSING, "judged on": JUDGING}
-    for name, seeds in sets.items():
-        results = results_of(seeds, given.repeats)
-        print(f"\n{name} seeds {', '.join(map(str, seeds))}, {given.repeats} calibrations each", flush=True)  # noqa: T201
-        print("\n".join(table(results)), flush=True)  # noqa: T201
-        print(goals(results), flush=True)  # noqa: T201
-    print(f"{time.perf_counter() - began:.0f} s")  # noqa: T201
-    return 0
+def bought_points() -> Iterator[ValidationOutcome]:
+    """Regret and held break-evens of calibrations at a tenth of the full grid's price, per kind of engine and over all."""
+    results = results_of(JUDGING, 1)
+    for name, group in [
+        *((str(kind), [one for one in results if one.kind is kind]) for kind in Kind),
+        ("all", list(results)),
+    ]:
+        price = float(np.mean([one.gpu_s for one in group])) / GRID_S
+        figures = {
+            "worst": max(one.regret for one in group),
+            "regret": float(np.mean([one.regret for one in group])),
+        }
+        goals = {"regret": Goal(LARGEST_REGRET, below=True)}
+        if any(one.crossings for one in group):
+            figures["coverage"] = coverage(group)
+            goals["coverage"] = Goal(LEAST_HELD, below=False)
+        yield ValidationOutcome(
+            "points that are bought",
+            f"event clock, {name}",
+            f"{price:.1%} of the full grid's GPU time",
+            figures,
+            goals,
+            len(group),
+            _bought(group),
+        )
 
 
-def goals(results: Sequence[Result]) -> str:
-    """One line: every goal, met or missed."""
-    price, regret = _mean(one.gpu_s for one in results) / GRID_S, _mean(one.regret for one in results)
-    held = coverage(results)
-    figures = (
-        ("GPU time", price, f"at most {BUDGET_S / GRID_S:.0%}", price <= BUDGET_S / GRID_S),
-        ("regret", regret, f"at most {LARGEST_REGRET:.0%}", regret <= LARGEST_REGRET),
-        ("held", held, f"at least {LEAST_HELD:.0%}", held >= LEAST_HELD),
-    )
-    return "; ".join(
-        f"{name} {value:.1%} (goal: {goal}, {'met' if met else 'MISSED'})"
-        for name, value, goal, met in figures
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _bought(group: Sequence[Result]) -> str:
+    """Points and engines that were bought, as measured; the cause of a missed goal is not known."""
+    starts = float(np.mean([one.starts for one in group]))
+    points = float(np.mean([one.points for one in group]))
+    return f"a calibration bought {points:.0f} points on {starts:.1f} engines of 11"

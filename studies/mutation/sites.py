@@ -1,15 +1,12 @@
-"""The mutants of a source text: one small change each, by Python's own syntax tree; pure.
-
-A library was looked for. mutmut 3 rewrites every function into a dispatcher and draws no sample; cosmic-ray also changes
-annotations, which nothing evaluates, and keeps a database. Neither finds a mutant again after its function has moved.
-"""
+"""The mutants of a source text: one small change each, by Python's own syntax tree; pure."""
 
 from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -97,16 +94,21 @@ def sites(path: str, source: str) -> Iterator[Site]:
             yield Site(Mutant(path, function, before, after, number), lines, (begin, end), new)
 
 
-def drawn(sources: Mapping[str, str], count: int, seed: int) -> list[Mutant]:
-    """A sample of all mutants of several texts: the same one for the same texts, count and seed.
+def drawn(packages: Sequence[Mapping[str, str]], count: int, seed: int) -> list[Mutant]:
+    """A sample of the mutants of some packages, as many of each: the same one for the same texts, count and seed.
 
     Args:
-        sources: text by path.
+        packages: text by path, of each.
         count: how many at most.
         seed: of the draw.
     """
-    every = [site.mutant for path in sorted(sources) for site in sites(path, sources[path])]
-    return sorted(random.Random(seed).sample(every, min(count, len(every))))  # nothing is kept secret
+    random_order = random.Random(seed)  # nothing is kept secret
+    shuffled = []
+    for sources in packages:
+        every = [site.mutant for path in sorted(sources) for site in sites(path, sources[path])]
+        shuffled.append(random_order.sample(every, len(every)))
+    in_turn = (one for turn in itertools.zip_longest(*shuffled) for one in turn if one is not None)
+    return sorted(itertools.islice(in_turn, count))
 
 
 def found(mutant: Mutant, source: str) -> Site | None:
@@ -139,9 +141,12 @@ def _walk(node: ast.AST, function: str, lines: tuple[int, int]) -> Iterator[tupl
 
 
 def _said(node: ast.AST) -> bool:
-    """Texts, and what only a type checker runs."""
+    """Texts, and what no run can show."""
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "TYPE_CHECKING"
+    # `zip(strict=True)` says that lengths are equal; where they are, it changes nothing.
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True
     # Inside of a formatted string, Python 3.11 gives no positions.
     return isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom)
 

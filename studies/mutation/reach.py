@@ -21,9 +21,12 @@ import pytest
 OUTPUT = "BREAKEVEN_REACH"
 """Environment variable: the file that the plugin writes. Without it the plugin does nothing."""
 CORE = (
-    "tuner/breakeven/planning", "tuner/breakeven/fitting", "tuner/breakeven/readers", "tuner/breakeven/load_driver",
-    "operator/breakeven_operator/reconcile",
+    "tuner/breakeven/planning", "tuner/breakeven/fitting", "tuner/breakeven/laws", "tuner/breakeven/readers",
+    "tuner/breakeven/load_driver", "tuner/breakeven/serving", "operator/breakeven_operator/reconcile",
+    "operator/breakeven_operator/adapters", "operator/breakeven_operator/calibration",
+    "operator/breakeven_operator/workloads", "operator/breakeven_operator/board/board_access.py",
 )  # fmt: skip
+"""Packages that decide, read or keep tenants apart. Each has the same share of a sample."""
 _SETUP = "setup of "
 
 
@@ -32,11 +35,13 @@ class Reach:
     """Tests by line.
 
     Attributes:
-        lines: tests and files of tests by path and line.
+        contexts: tests, and files of tests while their fixtures are made.
+        lines: by path and line, a number whose bit i is set if contexts[i] runs the line; names would take gigabytes.
         seconds: of CPU, by test; a test that fails without any change is none.
     """
 
-    lines: dict[str, dict[int, list[str]]]
+    contexts: list[str]
+    lines: dict[str, dict[int, int]]
     seconds: dict[str, float]
 
     @classmethod
@@ -44,23 +49,25 @@ class Reach:
         """From the plugin's file."""
         document = json.loads(text)
         lines = {
-            path: {int(line): tests for line, tests in by_line.items()}
+            path: {int(line): int(bits, 16) for line, bits in by_line.items()}
             for path, by_line in document["lines"].items()
         }
-        return cls(lines, document["seconds"])
+        return cls(document["contexts"], lines, document["seconds"])
 
     def tests(self, path: str, lines: tuple[int, int]) -> list[str]:
         """The tests that run one of the lines, quickest first.
 
         Args:
             path: of the source.
-            lines: first and last; (0, 0): of the module's own body, which runs on import, so that all its tests count.
+            lines: first and last. If no test runs them, they run on import or never, and all tests of the module count.
         """
         by_line = self.lines.get(path, {})
         first, last = lines
-        found = {test for line in range(first, last + 1) for test in by_line.get(line, ())}
-        if not first:
-            found = {test for tests in by_line.values() for test in tests}
+        bits = 0
+        # The body of a class runs on import, too.
+        for line in [one for one in range(first, last + 1) if one in by_line] or by_line:
+            bits |= by_line.get(line, 0)
+        found = {one for number, one in enumerate(self.contexts) if bits >> number & 1}
         files = {one.removeprefix(_SETUP) for one in found if one.startswith(_SETUP)}
         tests = {one for one in found if not one.startswith(_SETUP)}
         tests |= {test for test in self.seconds if test.partition("::")[0] in files}
@@ -71,7 +78,9 @@ class _Collector:
     def __init__(self, output: Path) -> None:
         self._output = output
         self._coverage = coverage.Coverage(
-            data_file=None, include=[f"{folder}/*" for folder in CORE], config_file=False
+            data_file=None,
+            include=[one if one.endswith(".py") else f"{one}/*" for one in CORE],
+            config_file=False,
         )
         self._seconds: dict[str, float] = {}
         self._failed: set[str] = set()
@@ -104,13 +113,18 @@ class _Collector:
         # Or it would catch every mutant of every line that it runs.
         seconds = {test: value for test, value in self._seconds.items() if test not in self._failed}
         data = self._coverage.get_data()
-        lines: dict[str, dict[int, list[str]]] = defaultdict(dict)
+        numbers: dict[str, int] = {}
+        lines: dict[str, dict[int, str]] = defaultdict(dict)
         for file in sorted(data.measured_files()):
             path = os.path.relpath(file)
             for line, contexts in data.contexts_by_lineno(file).items():
-                if tests := sorted(filter(None, contexts)):
-                    lines[path][line] = tests
-        self._output.write_text(json.dumps({"lines": lines, "seconds": seconds}))
+                bits = 0
+                for one in filter(None, contexts):
+                    bits |= 1 << numbers.setdefault(one, len(numbers))
+                if bits:
+                    lines[path][line] = f"{bits:x}"
+        document = {"contexts": list(numbers), "lines": lines, "seconds": seconds}
+        self._output.write_text(json.dumps(document))
 
 
 def pytest_configure(config: Any) -> None:
