@@ -125,7 +125,7 @@ async def operating(monkeypatch, server, port=0):
 
     monkeypatch.setattr(handlers, "assembled", parts)
     settings = read_settings({"BREAKEVEN_BIND_ADDRESS": "127.0.0.1", "BREAKEVEN_PORT": "0"}).model_copy(
-        update={"port": 0}
+        update={"port": 0, "probe_port": port}
     )
     stop, ready = asyncio.Event(), asyncio.Event()
     memo = kopf.Memo(settings=settings, dry_run=True, stop=stop)
@@ -279,6 +279,48 @@ async def test_the_probe_fails_with_the_reason_why_the_process_should_be_restart
         await until(lambda: _is(status(), 500))
         running.problem = None
         await until(lambda: _is(status(), 200))
+
+
+async def test_without_the_crds_the_start_waits_and_the_probe_does_not_fail(
+    monkeypatch, unused_tcp_port, caplog
+):
+    """A pod that was restarted every 90 s would bring no CRD, and its back-off would delay the start."""
+    monkeypatch.setattr(handlers, "_RETRY_S", 0.05)
+    server, problems = Server(), [ClusterError("GET /apis: connection refused")] * 2
+    installed = {SERVICES}
+
+    async def serves(resource):
+        if problems:
+            raise problems.pop()
+        return resource in installed
+
+    monkeypatch.setattr(server, "serves", serves)
+
+    async def healthz():
+        async with aiohttp.ClientSession() as asking:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with asking.get(f"http://127.0.0.1:{unused_tcp_port}/healthz") as answer:
+                    return answer.status, await answer.text()
+
+    def said():
+        return [r.getMessage() for r in caplog.records if r.name == handlers.__name__]
+
+    async def waited():
+        return len(said())
+
+    async def install():
+        await until(lambda: _is(healthz(), (200, "waiting")))
+        await until(lambda: _is(waited(), 2))
+        installed.update(OWN_KINDS)
+
+    installing = asyncio.create_task(install())
+    async with operating(monkeypatch, server, unused_tcp_port):
+        await installing
+        await until(lambda: _is(healthz(), (200, '{"alive": "ok"}')))
+    assert said() == [
+        "the API server does not answer yet: GET /apis: connection refused; waiting",
+        "not installed: CustomResourceDefinition speculationprofiles.breakeven.dev, calibrationruns.breakeven.dev; waiting",
+    ]
 
 
 async def test_a_loop_that_ends_by_itself_ends_the_process(monkeypatch):
