@@ -34,6 +34,8 @@ LEFT_OUT: Final = (
     "usr/bin/debconf*", "usr/bin/update-alternatives", "usr/bin/openssl", "usr/bin/c_rehash", "usr/bin/mawk", "usr/bin/py*doc*",
     "bin/tar", "usr/sbin/*", "sbin/*", "var/lib/dpkg/info/*", "usr/lib/python3.11/pydoc_data/*", "usr/lib/python3.11/lib2to3/*",
     "usr/lib/python3/dist-packages/*",
+    # Character sets of iconv: Python has its own.
+    "usr/lib/*/gconv/*",
     # Devices are the runtime's.
     "dev/*",
 )  # fmt: skip

@@ -31,7 +31,7 @@ from shipping.shipping_error import ShippingError
 FOLDER: Final = ROOT / ".image"
 FACTS: Final = FOLDER / "image.json"
 ROOT_FILES: Final = FOLDER / "rootfs"
-GOAL_MB: Final = 250
+GOAL_MB: Final = 220
 """Size of the image without compression, at most."""
 SOURCES: Final = ("Dockerfile", ".dockerignore", "requirements/operator.lock", "pyproject.toml", "README.md", "LICENSE",
                   "shipping/slim_environment.py", "tuner/breakeven", "operator")  # fmt: skip

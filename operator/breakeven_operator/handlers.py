@@ -60,7 +60,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     async with contextlib.AsyncExitStack() as stack:
         try:
             parts = await stack.enter_async_context(assembled(memo.settings, dry_run=memo.dry_run))
-            await _until_served(parts.connections.cluster)
+            await _until_served(parts.connections.cluster, memo.settings)
             address = memo.settings.bind_address, memo.settings.port
             server = await web.serve(parts.registry, parts.health, *address)
         except (ClusterError, RuntimeError) as error:
@@ -148,19 +148,24 @@ def bounded(settings: kopf.OperatorSettings) -> None:
     settings.queueing.idle_timeout = _IDLE_S
 
 
-async def _until_served(cluster: KubernetesCluster) -> None:
-    """Until the CRDs are there: kopf asks once which kinds there are."""
-    warned = False
-    while not await _served(cluster):
-        if not warned:
-            _LOG.warning("the CustomResourceDefinitions of %s are not installed yet; waiting", GROUP)
-            warned = True
-        await asyncio.sleep(_RETRY_S)
+async def _until_served(cluster: KubernetesCluster, settings: Settings) -> None:
+    """Until the CRDs are there, because kopf asks only once which kinds there are; the probe does not fail meanwhile."""
+    said = ""
+    async with contextlib.AsyncExitStack() as stack:
+        while problem := await _not_served(cluster):
+            if not said and settings.probe_port:
+                probe = await web.serve_waiting(settings.bind_address, settings.probe_port)
+                stack.push_async_callback(probe.cleanup)
+            if problem != said:
+                _LOG.warning("%s; waiting", problem)
+                said = problem
+            await asyncio.sleep(_RETRY_S)
 
 
-async def _served(cluster: KubernetesCluster) -> bool:
+async def _not_served(cluster: KubernetesCluster) -> str | None:
+    """Why kopf could not begin; None if it can."""
     try:
-        return all([await cluster.serves(kind) for kind in OWN_KINDS])
+        missing = [f"{kind.plural}.{GROUP}" for kind in OWN_KINDS if not await cluster.serves(kind)]
     except ClusterError as error:
-        _LOG.warning("the API server does not answer yet: %s", error)
-        return False
+        return f"the API server does not answer yet: {error}"
+    return f"not installed: CustomResourceDefinition {', '.join(missing)}" if missing else None

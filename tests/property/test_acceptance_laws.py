@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.interpolate import PchipInterpolator
 
 from breakeven.laws.acceptance_numbers import (
     AcceptanceModel,
@@ -168,6 +169,17 @@ def test_interpolation_passes_through_and_stays_between_the_measured(shares, k):
         low = max((v for j, v in zip(ks, values, strict=True) if j <= k), default=1.0)
         high = min(v for j, v in zip(ks, values, strict=True) if j >= k)
         assert low * (1 - 1e-12) <= between <= high * (1 + 1e-12)
+
+
+@few
+@given(st.dictionaries(lengths, st.floats(1.0, 20.0), min_size=1, max_size=6))
+def test_interpolation_is_scipy_s_whatever_was_measured(measured):
+    ks = sorted(measured)
+    x, y = np.log1p([0, *ks]), np.log([1.0, *(measured[k] for k in ks)])
+    asked = np.linspace(0.0, 17.0, 120)
+    expected = np.exp(PchipInterpolator(x, y, extrapolate=False)(np.log1p(asked)))
+    found = interpolate_tokens_per_step(ks, [measured[k] for k in ks], asked)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @few

@@ -1,4 +1,4 @@
-"""/metrics and /readyz on one small server."""
+"""/metrics and /readyz on one small server, and /healthz until kopf answers it."""
 
 from __future__ import annotations
 
@@ -70,8 +70,25 @@ async def serve(registry: CollectorRegistry, health: Health, host: str, port: in
             text="ok" if health.ready else "no cycle yet", status=200 if health.ready else 503
         )
 
+    return await _listening([web.get("/metrics", metrics), web.get("/readyz", readyz)], host, port)
+
+
+async def serve_waiting(host: str, port: int) -> web.AppRunner:
+    """Answers the probe while the start waits for something that a restart would not bring; kopf answers it afterwards.
+
+    Raises:
+        RuntimeError: the address cannot be had.
+    """
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="waiting")
+
+    return await _listening([web.get("/healthz", healthz)], host, port)
+
+
+async def _listening(routes: Collection[web.RouteDef], host: str, port: int) -> web.AppRunner:
     app = web.Application()
-    app.add_routes([web.get("/metrics", metrics), web.get("/readyz", readyz)])
+    app.add_routes(routes)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

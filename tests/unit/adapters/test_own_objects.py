@@ -12,12 +12,16 @@ from typing import Any
 import aiohttp
 import kopf
 import pytest
+from aiohttp import web
+from kubernetes.aio import client
 from prometheus_client import CollectorRegistry
 
 from breakeven_operator import handlers
 from breakeven_operator.adapters import own_objects
+from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.informer import WatchScope
+from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.labels import FINISHED_LABEL
@@ -125,7 +129,7 @@ async def operating(monkeypatch, server, port=0):
 
     monkeypatch.setattr(handlers, "assembled", parts)
     settings = read_settings({"BREAKEVEN_BIND_ADDRESS": "127.0.0.1", "BREAKEVEN_PORT": "0"}).model_copy(
-        update={"port": 0}
+        update={"port": 0, "probe_port": port}
     )
     stop, ready = asyncio.Event(), asyncio.Event()
     memo = kopf.Memo(settings=settings, dry_run=True, stop=stop)
@@ -281,6 +285,36 @@ async def test_the_probe_fails_with_the_reason_why_the_process_should_be_restart
         await until(lambda: _is(status(), 200))
 
 
+async def test_without_the_crds_the_start_waits_and_the_probe_does_not_fail(
+    monkeypatch, unused_tcp_port, caplog
+):
+    """A pod that was restarted every 90 s would bring no CRD, and its back-off would delay the start."""
+    server, installed = Server(), {SERVICES}
+
+    async def serves(resource):
+        return resource in installed
+
+    monkeypatch.setattr(server, "serves", serves)
+
+    async def healthz():
+        async with aiohttp.ClientSession() as asking:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with asking.get(f"http://127.0.0.1:{unused_tcp_port}/healthz") as answer:
+                    return answer.status, await answer.text()
+
+    async def install():
+        await until(lambda: _is(healthz(), (200, "waiting")))
+        installed.update(OWN_KINDS)
+
+    installing = asyncio.create_task(install())
+    async with operating(monkeypatch, server, unused_tcp_port):
+        await installing
+        await until(lambda: _is(healthz(), (200, '{"alive": "ok"}')))
+    assert [r.getMessage() for r in caplog.records if r.name == handlers.__name__] == [
+        "not installed: CustomResourceDefinition speculationprofiles.breakeven.dev, calibrationruns.breakeven.dev; waiting",
+    ]
+
+
 async def test_a_loop_that_ends_by_itself_ends_the_process(monkeypatch):
     async with operating(monkeypatch, Server()) as running:
         running.loop.stop()
@@ -409,6 +443,66 @@ async def test_an_object_that_can_just_be_read_part_by_part_is_filed():
     server.put("chat", spec={"deep": deep})
     async with fed(server) as own:
         assert list(await read(own)) == ["chat"]
+
+
+def deep(levels):
+    return '{"f:a":' * levels + '{".":{}}' + "}" * levels
+
+
+@contextlib.asynccontextmanager
+async def served(lines):
+    """The adapter of an API server on a socket, whose services are these lines of a watch."""
+    ended = json.dumps(
+        {
+            "type": "BOOKMARK",
+            "object": {
+                "metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+            },
+        }
+    )
+
+    async def answer(request):
+        if "watch" not in request.query:
+            return web.json_response(await Server().document(request.path))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in (*(lines if request.path.endswith(SERVICES.plural) else ()), ended):
+            await response.write(line.encode() + b"\n")
+        await asyncio.sleep(60.0)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    adapter = KubernetesCluster(client.Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}"))
+    try:
+        yield adapter
+    finally:
+        await adapter.close()
+        await runner.cleanup()
+
+
+async def test_kopf_goes_on_behind_objects_of_9_990_levels_on_this_python(monkeypatch):
+    """The deepest that an API server stores; json.loads of Python 3.12 and later refuses some 3,000 in any stack."""
+
+    def service(version, name, managed="[]", status="{}"):
+        meta = f'{{"name": "{name}", "namespace": "llm", "uid": "{name}", "resourceVersion": "{version}", "managedFields": {managed}}}'
+        return f'{{"type": "ADDED", "object": {{"metadata": {meta}, "spec": {{}}, "status": {status}}}}}'
+
+    lines = (
+        service(5, "fields", managed=f'[{{"fieldsV1": {deep(9990)}}}]'),
+        service(6, "status", status=deep(9990)),
+        service(7, "chat"),
+    )
+    with pytest.raises(RecursionError):
+        json.loads(lines[0])
+    async with served(lines) as adapter, operating(monkeypatch, adapter) as running:
+        assert await running.names() == ["chat", "fields", "status"]
+        found = await running.own.read(SERVICES, oldest_s=60.0, longest_s=_SOON_S)
+        assert [problem_of(one) for one in found] == [None, "status is nested too deep", None]
+        assert not running.task.done()
 
 
 @in_virtual_time

@@ -195,11 +195,6 @@ def dispersion_of(
     Raises:
         InputError: the file holds rates, or too few requests for an estimate.
     """
-    from breakeven.laws.latency import FEWEST_SPANS
-    from breakeven.laws.latency import dispersion as measured
-    from breakeven_sim.replay.trace_files import read_trace
-    from breakeven_sim.replay.traces import RequestTrace
-
     if dispersion is not None and arrivals is not None:
         raise click.UsageError("--dispersion and --arrivals say the same thing; give one")
     if concurrency is not None and (dispersion is not None or arrivals is not None):
@@ -208,6 +203,12 @@ def dispersion_of(
         )
     if arrivals is None:
         return 1.0 if dispersion is None else dispersion
+    # Only a file of request times needs the simulator, which the image lacks.
+    from breakeven.laws.latency import FEWEST_SPANS
+    from breakeven.laws.latency import dispersion as measured
+    from breakeven_sim.replay.trace_files import read_trace
+    from breakeven_sim.replay.traces import RequestTrace
+
     trace = read_trace(arrivals, prompt_tokens=1, output_tokens=1)
     if not isinstance(trace, RequestTrace):
         raise InputError(str(arrivals), "rates of windows", "a moment for each request")

@@ -19,7 +19,8 @@ _IF_GIVEN = Field(default=None, exclude_if=not_)
 class JsonResult(BaseModel):
     """Base of all that is printed."""
 
-    model_config = ConfigDict(from_attributes=True, frozen=True)
+    # Each command prints one of these models: the others are not built.
+    model_config = ConfigDict(from_attributes=True, frozen=True, defer_build=True)
 
     @classmethod
     def of(cls, *parts: object, **given: Any) -> Self:

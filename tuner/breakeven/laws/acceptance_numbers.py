@@ -77,17 +77,41 @@ def interpolate_tokens_per_step(measured_k: ArrayLike, measured: ArrayLike, k: A
 
     NaN beyond the largest measured draft length, where a profile is needed instead.
     """
-    from scipy.interpolate import PchipInterpolator  # noqa: PLC0415  the operator predicts without scipy
-
     lengths, values = at_least("measured_k", measured_k, 1.0), at_least("measured", measured, 1.0)
     order = np.argsort(lengths)
     lengths, values = lengths[order], values[order]
     if np.any(np.diff(lengths) == 0):
         raise ValueError(f"measured_k: {measured_k!r} names a draft length twice")
-    curve = PchipInterpolator(
-        np.log1p(np.concatenate([[0.0], lengths])), np.log(np.concatenate([[1.0], values])), extrapolate=False
-    )
-    return np.asarray(np.exp(curve(np.log1p(nonnegative("k", k)))), dtype=float)
+    x, y = np.log1p(np.concatenate([[0.0], lengths])), np.log(np.concatenate([[1.0], values]))
+    return np.asarray(np.exp(_monotone_cubic(x, y, np.log1p(nonnegative("k", k)))), dtype=float)
+
+
+def _monotone_cubic(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
+    """PCHIP through two or more points of ascending x; NaN outside. scipy.interpolate would load 40 MB for it."""
+    width = np.diff(x)
+    slope = np.diff(y) / width
+    tangent = np.repeat(slope[:1], y.size)
+    if slope.size > 1:
+        # Fritsch and Butland: the weighted harmonic mean of the slopes on both sides, 0 at a turn.
+        left, right = width[:-1] + 2.0 * width[1:], 2.0 * width[:-1] + width[1:]
+        same = slope[:-1] * slope[1:] > 0.0
+        before, after = np.where(same, slope[:-1], 1.0), np.where(same, slope[1:], 1.0)
+        tangent[1:-1] = np.where(same, (left + right) / (left / before + right / after), 0.0)
+        tangent[0] = _end_tangent(width[0], width[1], slope[0], slope[1])
+        tangent[-1] = _end_tangent(width[-1], width[-2], slope[-1], slope[-2])
+    piece = np.clip(np.searchsorted(x, at, side="right") - 1, 0, slope.size - 1)
+    first, last, chord = tangent[piece], tangent[piece + 1], slope[piece]
+    t = (at - x[piece]) / width[piece]
+    rise = first + t * (3.0 * chord - 2.0 * first - last + t * (first + last - 2.0 * chord))
+    return np.where((at < x[0]) | (at > x[-1]), np.nan, y[piece] + width[piece] * t * rise)
+
+
+def _end_tangent(near: float, far: float, slope: float, beyond: float) -> float:
+    """The tangent of three points at an outer one, bounded so that the curve turns nowhere between them."""
+    tangent = slope + near * (slope - beyond) / (near + far)
+    if tangent * slope <= 0.0:
+        return 0.0
+    return 3.0 * slope if slope * beyond <= 0.0 and abs(tangent) > 3.0 * abs(slope) else tangent
 
 
 FORM_ERROR = {"lookup": (0.006, 0.006, 0.006), "model": (0.08, 0.035, 0.017)}

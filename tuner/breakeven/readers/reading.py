@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -14,23 +15,29 @@ from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import file_text
 from breakeven.points import table
 from breakeven.points.point import ENGINE, SETTING, Origin, Point
-from breakeven.readers import aiperf, foreign, guidellm, llmd, prometheus, summaries, vllmbench
+from breakeven.readers import foreign
 from breakeven.readers.foreign import Document
 from breakeven.yaml_intake import yaml_documents
 
 _BY_HAND = "a points file: method,k,concurrency,mean_latency_s,achieved_rps,output_tokens"
 
-_JSON: tuple[
-    tuple[str, Callable[[Document], bool], Callable[[Document, Arm], Sequence[Point | ForeignFileError]]], ...
-] = (
-    ("GuideLLM", guidellm.recognises, guidellm.read),
-    ("vllm bench serve, SGLang's bench_serving", vllmbench.recognises, vllmbench.read),
-    ("AIPerf, GenAI-Perf", aiperf.recognises, aiperf.read),
-    ("llm-d-benchmark", llmd.recognises, llmd.read),
-    (", ".join(tool.name for tool in summaries.TOOLS), summaries.recognises, summaries.read),
-    ("", prometheus.recognises, prometheus.read),
-)
-"""The tools whose results are read, how one is known, and its reader."""
+_Reads = Callable[[Document, Arm], Sequence[Point | ForeignFileError]]
+
+
+@cache
+def _tools() -> Sequence[tuple[str, Callable[[Document], bool], _Reads]]:
+    """The tools whose results are read, how one is known, and its reader; loaded for a file of them, which a table is not."""
+    from breakeven.readers import aiperf, guidellm, llmd, prometheus, summaries, vllmbench  # noqa: PLC0415
+
+    return (
+        ("GuideLLM", guidellm.recognises, guidellm.read),
+        ("vllm bench serve, SGLang's bench_serving", vllmbench.recognises, vllmbench.read),
+        ("AIPerf, GenAI-Perf", aiperf.recognises, aiperf.read),
+        ("llm-d-benchmark", llmd.recognises, llmd.read),
+        (", ".join(tool.name for tool in summaries.TOOLS), summaries.recognises, summaries.read),
+        ("", prometheus.recognises, prometheus.read),
+    )
+
 
 OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("num_requests", "requests_per_second", "elapsed_time"), "vllm bench throughput", "vllm bench serve"),
@@ -224,7 +231,7 @@ def is_measured(text: str, source: str) -> bool:
         # A table, or a report as YAML.
         return True
     document = foreign.parse(text, source)
-    return any(recognises(document) for _, recognises, _ in _JSON)
+    return any(recognises(document) for _, recognises, _ in _tools())
 
 
 def _is_json(text: str) -> bool:
@@ -289,7 +296,7 @@ def _at_most(
         yield from documents
         return
     first = next(documents)
-    is_result = isinstance(first, Document) and any(recognises(first) for _, recognises, _ in _JSON)
+    is_result = isinstance(first, Document) and any(recognises(first) for _, recognises, _ in _tools())
     refusal = InputError if is_result else ForeignFileError
     raise refusal(source, f"{count} results", f"at most {most}")
 
@@ -316,7 +323,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | ForeignFileError]:
-    for _, recognises, read in _JSON:
+    for _, recognises, read in _tools():
         if recognises(document):
             if arm is None:
                 raise document.refuse("a file that does not say which arm it measured", "--method and --k")
@@ -327,7 +334,7 @@ def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | Fore
     return [
         document.disown(
             "JSON of no known kind",
-            f"a result of {', '.join(name for name, *_ in _JSON if name)}, or an object of Prometheus responses by column",
+            f"a result of {', '.join(name for name, *_ in _tools() if name)}, or an object of Prometheus responses by column",
         )
     ]
 
