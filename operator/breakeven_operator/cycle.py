@@ -260,7 +260,7 @@ class Reconciler:
 
     async def _schedule(self, world: Snapshot, service: SpeculativeService, report: CycleReport) -> None:
         """The CronJob of a service; a plan of its own, so that nothing else waits if it is refused."""
-        key = NamespacedName(service.metadata.namespace, calibration.cronjob_name(service.metadata.name))
+        key = NamespacedName(service.metadata.namespace, calibration.made_name(service.metadata.name))
         upkeep = housekeeping.schedule(
             world.manifests[service.metadata.uid], world.cron_jobs.get(key), self._settings.trial
         )

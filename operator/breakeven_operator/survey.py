@@ -115,7 +115,7 @@ class _Surveyor:
         for entry in world.profiles.get(name, ()):
             yield entry.uid, entry.in_force, entry.problem
         schedule = world.cron_jobs.get(
-            NamespacedName(meta.namespace, calibration.cronjob_name(service.metadata.name))
+            NamespacedName(meta.namespace, calibration.made_name(service.metadata.name))
         )
         yield _version(schedule) if schedule is not None else None
 

@@ -10,14 +10,14 @@ measurements     points in the status and in files          conclusion      whet
 """
 
 from breakeven_operator.calibration.conclusion import conclude, not_concluded
-from breakeven_operator.calibration.jobs import cronjob_name, schedule_job, trial_access
+from breakeven_operator.calibration.jobs import made_name, schedule_job, trial_access
 from breakeven_operator.calibration.lifecycle import advance, files_read, refused
 
 __all__ = [
     "advance",
     "conclude",
-    "cronjob_name",
     "files_read",
+    "made_name",
     "not_concluded",
     "refused",
     "schedule_job",

@@ -107,8 +107,8 @@ def job_name(run: str, arm: str) -> str:
     return f"{name[: _MAX_NAME - 7].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
-def account_name(service: str) -> str:
-    """Name of the ServiceAccount and RoleBinding of a service's drivers."""
+def made_name(service: str) -> str:
+    """Name of a service's CronJob, and of the ServiceAccount and RoleBinding of its drivers."""
     return f"breakeven-{service}"
 
 
@@ -194,7 +194,7 @@ def _pod_spec(
     spec["volumes"] = [*(spec.get("volumes") or []), token_volume(), *([volume] if volume else []), *answers]
     spec |= {
         "restartPolicy": "Never",
-        "serviceAccountName": account_name(view.run["spec"]["serviceRef"]["name"]),
+        "serviceAccountName": made_name(view.run["spec"]["serviceRef"]["name"]),
         # The engine is a third party's image: only the driver gets the token, by the volume above.
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 30,
@@ -297,7 +297,7 @@ def trial_access(service: Manifest, cluster_role: str) -> tuple[dict[str, Any], 
 
     The chart creates the ClusterRole with the drivers' few rights.
     """
-    name, namespace = account_name(service["metadata"]["name"]), service["metadata"]["namespace"]
+    name, namespace = made_name(service["metadata"]["name"]), service["metadata"]["namespace"]
     meta = {
         "name": name,
         "namespace": namespace,
@@ -323,11 +323,6 @@ def trial_access(service: Manifest, cluster_role: str) -> tuple[dict[str, Any], 
     return account, binding
 
 
-def cronjob_name(service: str) -> str:
-    """Name of the service's CronJob."""
-    return f"breakeven-{service}"
-
-
 def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] | None:
     """The CronJob whose Jobs ask for a calibration; None if the service has no schedule.
 
@@ -343,7 +338,7 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
         "apiVersion": CRONJOBS.api_version,
         "kind": CRONJOBS.kind,
         "metadata": {
-            "name": cronjob_name(meta["name"]),
+            "name": made_name(meta["name"]),
             "namespace": meta["namespace"],
             "labels": labels,
             "ownerReferences": [owner_reference(SERVICES, meta["name"], meta["uid"])],
@@ -394,7 +389,7 @@ def _asking_pod(service: Manifest, settings: TrialSettings) -> dict[str, Any]:
         container["imagePullPolicy"] = settings.image_pull_policy
     return {
         "restartPolicy": "Never",
-        "serviceAccountName": account_name(meta["name"]),
+        "serviceAccountName": made_name(meta["name"]),
         "automountServiceAccountToken": False,
         "containers": [container],
         "volumes": [token_volume()],

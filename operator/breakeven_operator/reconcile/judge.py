@@ -166,7 +166,7 @@ def _remembered(case: Case, running: Arm, advised: Arm | None, replicas: int) ->
         candidate_since_s=_epoch(memory.candidate_since_time) if candidate is not None else None,
         advised=advised,
         seen=seen_of(memory, arms),
-        saved=memory.saved_request_seconds / (replicas if memory.largest_replicas else 1),
+        saved=memory.saved_request_seconds / replicas,
         evidence={arms[one.arm]: one.evidence for one in evidence if one.arm in arms},
         largest=_largest(memory, replicas, scaled=case.scaled),
         decided_s=_epoch(memory.decided_time),
@@ -180,12 +180,10 @@ def _remembered(case: Case, running: Arm, advised: Arm | None, replicas: int) ->
 
 def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> LargestRate:
     """The largest load on the replicas that it would come to now."""
-    there = remembered.largest_replicas
-    time = remembered.largest_time or remembered.decided_time
-    if time is None:
+    there, time = remembered.largest_replicas, remembered.largest_time
+    if time is None or there is None:
         return LargestRate()
-    per = 1 if there is None else there if scaled else replicas
-    return LargestRate(remembered.largest_rps / per, time.timestamp())
+    return LargestRate(remembered.largest_rps / (there if scaled else replicas), time.timestamp())
 
 
 def _kept(

@@ -7,14 +7,14 @@ from click.testing import CliRunner
 
 from breakeven_operator.__main__ import root
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.calibration import cronjob_name, schedule_job, trial_access
+from breakeven_operator.calibration import made_name, schedule_job, trial_access
 from breakeven_operator.request import requested_run
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 
 
 def test_the_cronjob_asks_for_a_run_and_holds_no_gpu(world, settings):
     cronjob = schedule_job(world.service, settings)
-    assert cronjob["metadata"]["name"] == cronjob_name("chat") == "breakeven-chat"
+    assert cronjob["metadata"]["name"] == made_name("chat") == "breakeven-chat"
     assert cronjob["metadata"]["namespace"] == "llm", "a dependent elsewhere is deleted within seconds"
     (owner,) = cronjob["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["blockOwnerDeletion"]) == (

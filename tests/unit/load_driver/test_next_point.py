@@ -69,10 +69,6 @@ def test_another_engine_is_started_for_what_it_may_save():
     assert step.cost_s > step.measuring_s
 
 
-def test_an_engine_that_may_not_be_started_any_more_is_not():
-    assert next_point(QUESTION, NONE, startups_left_s=99.0).arm == NO_SPECULATION
-
-
 def test_points_are_bought_where_two_arms_change_places():
     question = Question((EAGLES[1],), SETTINGS, expected_rps=(0.5, 6.9), running=EAGLES[1])
     step = bought(question, [*NONE, *THREE[:1], *THREE[2:3], *THREE[1:2]])

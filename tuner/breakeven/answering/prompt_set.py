@@ -42,13 +42,11 @@ class GatePrompt:
 
     Attributes:
         name: as results call it; says nothing of the content.
-        kind: prose, code, language, long, copy, json, tool or own.
         messages: the conversation; None if there is a `text` to be completed.
         schema: JSON schema of the answer, or of the tool's parameters; None for a free answer.
     """
 
     name: str
-    kind: str
     messages: tuple[Mapping[str, str], ...] | None = None
     text: str | None = None
     form: Form = Form.FREE
@@ -71,7 +69,6 @@ def shipped_prompts() -> tuple[GatePrompt, ...]:
             found.append(
                 GatePrompt(
                     name=f"{entry['name']}{letter}",
-                    kind=entry["name"].rsplit("-", 1)[0],
                     messages=({"role": "user", "content": f"{content}{manner}"},),
                     form=form,
                     schema=entry.get("schema"),

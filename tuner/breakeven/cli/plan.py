@@ -212,9 +212,6 @@ def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
     return doubts
 
 
-# The result of `plan` as one JSON document, as one sentence and as a table.
-
-
 class Plan(NamedTuple):
     """Answer of `plan`; there are stretches, each with its fastest arm, if a range of rates was given."""
 

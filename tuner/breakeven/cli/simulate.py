@@ -242,9 +242,6 @@ def _print(rows: Sequence[ReplayedPolicy], study: Study, notes: Sequence[str]) -
     print_warnings(notes)
 
 
-# The study that the options of `breakeven simulate` ask for: its arms, its candidates, its policy.
-
-
 def study_of(trace: Trace, policies: Sequence[str], confidence: float | None, given: dict[str, Any]) -> Study:
     """The study of a trace that the options ask for; with costs the arms are calibrated on the simulated engine here.
 

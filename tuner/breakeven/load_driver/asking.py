@@ -32,9 +32,9 @@ def gate_prompts(own: Dataset | None) -> tuple[GatePrompt, ...]:
     for number, request in enumerate(own.requests, start=1):
         name, prompt = f"own-{number}", request.prompt
         if isinstance(prompt, Chat):
-            found.append(GatePrompt(name, "own", messages=prompt.messages))
+            found.append(GatePrompt(name, messages=prompt.messages))
         else:
-            found.append(GatePrompt(name, "own", text=prompt))
+            found.append(GatePrompt(name, text=prompt))
     return with_own(found)
 
 

@@ -307,9 +307,6 @@ def _queued_ratio(readings: list[EngineCounters]) -> float | None:
     return sum(waiting for _, waiting in known) / total if total else None
 
 
-# Send times of a load's requests, and lengths of its first ones.
-
-
 def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]:
     """Seconds after the start at which an open loop sends; endless, increasing.
 
@@ -353,9 +350,6 @@ def residual_lengths(count: int, output_tokens: Sequence[int]) -> list[int]:
     shares = (count - np.arange(count) - 0.5) / count
     rests = np.interp(shares * corners[-1], corners, np.concatenate([[0.0], lengths]))
     return [max(1, round(rest)) for rest in rests.tolist()]
-
-
-# One load as clients and engine saw it, and the point that follows.
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,26 +79,26 @@ class _Offer:
 
 
 def next_point(
-    question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
+    question: Question, measured: Sequence[Point], left_s: float = math.inf
 ) -> Purchase | Finished:
     """Choose the next point by every one so far, flagged ones included, or give the reason why there is none.
 
-    Equal inputs give an equal choice, whatever the order of the points. GPU time that is left for measuring, into which the point
-    fits with its warm-up and its tail, and for starting engines is counted apart (s).
+    Equal inputs give an equal choice, whatever the order of the points. `left_s` is GPU time for measuring, into which the
+    point fits with its warm-up and its tail.
     """
     state = known_from(question, measured)
     pairs = rival_pairs(state)
     regret = tellable_regret(state, pairs)
     opening = [offer for arm in _startable(state) for offer in _opening(state, arm)[:1]]
     running = [offer for offer in opening if offer.purchase.arm == question.running]
-    if running and (first := _affordable(state, running, left_s, startups_left_s)):
+    if running and (first := _affordable(state, running, left_s)):
         return replace(first[0].purchase, regret=regret, saved=math.nan)
     if regret <= question.target_regret and any(state.recommendable(at) for at in range(len(state.rates))):
         return Finished(
             complete=True, reason=f"expected regret {regret:.2%}, asked for {question.target_regret:.2%}"
         )
     wanted = [offer for arm in _startable(state) for offer in _offers(state, arm)]
-    offers = _affordable(state, wanted, left_s, startups_left_s)
+    offers = _affordable(state, wanted, left_s)
     if not offers:
         late = bool(_startable(state)) and left_s < math.inf
         return Finished(complete=False, reason=_why_nothing(state, left_s), out_of_time=late)
@@ -121,20 +121,17 @@ def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[fl
     return tuple(found)
 
 
-def planned(
-    question: Question, measured: Sequence[Point], left_s: float = math.inf, startups_left_s: float = math.inf
-) -> tuple[Purchase, ...]:
+def planned(question: Question, measured: Sequence[Point], left_s: float = math.inf) -> tuple[Purchase, ...]:
     """The points that would be bought if every point came out as expected now; an engine stays up until another starts."""
     points, plan = list(measured), list[Purchase]()
     while len(plan) < _PLAN_STEPS:
-        step = next_point(question, points, left_s, startups_left_s)
+        step = next_point(question, points, left_s)
         if isinstance(step, Finished):
             break
         plan.append(step)
         points.append(_imagined(step))
         question = replace(question, running=step.arm)
         left_s -= step.measuring_s
-        startups_left_s -= step.startup_s
     return tuple(plan)
 
 
@@ -272,15 +269,10 @@ def _offer(state: Knowledge, arm: int, load: ImposedLoad, window_s: float) -> _O
     return _Offer(purchase, others, rate * window_s)
 
 
-def _affordable(
-    state: Knowledge, offers: Sequence[_Offer], left_s: float, startups_left_s: float
-) -> list[_Offer]:
+def _affordable(state: Knowledge, offers: Sequence[_Offer], left_s: float) -> list[_Offer]:
     """Offers within the time left, together with the points that must follow: an arm without a law is money thrown away."""
     return [
-        offer
-        for offer in offers
-        if sum(one.purchase.measuring_s for one in _needed(state, offer)) <= left_s
-        and offer.purchase.startup_s <= startups_left_s
+        offer for offer in offers if sum(one.purchase.measuring_s for one in _needed(state, offer)) <= left_s
     ]
 
 

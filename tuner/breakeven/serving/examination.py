@@ -196,9 +196,6 @@ def _notes(
         )
 
 
-# Volumes that a pod which a roll adds cannot share with the pods that are there.
-
-
 def volume_warnings(
     template: PodTemplate, claims: Sequence[Mapping[str, Any]]
 ) -> tuple[Sequence[str], Sequence[str]]:
