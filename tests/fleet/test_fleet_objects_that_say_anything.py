@@ -271,10 +271,7 @@ async def test_memory_that_a_person_changed_ends_no_cycle(begun, part, value):
         ),
         (
             lambda plan: plan.update(workload='{"future": 1}'),
-            (
-                "status.plan.workload: is no workload; expected the JSON of spec.workload, as an operator of this version or an "
-                "older one wrote it"
-            ),
+            "status.plan.workload: is no workload; expected the JSON of spec.workload, as the operator wrote it",
         ),
     ],
     ids=["configuration", "workload"],

@@ -80,20 +80,6 @@ def test_what_was_saved_is_the_fleet_s():
     assert kept.saved_request_seconds == pytest.approx(8e5, rel=1e-3)
 
 
-def test_the_status_of_an_older_operator_is_read_per_replica():
-    older = MemoryStatus(
-        saved_request_seconds=1e5,
-        largest_rps=9.0,
-        decided_time=NOW - timedelta(minutes=1),
-        running_arm="none",
-    )
-    decision, kept = chosen(8.0, 4, older)
-    assert decision.memory.largest.rps == pytest.approx(9.0)
-    assert decision.memory.saved == pytest.approx(1e5, rel=1e-3)
-    assert (kept.largest_rps, kept.largest_replicas) == (36.0, 4)
-    assert kept.saved_request_seconds == pytest.approx(4e5, rel=1e-3)
-
-
 def test_requests_that_wait_are_remembered_as_the_fleet_s():
     # 25 rps on each replica, where 19.7 are the saturation of none by its law.
     _, growing = chosen(100.0, 4)
