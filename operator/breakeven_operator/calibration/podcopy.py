@@ -17,8 +17,8 @@ from typing import Any
 
 from breakeven.serving.command_line import with_speculation, without_speculation
 from breakeven.serving.opt_in import VARIABLE
+from breakeven.serving.rolling import unshareable
 from breakeven.serving.script_opt_in import with_argument
-from breakeven.serving.shareable import unshareable
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.labels import SERVICE_LABEL, matches
 from breakeven_operator.ports import Manifest

@@ -4,7 +4,7 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.trust import extrapolated
+from breakeven.planning.evaluation import extrapolated
 from sweeps import CLIENTS, closed
 
 EAGLE = Arm("eagle3", 3)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.serving.shareable import unshareable
+from breakeven.serving.rolling import unshareable
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from breakeven_operator.workloads.trouble import refusal_of
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe

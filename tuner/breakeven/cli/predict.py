@@ -78,7 +78,7 @@ def command(
       breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
     """
     from breakeven.cli.tables import figure
-    from breakeven.planning.trust import extrapolated
+    from breakeven.planning.evaluation import extrapolated
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
 

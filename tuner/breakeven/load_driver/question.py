@@ -13,7 +13,7 @@ from breakeven.fitting.arms import reason_of, rows_of
 from breakeven.fitting.observations import observe, ramp_share_of
 from breakeven.load_driver.beliefs import Belief, Latency, Seen, after_points, before_any_point
 from breakeven.load_driver.design import SweepSettings, of_the_sweep
-from breakeven.planning.trust import TRUSTED_UTILISATION
+from breakeven.planning.evaluation import TRUSTED_UTILISATION
 from breakeven.points.point import Point
 from breakeven.reasons import Reason
 

@@ -22,10 +22,12 @@ from breakeven.phrases import spoken
 from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.objective import ObjectiveStrain, Slo, objective_strain
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
-from breakeven.planning.trust import extrapolated
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured
+
+TRUSTED_UTILISATION = 0.75
+"""Beyond this share of saturation the open-loop form amplifies a 10 % error to 50 %."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,3 +286,12 @@ class _Answers:
         return any(
             one.method == arm.family and arm.k <= max(one.draft_lengths) for one in self.profile.drafters
         )
+
+
+def extrapolated(prediction: Prediction, *, open_loop: bool) -> bool:
+    """Whether a prediction is an extrapolation, on which no decision may rest.
+
+    A closed loop imposes its number in flight, so nothing amplifies an error of the law there.
+    """
+    near_saturation = open_loop and prediction.utilisation > TRUSTED_UTILISATION
+    return prediction.saturated or prediction.outside_measured or near_saturation

@@ -17,9 +17,8 @@ from breakeven.serving.engine_warnings import configured, engine_warnings, is_pr
 from breakeven.serving.hindrances import unknown_context
 from breakeven.serving.opt_in import OptIn, preset_opt_in
 from breakeven.serving.pod_templates import PATCH, TEMPLATE, Neighbours, is_helm_template
-from breakeven.serving.rolling import ROLLED
+from breakeven.serving.rolling import ROLLED, WITHOUT_SURGE, mounted_claims, unshareable
 from breakeven.serving.script_opt_in import opt_in_of
-from breakeven.serving.shareable import WITHOUT_SURGE, mounted_claims, unshareable
 from breakeven.serving.template import PassedOver, PodTemplate
 from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, known, version_of
 
