@@ -148,7 +148,6 @@ def capacity_status(need: FleetNeed) -> CapacityStatus | None:
         fleet_load_rps=need.figures.total_rps if need.figures is not None else None,
         recommended_replicas=need.recommended,
         scaled_by=need.scaled_by,
-        fewest_replicas_arm=need.fewest.arm.name if need.fewest is not None else None,
         message=_sentence(need)[:1024],
     )
 

@@ -52,9 +52,7 @@ class CapacityStatus(StatusModel):
     arms: tuple[ArmCapacity, ...] = row(
         "Every arm that may run.", IN_NOTES, default=(), extra=list_map("arm"), max_length=64
     )
-    fleet_load_rps: Number | None = row(
-        "Offered load of all replicas together, requests per second.", IN_NOTES
-    )
+    fleet_load_rps: Number | None = row("Offered load of all replicas together, requests per second.")
     recommended_replicas: int | None = row(
         "Replicas for that load times 1.2, by the lower bound of the running arm (during a roll: of the arm that carries least). "
         "Absent while load or capacity is not known.",
@@ -71,10 +69,5 @@ class CapacityStatus(StatusModel):
         "Field manager of the autoscaler that last set the target's replicas; absent: none has.",
         Renewal.AT_ONCE,
         max_length=128,
-    )
-    fewest_replicas_arm: ArmName | None = row(
-        "The arm that surely needs fewest replicas for the present load; the running one where none surely needs fewer.",
-        IN_NOTES,
-        Renewal.AT_ONCE,
     )
     message: Sentence | None = row("The same as a sentence.")

@@ -87,7 +87,7 @@ class Current(StatusModel):
         "Draft length per batch size that runs, such as 1-8:5,9-32:2,33-:0.", max_length=1024
     )
     source: ArmSource | None = row("Annotation, CommandLine (static), or Unset.")
-    since: Time | None = row("Since when.")
+    since: Time | None = row("Since when.", IN_NOTES)
     pods_by_arm: tuple[PodsOfArm, ...] = row(
         "More than one entry only during a roll.", IN_NOTES, default=(), extra=list_map("arm"), max_length=8
     )
