@@ -83,7 +83,9 @@ async def test_a_prometheus_that_gives_no_sums_is_not_asked_about_pods():
     report = await world.cycle()
     (sums,) = world.prometheus.queries
     assert REPORTING in sums
-    assert (world.condition("MetricsAvailable")["reason"], report.left) == ("MetricsMissing", 0)
+    condition = world.condition("MetricsAvailable")
+    assert (condition["reason"], report.left) == ("MetricsMissing", 0)
+    assert "prometheus:9090 is not reached" in condition["message"]
     assert len(decided(world)) == SERVICES_MORE + 1
 
 
@@ -103,9 +105,8 @@ async def test_without_a_fault_nobody_else_s_series_are_asked_for():
     assert "(vllm:num_requests_running)" not in pods
 
 
-@in_virtual_time
-async def test_pods_that_are_told_of_late_are_decided_about_in_a_later_cycle(monkeypatch):
-    world = large(count=2)
+def slow(world, monkeypatch):
+    """Answers about pods come after the cycle that asks."""
     asked = world.prometheus.query
 
     async def query(source, promql):
@@ -114,6 +115,12 @@ async def test_pods_that_are_told_of_late_are_decided_about_in_a_later_cycle(mon
         return await asked(source, promql)
 
     monkeypatch.setattr(world.prometheus, "query", query)
+
+
+@in_virtual_time
+async def test_pods_that_are_told_of_late_are_decided_about_in_a_later_cycle(monkeypatch):
+    world = large(count=2)
+    slow(world, monkeypatch)
     # The first answer of all is waited for longer.
     await world.cycle()
     world.load(9.0)
@@ -125,4 +132,15 @@ async def test_pods_that_are_told_of_late_are_decided_about_in_a_later_cycle(mon
         await asyncio.sleep(3 * SETTLE_S)
     assert set(lefts) == {0}, "no cycle begins at once: it would be too early as well"
     assert float(world.decision["loadRps"]) == pytest.approx(9.0)
+    await world.observer.close()
+
+
+@in_virtual_time
+async def test_services_behind_those_whose_answer_is_late_begin_no_cycle_at_once_either(monkeypatch):
+    world = large()
+    slow(world, monkeypatch)
+    # The first answer of all is waited for longer.
+    await world.cycle()
+    report = await world.cycle(60.0)
+    assert (report.left, len(decided(world))) == (0, 2)
     await world.observer.close()

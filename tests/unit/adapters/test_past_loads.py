@@ -189,6 +189,13 @@ async def test_many_services_are_asked_about_in_several_queries_that_are_one_ans
     assert counted == ["ok"]
 
 
+async def test_no_query_is_about_more_than_300_services(history, server):
+    for more, queries in ((100, 1), (101, 2)):
+        server.asked.clear()
+        await history.read({LOOKBACK: {"llm": 200, f"more-{more}": more}})
+        assert len(server.asked) == queries
+
+
 def test_services_of_one_answer_share_the_times_of_their_steps():
     values = [TimedValue(300.0 * step, 1.0) for step in range(5)]
     samples = [

@@ -349,6 +349,8 @@ def test_the_same_job_is_followed_after_the_operator_was_away(world):
             "EngineCrashed",
         ),
         ("ValueError: half a traceback, then a signal", 134, "Error", "EngineCrashed"),
+        # A container runtime that cannot start it.
+        ("OCI runtime create failed: unsupported device vendor", 128, "StartError", "EngineCrashed"),
     ],
 )
 def test_an_engine_that_dies_has_its_own_reason_and_last_words(world, message, exit_code, reason, word):

@@ -321,6 +321,21 @@ def test_the_driver_sends_what_the_plan_says(tmp_path):
     assert drawn.pair(7) == (9, 5)
 
 
+def test_a_pair_of_lengths_without_a_weight_occurs_a_third_as_often_as_one_of_weight_3():
+    rows = [{"promptTokens": 10, "outputTokens": 5}, {"promptTokens": 50, "outputTokens": 9, "weight": 3}]
+    workload = json.dumps({"lengths": {"pairs": rows}})
+    drawn = trial_environment("http://x", workload=workload).sweep.workload.drawn
+    assert drawn.mean_prompt_tokens == 40.0
+
+
+def test_a_long_file_name_is_a_text_of_64_letters(tmp_path):
+    file = tmp_path / "long.jsonl"
+    file.write_text(LINES)
+    document = json.dumps({"prompts": {"configMap": {"name": "prompts", "key": "a" * 70 + ".jsonl"}}})
+    trial = trial_environment("http://x", workload=document, trial_prompts=str(file))
+    assert trial.sweep.workload.text == "a" * 64
+
+
 def test_the_text_of_an_engine_that_accepts_by_chance_is_called_so_where_anything_is_drafted():
     document = json.dumps({"syntheticAcceptance": {"rates": ["0.7"]}})
     texts = [

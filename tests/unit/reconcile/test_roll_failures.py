@@ -185,6 +185,15 @@ def test_880_of_17600_requests_refused_after_none_of_10000_is_no_chance():
     assert one.fails(last_look=False)
 
 
+@pytest.mark.parametrize(
+    ("refused", "last_look", "fails"),
+    [(38, True, False), (43, True, True), (80, False, False), (95, False, True)],
+)
+def test_refusals_are_as_sure_as_those_of_a_quarter_as_many_clients(refused, last_look, fails):
+    old, new = ArmRequests(3000, 0, 3000), ArmRequests(3000, refused, 3000 - refused)
+    assert FailureFinding(old, new, Witness.SIDE_BY_SIDE).fails(last_look=last_look) is fails
+
+
 def test_demand_that_is_turned_away_is_no_arm_s_fault_and_is_said():
     one = apart(shares(3000), shares(3000, away=0.3))
     assert one.is_noticed

@@ -143,6 +143,14 @@ def test_an_update_has_ended_if_all_pods_are_of_the_newest_revision(
     assert observed(stateful() | {"status": found}).rolled_out is rolled_out
 
 
+def test_an_update_that_has_replaced_no_pod_yet_has_not_ended() -> None:
+    counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "currentReplicas"), 1)
+    found = status(currentRevision="chat-vllm-a", **counts)
+    # Kubernetes leaves a number of 0 out.
+    del found["updatedReplicas"]
+    assert not observed(stateful(replicas=1) | {"status": found}).rolled_out
+
+
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
