@@ -50,6 +50,21 @@ def test_a_short_run_is_corrected_and_marked_and_a_long_one_is_not() -> None:
     assert not long.assumed
 
 
+@pytest.mark.parametrize(
+    ("row", "assumed"),
+    [
+        (closed("none", 0, 1.0, 0.1, clients=[64], requests=256, mean_inflight=60.0), False),
+        (closed("none", 0, 1.0, 0.1, clients=[64]), False),
+        (closed("none", 0, 1.0, 0.1, clients=[1], requests=9), False),
+        (closed("none", 0, 1.0, 0.1, clients=[8], requests=79), True),
+        (closed("none", 0, 1.0, 0.1, clients=[8], requests=80), False),
+    ],
+    ids=["measured", "not counted", "a lone client", "short", "long enough"],
+)
+def test_a_row_is_marked_only_where_a_short_runs_inflight_was_corrected(row, assumed) -> None:
+    assert only(row).assumed is assumed
+
+
 def test_rows_with_inflight_teach_the_ramp_of_the_others() -> None:
     rows = closed("none", 0, 1.0, 0.1, clients=[64], requests=256, mean_inflight=64 / (1 + 0.7 * 63 / 256))
     assert ramp_share_of(rows) == pytest.approx(0.7)
