@@ -200,6 +200,10 @@ def whole_guidellm_run(**of_one: Any) -> dict[str, Any]:
     return report
 
 
+def test_a_run_has_the_same_middle_whichever_tool_wrote_it() -> None:
+    assert read(whole_guidellm_run()).requests == read(closed_run(0)).requests
+
+
 def test_a_guidellm_report_that_lists_some_of_its_requests_stays_as_it_is() -> None:
     report = whole_guidellm_run()
     report["benchmarks"][0]["metrics"]["request_totals"]["successful"] = 640
