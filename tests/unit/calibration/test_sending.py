@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.errors import InputError
+from breakeven.load_driver.sampling import Sampling
 from breakeven_operator.adapters.run_files import RunFiles, read_run_files
 from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import imposed, planned_workload
@@ -300,6 +301,27 @@ def test_a_wrong_workload_is_one_clear_line(workload, said):
         WorkloadSpec.read(workload, "workload")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("temperature", 10.1, "a number from 0 to 10"),
+        ("temperature", float("nan"), "a number from 0 to 10"),
+        ("min_p", -0.1, "a number from 0 to 1"),
+        ("top_k", 1.5, "a whole number from -1 to 1e+06"),
+    ],
+)
+def test_a_sampling_field_is_refused_with_what_it_may_be(field, value, expected):
+    with pytest.raises(InputError) as refusal:
+        Sampling(**{field: value})
+    assert str(refusal.value) == f"{field}: {value:g}; expected {expected}"
+
+
+def test_sampling_takes_both_ends_of_a_range_and_is_greedy_if_nothing_is_said():
+    assert Sampling().body() == {"temperature": 0.0}
+    ends = {"temperature": 10.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "seed": 7}
+    assert Sampling(**ends).body() == ends
 
 
 def test_the_driver_sends_what_the_plan_says(tmp_path):

@@ -17,6 +17,7 @@ def only(points, share=RAMP_SHARE):
 
 def test_a_client_never_meets_itself_and_an_arrival_meets_everybody() -> None:
     assert only(closed("none", 0, 1.0, 0.1, clients=[8])).others == 7
+    assert only(closed("none", 0, 1.0, 0.1, clients=[1], mean_inflight=0.97)).others == 0
     # rate 5 and latency 1/(1 - 0.5) = 2: ten in flight, all of them met.
     assert only(poisson("none", 0, 1.0, 0.1, [5.0])).others == pytest.approx(10.0)
 
@@ -48,6 +49,22 @@ def test_a_short_run_is_corrected_and_marked_and_a_long_one_is_not() -> None:
     assert short.assumed
     long = only(closed("none", 0, 1.0, 0.1, clients=[64], requests=6400))
     assert not long.assumed
+
+
+@pytest.mark.parametrize(
+    ("row", "assumed"),
+    [
+        (closed("none", 0, 1.0, 0.1, clients=[64], requests=256, mean_inflight=60.0), False),
+        (closed("none", 0, 1.0, 0.1, clients=[64]), False),
+        (closed("none", 0, 1.0, 0.1, clients=[1], requests=9), False),
+        (closed("none", 0, 1.0, 0.1, clients=[2], requests=19), True),
+        (closed("none", 0, 1.0, 0.1, clients=[8], requests=79), True),
+        (closed("none", 0, 1.0, 0.1, clients=[8], requests=80), False),
+    ],
+    ids=["measured", "not counted", "a lone client", "two clients", "short", "long enough"],
+)
+def test_a_row_is_marked_only_where_a_short_runs_inflight_was_corrected(row, assumed) -> None:
+    assert only(row).assumed is assumed
 
 
 def test_rows_with_inflight_teach_the_ramp_of_the_others() -> None:

@@ -11,6 +11,7 @@ from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, SweepSettings,
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.load_driver.sweep import LONGER, missing_probes, planned_probes, probes_of
 from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.quality import FEWEST_GENERATIONS
 from sweeps import seen
 
 SETTINGS = SweepSettings(loads=8, point_seconds=60.0, min_point_seconds=5.0, max_concurrency=32)
@@ -57,3 +58,11 @@ def test_a_plan_counts_what_they_take():
     left = planned_probes([timed, done], WORKLOAD, SETTINGS, math.inf, lambda _: 1.0)
     assert [step.load.clients for step in left] == [1]
     assert planned_probes([timed], WORKLOAD, SETTINGS, 39.0, lambda _: 1.0) == ()
+
+
+def test_two_clients_are_planned_for_enough_generations_and_no_window_beyond_a_points():
+    few = replace(SETTINGS, max_concurrency=4)
+    _, pair = planned_probes([], WORKLOAD, few, math.inf, lambda _: 2.0)
+    assert (pair.load.clients, pair.window_s) == (2, FEWEST_GENERATIONS * 2.0)
+    _, slow = planned_probes([], WORKLOAD, few, math.inf, lambda _: 30.0)
+    assert slow.window_s == few.point_seconds

@@ -10,7 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.fitting import fit_points
-from breakeven.load_driver.beliefs import Seen, after_points, before_any_point
+from breakeven.load_driver.beliefs import COEFFICIENTS, Seen, after_points, before_any_point
 from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.next_point import (
     Purchase,
@@ -85,6 +85,17 @@ def test_no_arm_is_recommended_without_points_enough_for_a_law():
     assert {arm for _, arm in recommended(QUESTION, [])} == {None}
 
 
+@pytest.mark.parametrize(
+    ("clients", "arm"), [((1, 4, 16, 64), NO_SPECULATION), ((1, 4, 8, 16, 64), EAGLES[1])]
+)
+def test_an_arm_whose_law_bends_is_recommended_from_five_points_on(clients, arm):
+    bent = [
+        replace(point, mean_latency_s=point.mean_latency_s * (1.0 if point.concurrency == 1 else 1.4))
+        for point in closed("eagle3", 3, 0.4, 0.02, clients=clients, requests=500.0)
+    ]
+    assert {named for _, named in recommended(QUESTION, [*NONE, *bent])} == {arm}
+
+
 def test_what_lacks_one_point_to_be_recommended_gets_it():
     faster = closed("eagle3", 7, 0.7, 0.05, clients=(1, 64), requests=500.0)
     assert bought(QUESTION, [*NONE, *faster]).arm == EAGLES[2]
@@ -131,6 +142,18 @@ def test_a_lonely_arm_is_held_against_a_rival_as_fast():
     states = [known_from(alone, points) for points in (NONE[:2], NONE)]
     before, after = (tellable_regret(state, rival_pairs(state)) for state in states)
     assert before > after > 0.0
+    assert not rival_pairs(states[1]).ahead.any()
+
+
+def test_the_fastest_arm_of_each_load_is_held_against_all_others():
+    question = Question((NO_SPECULATION, EAGLES[1]), SETTINGS, expected_rps=(1.0, 7.5))
+    state = known_from(question, [*NONE, *THREE])
+    pairs = rival_pairs(state)
+    assert (pairs.loads.tolist(), pairs.rivals.tolist()) == ([0, 1], [0, 1])
+    none_s, three_s = ([one.latency_s for one in ones] for ones in state.latencies)
+    assert np.exp(pairs.ahead) == pytest.approx([none_s[0] / three_s[0], three_s[1] / none_s[1]])
+    # A longer lone latency of the rival puts it further behind, and one of the fastest arm less far.
+    assert np.sign(pairs.rows[:, [0, COEFFICIENTS]]).tolist() == [[1, -1], [-1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,57 @@ def test_requests_that_were_cut_off_at_the_end_were_in_flight() -> None:
     assert point.origin.part != ""
 
 
+def whole_guidellm_run(**of_one: Any) -> dict[str, Any]:
+    """A report that lists 320 requests with all their figures, except for those of one request."""
+    report = guidellm(closed_loop(10 * CLIENTS, CLIENTS, 0), {"type_": "concurrent", "streams": CLIENTS}, [])
+    listed = report["benchmarks"][0]["requests"]["successful"]
+    for one in listed:
+        # A clock that began with the run: a time that is missing must not count as its begin.
+        one |= {name: one[name] - 1.7e9 for name in ("request_start_time", "request_end_time")}
+        one["time_to_first_token_ms"] = 20.0
+    listed[150] |= of_one
+    return report
+
+
+def test_a_run_has_the_same_middle_whichever_tool_wrote_it() -> None:
+    assert read(whole_guidellm_run()).requests == read(closed_run(0)).requests
+
+
+@pytest.mark.parametrize(("end_s", "cut"), [(3.0, False), (4.0, True)])
+def test_times_are_not_believed_if_a_request_was_cut_off_before_its_begin(end_s: float, cut: bool) -> None:
+    report = whole_guidellm_run()
+    unfinished = {"request_start_time": 4.0, "request_end_time": end_s}
+    report["benchmarks"][0]["requests"]["incomplete"] = [unfinished]
+    assert (read(report).origin.part != "") is cut
+
+
+def test_a_guidellm_report_that_lists_some_of_its_requests_stays_as_it_is() -> None:
+    report = whole_guidellm_run()
+    report["benchmarks"][0]["metrics"]["request_totals"]["successful"] = 640
+    assert read(report).origin.part == ""
+
+
+@pytest.mark.parametrize(
+    ("of_one", "cut", "ttft_s", "tokens"),
+    [
+        ({}, True, pytest.approx(0.02), True),
+        ({"time_to_first_token_ms": None}, True, None, True),
+        ({"output_tokens": None}, True, pytest.approx(0.02), False),
+        ({"request_start_time": None}, False, None, False),
+        ({"request_end_time": None}, False, None, False),
+        ({"request_start_time": 9.0, "request_end_time": 9.0}, False, None, False),
+    ],
+    ids=["all", "no first token", "no tokens", "no start", "no end", "answered at once"],
+)
+def test_a_middle_has_the_figures_that_all_its_requests_have(
+    of_one: dict[str, Any], cut: bool, ttft_s: Any, tokens: bool
+) -> None:
+    point = read(whole_guidellm_run(**of_one))
+    assert (point.origin.part != "") is cut
+    assert point.ttft_mean_s == ttft_s
+    assert (point.output_tokens is not None) is tokens
+
+
 @pytest.mark.parametrize(
     "times",
     [

@@ -200,6 +200,8 @@ def test_more_in_flight_than_clients_is_no_steady_state() -> None:
         (None, LoadMode.POISSON, ()),
         (1.0, LoadMode.POISSON, ()),
         (100.0, LoadMode.CONSTANT, ()),
+        (10.0, LoadMode.CONSTANT, ()),
+        (9.9, LoadMode.POISSON, ("ArrivalsUnknown",)),
         (0.5, LoadMode.POISSON, ("ArrivalsUnknown",)),
     ],
 )
@@ -411,6 +413,21 @@ def test_missing_nan_and_ambiguous_series_are_refused_each_by_its_path(mean_late
     with pytest.raises(InputError) as refused:
         read_text(json.dumps(document), "p.json", NO_SPECULATION)
     assert where in refused.value.where
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("request_rate_rps", "mean_latency_s", "colour"), "colour: no column of a points file"),
+        (("request_rate_rps",), "mean_latency_s: nothing there"),
+    ],
+)
+def test_a_document_with_a_foreign_column_or_without_a_required_one_names_it(
+    names: tuple[str, ...], said: str
+) -> None:
+    document = {name: response(({}, [(0, "2")])) for name in names}
+    with pytest.raises(InputError, match=said):
+        read_text(json.dumps(document), "p.json", NO_SPECULATION)
 
 
 def test_an_empty_result_is_no_series_and_nan_is_a_sample() -> None:
