@@ -287,7 +287,7 @@ def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
 
 
 def complaints(findings: Iterable[ArmFinding]) -> str:
-    """Reasons of the arms without a believable law: `no speculation: ResidualTooLarge (worst 14.2 %)`."""
+    """Reasons of the arms without a believable law: each word with its meaning and the largest residual."""
     words = {reason.value: reason.meaning for reason in Reason}
     said = []
     for finding in findings:

@@ -172,7 +172,7 @@ class MemoryStatus(StatusModel):
         "Largest load of the fleet that was seen within ten days.", Renewal.AMOUNT, default=0.0
     )
     largest_replicas: int | None = row(
-        "Replicas that it came to. Absent in the status of an older operator, whose figures are per replica.",
+        "Replicas that it came to; absent before any load was seen.",
         Renewal.LEARNED,
         ge=1,
     )
