@@ -45,7 +45,8 @@ def test_a_shell_that_hides_its_command_line_is_refused_by_name(place):
     target = behind_a_shell()
     manifests.engine(target)["args"][0] += '"$(cat /extra)"'
     place.apply(target, manifests.service(**PINNED))
-    place.until_decided("EngineUnclear")
+    made = place.until_decided("EngineUnclear")
+    assert "shell" in made["message"], made
     assert condition(place.get("specsvc", "chat"), "Ready")["reason"] == "EngineUnclear"
     assert place.writes() == []
 
