@@ -49,6 +49,7 @@ async def test_a_text_that_cannot_be_read_to_its_end_is_looked_at_and_named():
     world.calibrate()
     world.load(3.0)
     await world.until(lambda: world.reason == "EngineUnclear", cycles=5)
+    assert "shell" in world.decision["message"]
     assert world.status["decision"]["arm"], "what should run is said all the same"
     assert world.rolls == []
 
@@ -57,6 +58,7 @@ async def test_a_text_that_starts_no_vllm_is_no_target():
     world = world_of("/start.sh")
     await world.until(lambda: world.reason == "EngineUnclear", cycles=3)
     assert world.condition("Ready")["reason"] == "EngineUnclear"
+    assert "vLLM" in world.condition("Ready")["message"]
 
 
 async def test_a_calibration_runs_the_text_with_the_arm_of_its_pod():
