@@ -153,7 +153,7 @@ def drafter_mark(config: Mapping[str, Any] | None) -> str | None:
     drafter = {
         key: value for key, value in config.items() if key not in {"num_speculative_tokens", ADAPTIVE_KEY}
     }
-    return hashlib.sha256(arm_json(drafter).encode()).hexdigest()[:12]
+    return f"d{hashlib.sha256(arm_json(drafter).encode()).hexdigest()[:11]}"
 
 
 class UnknownMethod(StrEnum):

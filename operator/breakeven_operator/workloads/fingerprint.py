@@ -148,7 +148,8 @@ def _images(named: str, resolved: Sequence[str]) -> list[str]:
 
 def _hashed(facts: Mapping[str, object]) -> str:
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    # A letter before it: kubectl reads an unquoted 8296062857e8 as a number.
+    return f"f{hashlib.sha256(text.encode()).hexdigest()[:11]}"
 
 
 def digest(image_id: str) -> str:

@@ -14,7 +14,7 @@ from fakes.fleet_world import TARGET, FleetWorld
 
 DEPLOYMENT = FleetWorld().target
 # Of the world's target.
-KNOWN = "f8b90bb39767"
+KNOWN = "ff8b90bb3976"
 
 
 @pytest.mark.parametrize(
