@@ -322,6 +322,12 @@ class Point:
             description="number or name of the engine's start, where an arm was measured on several; empty: one start",
         ),
     ] = None
+    begun_s: Annotated[
+        _Figure | None,
+        Field(
+            description="Unix time in seconds at which the window began: whether arms were measured beside each other, or after"
+        ),
+    ] = None
     origin: Origin = _MEASURED_HERE
     extra: Mapping[str, str] = field(default_factory=dict)
 
