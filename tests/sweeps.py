@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from breakeven.points.point import ImposedLoad, LoadMode, Origin, Point
 from breakeven.points.row import point
+from breakeven.profile import Profile
+from breakeven.profile.step_fit import EngineStarts
 from breakeven.reasons import Reason
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
+BEGUN_S = 1.7e9
+"""Arms are measured load by load: windows of one load begin together."""
 
 
 def closed(
@@ -36,6 +41,7 @@ def closed(
             "k": float(k),
             "concurrency": float(concurrency),
             "mean_latency_s": latency_s,
+            "begun_s": BEGUN_S + 60.0 * concurrency,
         }
         rows.append(point(fields | columns, Origin("sweep.csv", number)))
     return rows
@@ -53,9 +59,16 @@ def poisson(
             "k": float(k),
             "request_rate_rps": float(rps),
             "mean_latency_s": latency_s,
+            "begun_s": BEGUN_S + 1e5 + 60.0 * rps,
         }
         rows.append(point(fields | columns, Origin("sweep.csv", number)))
     return rows
+
+
+def without_starts(profile: Profile) -> Profile:
+    """The profile as if starts and minutes of an engine were all alike, for tests of other doubts."""
+    assert profile.steps is not None
+    return replace(profile, steps=replace(profile.steps, starts=EngineStarts()))
 
 
 def csv_of(points: Sequence[Point], *extra: str) -> str:
@@ -74,6 +87,7 @@ def csv_of(points: Sequence[Point], *extra: str) -> str:
         "tokens_per_step",
         "requests",
         "preemptions",
+        "begun_s",
         *extra,
     ]
     used = [name for name in names if any(getattr(one, name) is not None for one in points)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
+from breakeven.fitting.profiles import PRIOR_SD
 from breakeven.laws.latency import open_loop_latency
 from breakeven.points.point import LoadMode, Origin, Point
 
@@ -19,7 +21,7 @@ def lawful_profile_json(
     gpu: str,
     schedules: Mapping[Arm, str] | None = None,
 ) -> str:
-    """A profile of laws (C1 s, C2 s) with half a percent of scatter, so that bounds are narrow and not absurd.
+    """A profile of laws (C1 s, C2 s) with half a percent of scatter, so that bounds are narrow and not absurd; minutes do not differ.
 
     Args:
         laws: by arm.
@@ -41,6 +43,9 @@ def lawful_profile_json(
         )
     ]
     profile = fit_points(points, provenance={"gpu": gpu})
+    assert profile.steps is not None
+    starts = replace(profile.steps.starts, sd=PRIOR_SD)
+    profile = replace(profile, steps=replace(profile.steps, starts=starts))
     assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
     return profile.to_json()
 

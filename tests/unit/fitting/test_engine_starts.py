@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.fitting.profiles import PRIOR_DOF, PRIOR_SD
+from breakeven.fitting.profiles import PRIOR_DOF, PRIOR_MINUTES_SD, PRIOR_SD, points_of
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile import Profile
 from sweeps import closed
@@ -42,7 +42,9 @@ def slowed(points: list[Point], factor: float, **changes: object) -> list[Point]
     ]
 
 
-NONE, SPECULATING = rows(NO_SPECULATION, 1.2, 0.07), rows(ARM, 0.8, 0.075)
+BESIDE = rows(NO_SPECULATION, 1.2, 0.07), rows(ARM, 0.8, 0.075)
+NONE, SPECULATING = rows(NO_SPECULATION, 1.2, 0.07, begun_s=None), rows(ARM, 0.8, 0.075, begun_s=None)
+AFTER_SD = math.hypot(PRIOR_SD, PRIOR_MINUTES_SD)
 
 
 def latency_s(profile: Profile, arm: Arm, clients: float) -> float:
@@ -63,15 +65,15 @@ def test_one_start_of_each_arm_leaves_the_stated_doubt_in_every_bound():
     profile = fit_points([*NONE, *SPECULATING])
     starts = profile.starts
     assert starts is not None
-    assert (starts.sd, starts.differences) == (PRIOR_SD, 0)
+    assert (starts.sd, starts.differences) == (AFTER_SD, 0)
     # Two arms, each known from one start; Student's quantile is never below the normal one.
-    assert math.log(width(profile)) > 2 * 1.645 * math.sqrt(2) * PRIOR_SD
+    assert math.log(width(profile)) > 2 * 1.645 * math.sqrt(2) * AFTER_SD
     none = profile.arm(NO_SPECULATION)
     for value, ends in ((none.c1_s, none.c1_ci_s), (none.c2_s, none.c2_ci_s)):
         assert value is not None
         assert ends is not None
         assert ends[0] is not None
-        assert math.log(value / ends[0]) > 1.645 * PRIOR_SD
+        assert math.log(value / ends[0]) > 1.645 * AFTER_SD
     assert not [one for one in profile.warnings if "start" in one]
 
 
@@ -86,7 +88,7 @@ def test_rows_of_two_starts_count_as_their_mean_and_the_difference_is_said():
     assert len(said) == 1
     assert said[0].startswith("none: 2 starts of its engine differ by ")
     assert profile.starts is not None
-    expected = math.sqrt((PRIOR_DOF * PRIOR_SD**2 + 0.5 * math.log(factor) ** 2) / (PRIOR_DOF + 1))
+    expected = math.sqrt((PRIOR_DOF * AFTER_SD**2 + 0.5 * math.log(factor) ** 2) / (PRIOR_DOF + 1))
     assert profile.starts.sd == pytest.approx(expected, rel=0.05)
 
 
@@ -124,6 +126,51 @@ def test_a_machine_that_drifts_within_a_start_is_said_and_widens_that_arms_bound
     assert not [one for one in unordered.warnings if "MachineDrifts" in one]
 
 
+def test_arms_that_were_measured_beside_each_other_share_their_minutes():
+    beside, after = fit_points([*BESIDE[0], *BESIDE[1]]), fit_points([*NONE, *SPECULATING])
+    assert beside.steps is not None
+    assert beside.steps.starts_of(ARM) == pytest.approx(PRIOR_SD)
+    assert math.log(width(after)) > 1.8 * math.log(width(beside))
+    assert beside.compare(ARM, concurrency=9.0).side_by_side
+    # No window stood near 24 clients, and none of these beside another arm's.
+    assert not beside.compare(ARM, concurrency=24.0).side_by_side
+    assert not after.compare(ARM, concurrency=9.0).side_by_side
+
+
+def test_a_slow_minute_is_no_difference_of_arms_that_shared_it():
+    """Two loads of the sweep fell into minutes that were slower by a fifth, for both arms alike."""
+    usual = fit_points([*BESIDE[0], *BESIDE[1]])
+    slow = [
+        replace(one, mean_latency_s=1.2 * one.mean_latency_s) if one.concurrency in {4, 32} else one
+        for one in (*BESIDE[0], *BESIDE[1])
+    ]
+    shaken = fit_points(slow)
+    for clients in (2.0, 6.0, 16.0):
+        before, after = (one.compare(ARM, concurrency=clients) for one in (usual, shaken))
+        assert after.speedup == pytest.approx(before.speedup, rel=0.03)
+    assert shaken.steps is not None
+    assert shaken.steps.minutes_sd > 0.03
+    alone = fit_points([replace(one, begun_s=None) for one in slow])
+    assert width(shaken) < 0.8 * width(alone)
+    # A latency is as uncertain as its minute.
+    found = shaken.predict(ARM, concurrency=8.0)
+    assert found.latency_ci_s is not None
+    assert math.log(found.latency_ci_s[1] / found.latency_ci_s[0]) > 2 * 1.645 * shaken.steps.minutes_sd
+
+
+def test_windows_of_one_load_on_two_days_are_no_neighbours():
+    tomorrow = [replace(one, begun_s=one.begun_s + 86_400.0) for one in BESIDE[1]]
+    profile = fit_points([*BESIDE[0], *tomorrow])
+    assert profile.steps is not None
+    assert profile.steps.starts_of(ARM) == pytest.approx(AFTER_SD)
+
+
+def test_a_profile_gives_its_rows_back_with_their_times():
+    profile = fit_points([*BESIDE[0], *BESIDE[1]])
+    again = fit_points(points_of(Profile.from_json(profile.to_json())))
+    assert width(again) == pytest.approx(width(profile), rel=0.02)
+
+
 def test_a_probe_at_other_lengths_is_no_drift():
     begun = [replace(one, sweep="s1", relative_error=0.01) for one in NONE]
     probe = replace(
@@ -136,7 +183,7 @@ def test_a_probe_at_other_lengths_is_no_drift():
     )
     profile = fit_points([begun[0], probe, *begun[1:], *SPECULATING])
     assert profile.steps is not None
-    assert profile.steps.starts_of(NO_SPECULATION) == pytest.approx(PRIOR_SD)
+    assert profile.steps.starts_of(NO_SPECULATION) == pytest.approx(AFTER_SD)
     assert profile.arm(NO_SPECULATION).believable
 
 

@@ -21,7 +21,7 @@ from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Conditions, Profile
-from sweeps import closed, poisson
+from sweeps import closed, poisson, without_starts
 
 COSTS = CostsOfSteps(
     **{
@@ -122,7 +122,7 @@ def test_a_second_prompt_length_narrows_what_other_lengths_take():
     more = [point(0, share, prompt=2048.0) for share in (0.05, 0.5)]
     widths = []
     for points in (sweep(0.01), [*sweep(0.01), *more]):
-        found = fit_points(points).predict(
+        found = without_starts(fit_points(points)).predict(
             NO_SPECULATION, rps=1.0, conditions=Conditions(prompt_tokens=4096.0)
         )
         low, high = found.latency_ci_s
@@ -151,7 +151,7 @@ def bent(share):
 def test_an_arm_that_leaves_the_law_is_followed_where_it_was_measured_and_doubted_where_it_was_not():
     shares = (0.03, 0.12, 0.22, 0.3, 0.38, 0.5, 0.6)
     points = [point(k, share, bent(share) if k == 7 else 1.0) for k in (0, 2, 7) for share in shares]
-    profile = fit_points(points)
+    profile = without_starts(fit_points(points))
     straight = fit_points([point(k, share) for k in (0, 2, 7) for share in shares])
     assert profile.steps.form.sd > 1.4 * straight.steps.form.sd
     for share in (0.12, 0.3, 0.5):
@@ -212,7 +212,7 @@ def test_a_row_that_states_a_large_error_counts_for_less():
             replace(one, relative_error=one_error, text_source=LIVE_TRAFFIC) if one.k == 7 else one
             for one in sweep()
         ]
-        low, high = fit_points(rows).compare(Arm("eagle3", 7), rps=rate).speedup_ci
+        low, high = without_starts(fit_points(rows)).compare(Arm("eagle3", 7), rps=rate).speedup_ci
         width[one_error] = high - low
     assert width[0.03] > 1.5 * width[None]
 

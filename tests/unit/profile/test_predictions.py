@@ -11,7 +11,7 @@ from breakeven.fitting import fit_points
 from breakeven.profile import Bounds, LoadPoint
 from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.predictions import quantile_law
-from sweeps import CLIENTS, closed, poisson
+from sweeps import CLIENTS, closed, poisson, without_starts
 
 EAGLE = Arm("eagle3", 3)
 
@@ -79,10 +79,11 @@ def test_lower_acceptance_slows_decoding_and_leaves_the_first_token(profile) -> 
 
 def test_others_prompts_cost_alike_whatever_is_accepted(profile) -> None:
     """TTFT rises by 5 ms with each other request: that part of C2 is prompts, and the rest doubles if E is half."""
-    poor = profile.predict(EAGLE, concurrency=9, conditions=Conditions(tokens_per_step=1.25))
+    certain = without_starts(profile)
+    poor = certain.predict(EAGLE, concurrency=9, conditions=Conditions(tokens_per_step=1.25))
     low, high = poor.latency_ci_s
     assert 0.98 * low < 0.1 + 2 * 0.7 + 8 * (0.005 + 2 * 0.08) < 1.08 * high
-    assert (high - low) / poor.latency_s > 2 * _width(profile.predict(EAGLE, concurrency=9))
+    assert (high - low) / poor.latency_s > 2 * _width(certain.predict(EAGLE, concurrency=9))
 
 
 def _width(found) -> float:
@@ -154,7 +155,7 @@ def test_quantiles_that_cross_by_noise_are_put_in_order() -> None:
 
 
 def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:
-    noisy = fit_points(sweep(noise=0.02))
+    noisy = without_starts(fit_points(sweep(noise=0.02)))
     widths = []
     for rps in (1, 8, 9.5):
         found = noisy.predict(EAGLE, rps=rps)

@@ -293,7 +293,10 @@ def _show(profile: Profile, *, verbose: bool) -> None:
     if profile.starts is not None:
         seen = profile.starts.differences
         basis = f"{seen} compared" if seen else "a prior: each arm was measured on one"
+        beside = all(one.beside for one in profile.starts.arms)
         print_text(
-            f"one start of an engine to the next: {percent(profile.starts.sd)} ({basis}), in all bounds"
+            f"arms were measured beside each other; one start of an engine to the next: {percent(profile.starts.beside_sd)} ({basis}), in all bounds"
+            if beside
+            else f"arms were measured one after another; from one start and its minutes to the next: {percent(profile.starts.sd)} ({basis}), in all bounds"
         )
     print_warnings(profile.warnings)

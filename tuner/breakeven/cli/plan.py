@@ -277,7 +277,7 @@ def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
         return f"{best} is best" if others else f"{best} is the only arm"
     gain = chosen.against_none
     unbounded = gain.speedup == float("inf")
-    words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)}"
+    words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)} {gain.how_known}"
     if unbounded:
         words = f"{best} is best: without speculation the replica is saturated"
     if gain.pays_rps:

@@ -336,6 +336,8 @@ def _measurement(one: Observation, *, mixed: bool = False) -> Measurement:
         concurrency=one.point.concurrency,
         inflight_assumed=one.assumed,
         tokens_per_step=one.point.tokens_per_step if mixed else None,
+        begun_s=one.point.begun_s,
+        start=one.point.start,
     )
 
 

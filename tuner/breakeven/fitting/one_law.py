@@ -7,6 +7,7 @@ Priors of departures and of the levels of arms are centred at 0. The result is t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import LIVE_TRAFFIC, Point
+from breakeven.points.point import LIVE_TRAFFIC, ImposedLoad, Point
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -35,7 +36,7 @@ from breakeven.profile.step_fit import (
     adaptive_tiers,
     nominal_yield,
 )
-from breakeven.profile.step_form import FormError, Gaps, Whereabouts, together
+from breakeven.profile.step_form import FormError, Gaps, Whereabouts, in_one_block, together
 from breakeven.tiers import Schedule
 
 _POSITIONS = 250.0
@@ -78,6 +79,13 @@ _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
 
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
+_NEAR_S = 300.0
+"""Longest time (s) from the begin of a window to that of the next one of the same stretch: a machine drifts over minutes."""
+
+_BLOCKS = (0.005, 0.015, 0.03, 0.06, 0.12, 0.2)
+_USUAL_BLOCK, _BLOCK_SPREAD = 0.03, 1.0
+"""Tried sizes of the factor of a stretch of time (ln), middle of it before any row, and the spread of its logarithm."""
+
 
 class _Bending(NamedTuple):
     """A prior of how steps bend as more positions share them.
@@ -112,6 +120,7 @@ class _Sweep(NamedTuple):
     most: int
     places: Whereabouts
     errors: FloatArray
+    blocks: FloatArray
     guessed: bool
 
 
@@ -121,6 +130,7 @@ class _Scatter(NamedTuple):
     Attributes:
         noise: of the rows beyond the errors that they state, on average over its likely values.
         form: size of the departures over loads.
+        block: of the factor that all windows of a stretch of time share.
         departed: size of the departures over positions.
         wider: root of the mean variance of the noise over `noise`: the factor by which bounds are wider.
         evidence: ln of the probability of the rows, whatever the figures and the scatter are.
@@ -128,13 +138,15 @@ class _Scatter(NamedTuple):
 
     noise: float
     form: FormError
+    block: float
     departed: float
     wider: float
     evidence: float
 
-    def root(self, places: Whereabouts, errors: FloatArray) -> FloatArray:
+    def root(self, sweeps: Sequence[_Sweep]) -> FloatArray:
         """Cholesky factor of the covariance of rows."""
-        rows = np.diag(self.of_rows(errors) ** 2)
+        places = together([one.places for one in sweeps])
+        rows = np.diag(self.of_rows(_errors(sweeps)) ** 2) + self.block**2 * in_one_block(_blocks(sweeps))
         return np.asarray(np.linalg.cholesky(self.form.covariance(places, places) + rows), dtype=float)
 
     def of_rows(self, errors: FloatArray) -> FloatArray:
@@ -154,7 +166,8 @@ def fit_step_law(
         return None
     lengths = [lengths_of(one.rows) for one in arms]
     sweeps = [
-        _sweep(one, acceptance, own.or_those_of(lengths)) for one, own in zip(arms, lengths, strict=True)
+        _sweep(one, acceptance, own.or_those_of(lengths), block)
+        for one, own, block in zip(arms, lengths, blocks_of(arms), strict=True)
     ]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
@@ -186,6 +199,8 @@ def fit_step_law(
             tuple((-solved.gaps).tolist()),
             tuple(map(tuple, solved.slopes.tolist())),
             tuple(of_rows.tolist()),
+            tuple(_blocks(sweeps).tolist()),
+            scatter.wider * scatter.block if len(_tried_blocks(sweeps)) > 1 else 0.0,
         ),
         _from_prior(layout, prior, solved.covariance),
     )
@@ -202,6 +217,48 @@ def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
     return np.concatenate([one.errors for one in sweeps])
 
 
+def _blocks(sweeps: Sequence[_Sweep]) -> FloatArray:
+    """The stretch of time of each row, in the order of the sweeps."""
+    return np.concatenate([one.blocks for one in sweeps])
+
+
+def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
+    """Sizes that are tried for the factor of a stretch of time; next to nothing where no two rows share one."""
+    blocks = _blocks(sweeps)
+    return _BLOCKS if np.unique(blocks).size < blocks.size else (_ROUNDING,)
+
+
+def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
+    """The number of the stretch of time in which each row of each arm was measured; a row beside no other arm's has one of its own.
+
+    A stretch holds the windows of one load, one soon after the other, if they are of several arms. A machine that is slower for a
+    minute is slower for all of them.
+    """
+    lone = itertools.count(1)
+    found = [np.array([float(next(lone)) for _ in one.rows]) for one in arms]
+    timed = sorted(
+        (begun_s, at, i)
+        for at, one in enumerate(arms)
+        for i, row in enumerate(one.rows)
+        if (begun_s := row.point.begun_s) is not None and row.point.text_source != LIVE_TRAFFIC
+    )
+    stretch: list[tuple[float, int, int]] = []
+    for one in timed:
+        same = stretch and _load(arms, one) == _load(arms, stretch[-1])
+        if not same or one[0] - stretch[-1][0] > _NEAR_S:
+            stretch = []
+        stretch.append(one)
+        if len({at for _, at, _ in stretch}) > 1:
+            number = found[stretch[0][1]][stretch[0][2]]
+            for _, at, i in stretch:
+                found[at][i] = number
+    return found
+
+
+def _load(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> ImposedLoad:
+    return arms[place[1]].rows[place[2]].point.load
+
+
 def _bends(layout: Layout) -> FloatArray:
     """Whether each figure is about how steps bend, shape (figures,)."""
     at = np.arange(layout.size)
@@ -213,7 +270,8 @@ def _fitted(
 ) -> tuple[_Solved, _Scatter]:
     """The most probable figures and scatter if steps bend like this, from the deepest valley below the starts."""
     prior = _Prior.of(layout, sweeps, bending)
-    scatter = _Scatter(0.03, FormError(_USUAL_FORM, _REACHES[1]), bending.departed[0], 1.0, 0.0)
+    form = FormError(_USUAL_FORM, _REACHES[1])
+    scatter = _Scatter(0.03, form, _tried_blocks(sweeps)[0], bending.departed[0], 1.0, 0.0)
     solved = min(
         (_solve(layout, prior, sweeps, one, scatter, _ROUGHLY) for one in starts), key=lambda one: one.cost
     )
@@ -228,7 +286,7 @@ def _fitted(
 
 def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
     """Factor on the law's latency of each row if its E were `tokens_per_step` in place of its own; shape (rows,)."""
-    sweep = _sweep(rows, {}, lengths_of(rows.rows))
+    sweep = _sweep(rows, {}, lengths_of(rows.rows), np.full(len(rows.rows), np.nan))
     demand = sweep.loads.demand
     even = demand._replace(
         tiers=tuple(
@@ -274,11 +332,17 @@ def _likeliest(
     of_noise = _log_shares(_SCATTERS, _USUAL_NOISE, _NOISE_SPREAD)
     of_form = _log_shares(_FORMS, _USUAL_FORM, _FORM_SPREAD) - math.log(len(_REACHES))
     of_departed = _log_shares(bending.departed, _USUAL_DEPARTURE, _DEPARTURE_SPREAD) - bending.unlikely
-    tried: list[tuple[float, float, float]] = []
+    one_block = in_one_block(_blocks(sweeps))
+    blocks = _tried_blocks(sweeps)
+    of_blocks = _log_shares(blocks, _USUAL_BLOCK, _BLOCK_SPREAD)
+    tried: list[tuple[float, float, float, float]] = []
     likely: list[FloatArray] = []
-    for departed, shares in zip(bending.departed, of_departed, strict=True):
-        wide = stated + solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
-        for reach in _REACHES:
+    for departed, of_size in zip(bending.departed, of_departed, strict=True):
+        of_prior = stated + solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
+        for block, of_block, reach in (
+            (*pair, reach) for pair in zip(blocks, of_blocks, strict=True) for reach in _REACHES
+        ):
+            shares, wide = of_size + of_block, of_prior + block**2 * one_block
             alike = FormError(1.0, reach).covariance(places, places)
             # Shapes: forms, noises, rows.
             spread, axes = np.linalg.eigh(wide + np.square(_FORMS)[:, None, None] * alike)
@@ -286,15 +350,15 @@ def _likeliest(
             across = np.square(gaps @ axes)[:, None, :]
             misfit = np.sum(across / squares + np.log(squares), axis=-1)
             likely.extend(of_noise + (of_form + shares)[:, None] - 0.5 * misfit)
-            tried.extend((sd, reach, departed) for sd in _FORMS)
+            tried.extend((sd, reach, departed, block) for sd in _FORMS)
     weights = np.exp(np.array(likely) - np.max(likely))
     evidence = float(np.max(likely) + math.log(weights.sum()))
     weights /= weights.sum()
     of_rows = weights.sum(axis=0)
     noise = math.exp(float(of_rows @ np.log(_SCATTERS)))
-    sd, reach, departed = np.exp(weights.sum(axis=1) @ np.log(tried)).tolist()
+    sd, reach, departed, block = np.exp(weights.sum(axis=1) @ np.log(tried)).tolist()
     wider = math.sqrt(float(of_rows @ noise_squares)) / noise
-    return _Scatter(noise, FormError(sd, reach), departed, wider, evidence)
+    return _Scatter(noise, FormError(sd, reach), block, departed, wider, evidence)
 
 
 def _log_shares(tried: Sequence[float], middle: float, spread: float) -> FloatArray:
@@ -400,7 +464,7 @@ def _solve(
     Levenberg and Marquardt's steps with the law's own derivatives, which are exact but for what the first token's share
     moves; the residuals decide, so an inexact derivative costs a step and no accuracy.
     """
-    root = scatter.root(together([one.places for one in sweeps]), _errors(sweeps))
+    root = scatter.root(sweeps)
     residuals, slopes, rows = _system(layout, prior, sweeps, figures, scatter.noise, root)
     cost, damping = float(residuals @ residuals), 1e-3
     for _ in range(_ROUNDS):
@@ -458,7 +522,9 @@ def _system(
     return np.concatenate([gap for gap, _ in whole]), np.concatenate([slope for _, slope in whole]), rows
 
 
-def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengths) -> _Sweep:
+def _sweep(
+    one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengths, blocks: FloatArray
+) -> _Sweep:
     points = [row.point for row in one.rows]
     usual_prompt, usual_output = usual.prompt_tokens or 1.0, usual.output_tokens or NOMINAL_OUTPUT_TOKENS
     output = np.array([point.output_tokens or usual_output for point in points], dtype=float)
@@ -484,6 +550,7 @@ def _sweep(one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengt
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
         Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
         _stated_errors(points),
+        blocks,
         bool(one.arm.k)
         and one.arm.family not in acceptance
         and not all(point.tokens_per_step for point in points),

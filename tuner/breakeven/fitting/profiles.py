@@ -37,10 +37,15 @@ _DECIDES_NOTHING = 4.0
 _UNLIKE = 0.8
 """Mean error at rows that are left out from which an arm obeys no law: its rows would be taken for the noise of all arms."""
 
-PRIOR_SD, PRIOR_DOF = 0.015, 2
-"""Standard deviation (ln) between starts before any were compared, and the number of differences that it is worth.
+_MOSTLY = 0.5
+"""Share of an arm's windows from which it was measured beside others."""
 
-One L4 showed 1 % with vLLM 0.30 and 3.7 to 13.9 % with 0.29 (spec-fp8-study, 2026, which repeated each start)."""
+PRIOR_SD, PRIOR_MINUTES_SD, PRIOR_DOF = 0.015, 0.06, 2
+"""Standard deviations (ln) between starts, and between the minutes of their windows, before any were compared, and the number of
+differences that each is worth.
+
+One L4 showed 1 % with vLLM 0.30 and 3.7 to 13.9 % with 0.29 (spec-fp8-study, 2026, which repeated each start). On one H200 the
+same two arms differed by 1.97x in a sweep of one after the other, and by 1.26x three minutes later side by side."""
 
 
 def fit_points(
@@ -121,6 +126,8 @@ def points_of(profile: Profile) -> list[Point]:
             tokens_per_step=row.tokens_per_step or (fit.tokens_per_step if fit.k else None),
             drafted_per_step=fit.acceptance.drafted_per_step if fit.acceptance else None,
             ttft_mean_s=None if fit.ttft is None else fit.ttft.among(row.others),
+            begun_s=row.begun_s,
+            start=row.start,
         )
         for fit in profile.arms
         for row in (*fit.measurements, *fit.other_lengths)
@@ -290,6 +297,7 @@ class _Compared(NamedTuple):
     offsets: Mapping[str | None, float]
     errors: Sequence[float]
     drift: LoadDrift
+    beside: tuple[float, ...]
 
     @property
     def squares(self) -> float:
@@ -303,7 +311,11 @@ class _Compared(NamedTuple):
         """The arm's starts as a profile keeps them."""
         offsets = self.offsets.values()
         return ArmStarts(
-            len(offsets), max(offsets) - min(offsets), max(self.errors, default=0.0), *self.drift
+            len(offsets),
+            max(offsets) - min(offsets),
+            max(self.errors, default=0.0),
+            *self.drift,
+            self.beside,
         )
 
 
@@ -321,19 +333,23 @@ def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, Acceptan
         return None
     ends = np.cumsum([len(one.rows) for one in arms])[:-1]
     gaps, noises = np.split(np.array(law.gaps.gaps), ends), np.split(np.array(law.gaps.noises), ends)
+    blocks = np.split(np.array(law.gaps.blocks), ends)
     compared = [
-        _compared(arm.rows, gaps[i], noises[i], _drift(arm.measured, law.noise)) for i, arm in enumerate(arms)
+        _compared(arm.rows, gaps[i], noises[i], _drift(arm.measured, law.noise))._replace(
+            beside=_beside(arms, blocks, i)
+        )
+        for i, arm in enumerate(arms)
     ]
     differences = sum(len(one.errors) for one in compared)
-    square = PRIOR_DOF * PRIOR_SD**2 + sum(one.squares for one in compared)
     starts = EngineStarts(
-        math.sqrt(square / (PRIOR_DOF + differences)),
+        _sd_of_starts(math.hypot(PRIOR_SD, PRIOR_MINUTES_SD), [one for one in compared if not one.beside]),
         differences,
         tuple(
             # Pods of a fleet served the rows, as they will again: their mean is what is predicted.
             ArmStarts(0) if all(row.point.text_source == LIVE_TRAFFIC for row in arm.rows) else one.kept
             for arm, one in zip(arms, compared, strict=True)
         ),
+        _sd_of_starts(PRIOR_SD, [one for one in compared if one.beside]),
     )
     if differences:
         evened = [
@@ -342,6 +358,24 @@ def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, Acceptan
         ]
         law = fit_step_law(evened, acceptance, law) or law
     return replace(law, starts=starts)
+
+
+def _beside(arms: Sequence[ArmRows], blocks: Sequence[FloatArray], at: int) -> tuple[float, ...]:
+    """Others in flight of an arm's windows in whose stretch of time no speculation was measured, or another arm if it is that."""
+    wanted = [
+        block
+        for i, (arm, block) in enumerate(zip(arms, blocks, strict=True))
+        if i != at and (not arm.arm.k or not arms[at].arm.k)
+    ]
+    there = np.isin(blocks[at], np.concatenate([[], *wanted]))
+    if np.mean(there) <= _MOSTLY:
+        return ()
+    return tuple(row.others for row, stands in zip(arms[at].rows, there, strict=True) if stands)
+
+
+def _sd_of_starts(prior: float, compared: Sequence[_Compared]) -> float:
+    square = PRIOR_DOF * prior**2 + sum(one.squares for one in compared)
+    return math.sqrt(square / (PRIOR_DOF + sum(len(one.errors) for one in compared)))
 
 
 def _at_mean_start(row: Observation, offsets: Mapping[str | None, float]) -> Observation:
@@ -373,7 +407,7 @@ def _compared(
         errors.append(math.sqrt(2.0 * float(np.mean(noises[own] ** 2)) / len(own)))
     middle = sum(offsets.values()) / len(offsets)
     around = {start: offsets.get(start, middle) - middle for start in places}
-    return _Compared(around, errors, drift)
+    return _Compared(around, errors, drift, ())
 
 
 def _drift(rows: Sequence[Observation], noise: float) -> LoadDrift:

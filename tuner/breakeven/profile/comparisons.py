@@ -24,6 +24,8 @@ RANGE_TOLERANCE = 1.1
 _GRID = 128
 _FINER, _ROUNDS = 64, 5
 """Places and rounds of a search by grids within grids, after which a crossing is known to 1e-9 of a grid's step."""
+_NEAR = math.log(1.25)
+"""Requests in flight that differ by less than a quarter are one load: between them a ratio hardly changes."""
 _SAME = 0.005
 """Ratios of coefficients this close to 1 are 1: no engine is known so well."""
 
@@ -69,6 +71,8 @@ class Comparison:
         break_even_beyond_range: a break-even exists in the law but lies beyond the measured range.
         pays_rps: if curves significantly cross more than once, the ranges of rates in which the arm is faster, within the
             measured ones; empty otherwise: then verdict and break-even are enough.
+        side_by_side: whether both were measured beside each other near the load; else the law expects the speedup from windows of
+            other minutes, or of other loads.
         saturated: whether the arm has no steady state at the load.
         against_saturated: whether `against` has none.
     """
@@ -89,6 +93,12 @@ class Comparison:
     saturated: bool
     against_saturated: bool
     pays_rps: tuple[Span, ...] = ()
+    side_by_side: bool = False
+
+    @property
+    def how_known(self) -> str:
+        """How the speedup is known, after its figure."""
+        return "measured side by side" if self.side_by_side else "expected"
 
 
 class JudgedCurve(NamedTuple):
@@ -127,9 +137,15 @@ def compare_curves(
         _at_every_load(arm, against, confidence, rps_range),
         speedup=speedup,
         speedup_ci=speedup_ci,
+        side_by_side=all(_measured_near(load.on(curve).others, curve) for curve in (judged, other)),
         saturated=load.rps is not None and load.rps >= judged.saturation_rps,
         against_saturated=load.rps is not None and load.rps >= other.saturation_rps,
     )
+
+
+def _measured_near(others: float, curve: Curve) -> bool:
+    """Whether an arm was measured beside another one among about as many others."""
+    return any(abs(math.log((1.0 + others) / (1.0 + one))) < _NEAR for one in curve.beside)
 
 
 def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: float) -> Speedups:

@@ -107,6 +107,7 @@ class Curve:
         own_sds: relative standard deviation at each knot that no other curve shares, shape (K,).
         start_sd: relative standard deviation over starts of the engine; in all bounds, and not in `line`: a decision learns from
             the pods that run.
+        beside: others in flight at which it was measured beside no speculation.
         ceiling_rps: measured saturation, if that is below the law's.
         strayed: whether the conditions lie outside what was measured, so that every load does.
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None if they were not measured.
@@ -128,6 +129,7 @@ class Curve:
     tpot: LineFit | None = None
     closed_knots: FloatArray | None = None
     start_sd: float = 0.0
+    beside: tuple[float, ...] = ()
 
     @cached_property
     def open_ends(self) -> FloatArray:

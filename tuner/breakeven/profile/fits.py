@@ -87,6 +87,8 @@ class Measurement:
             also of every row of an arm with adaptive verification.
         concurrency: imposed concurrency; None in an open loop.
         inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
+        begun_s: Unix time (s) at which its window began.
+        start: of the engine, where the arm was measured on several.
     """
 
     row: int
@@ -101,6 +103,8 @@ class Measurement:
     tokens_per_step: Annotated[float | None, _Seldom] = None
     prompt_tokens: Annotated[float | None, _Seldom] = None
     output_tokens: Annotated[float | None, _Seldom] = None
+    begun_s: Annotated[float | None, _Seldom] = None
+    start: Annotated[str | None, _Seldom] = None
 
 
 @dataclass(frozen=True, slots=True)

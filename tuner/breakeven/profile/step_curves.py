@@ -102,7 +102,7 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         law.noise,
         "others" if own is None else "arm",
         asked.others_range,
-        np.hstack([sources, of_e[:, None]]),
+        np.hstack([sources, of_e[:, None], np.full((others.size, 1), law.minutes_sd)]),
         departed.sd,
         ceiling_rps,
         asked.strayed,
@@ -116,6 +116,7 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
             axis=-1,
         ),
         start_sd=law.starts_of(arm),
+        beside=law.beside(arm),
     )
     beside = [own] if own is not None else _neighbours(arm, arms)
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.

@@ -307,6 +307,8 @@ class ArmStarts:
         apart_error: its standard error.
         drift: ln(last over first latency) of a load that one start measured twice; 0 if none did.
         drift_error: its standard error.
+        beside: others in flight of its windows that stood beside one of no speculation (of no speculation: of any arm), at the
+            same load; none unless most did.
     """
 
     number: int
@@ -314,6 +316,7 @@ class ArmStarts:
     apart_error: float = 0.0
     drift: float = 0.0
     drift_error: float = 0.0
+    beside: tuple[float, ...] = ()
 
     def findings(self, arm: str) -> Iterator[StartFinding]:
         """Significant differences of the starts, for the arm of this name."""
@@ -330,14 +333,19 @@ class ArmStarts:
 
 @dataclass(frozen=True, slots=True)
 class EngineStarts:
-    """Scatter of one configuration from one start of its engine to the next: standard deviation (ln) of one start around the mean.
+    """Scatter of one configuration from one start of its engine to the next, as standard deviations (ln) of one start.
 
-    Behind it are so many differences between starts, beside the prior. Arms are in the order of the law's.
+    Attributes:
+        sd: with the minutes in which it was measured, of an arm that was measured after others.
+        beside_sd: without them, of an arm that was measured beside others.
+        differences: between starts, so many are behind both beside the prior.
+        arms: in the order of the law's.
     """
 
     sd: float = 0.0
     differences: int = 0
     arms: tuple[ArmStarts, ...] = ()
+    beside_sd: float = 0.0
 
     def sd_of(self, place: int | None) -> float:
         """Standard deviation (ln) of an arm's latencies because few starts measured them, drift of the machine included.
@@ -345,9 +353,22 @@ class EngineStarts:
         `place` is the arm's among the law's; None if it was not measured.
         """
         if place is None or place >= len(self.arms):
-            return self.sd
+            return self.sd if self._after_others else self.beside_sd
         found = self.arms[place]
-        return math.hypot(self.sd / math.sqrt(found.number), 0.5 * found.drift) if found.number else 0.0
+        if not found.number:
+            return 0.0
+        # A drift that the arms beside it share is in the factor of their stretches of time.
+        sd, drift = (self.beside_sd, 0.0) if found.beside else (self.sd, found.drift)
+        return math.hypot(sd / math.sqrt(found.number), 0.5 * drift)
+
+    @property
+    def minutes_sd(self) -> float:
+        """Standard deviation (ln) of the minutes in which a start was measured, where arms were measured one after another."""
+        return math.sqrt(max(self.sd**2 - self.beside_sd**2, 0.0)) if self._after_others else 0.0
+
+    @property
+    def _after_others(self) -> bool:
+        return any(one.number and not one.beside for one in self.arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +414,16 @@ class StepLaw:
     def starts_of(self, arm: Arm) -> float:
         """Standard deviation (ln) of an arm's latencies over starts of its engine, beside the measured ones."""
         return self.starts.sd_of(self.arms.index(arm.name) if arm.name in self.arms else None)
+
+    def beside(self, arm: Arm) -> tuple[float, ...]:
+        """Others in flight at which an arm was measured beside no speculation."""
+        found = dict(zip(self.arms, self.starts.arms, strict=False)).get(arm.name)
+        return found.beside if found is not None else ()
+
+    @property
+    def minutes_sd(self) -> float:
+        """Standard deviation (ln) that all latencies of some minutes share: it cancels in their ratios."""
+        return max(self.gaps.block_sd, self.starts.minutes_sd)
 
     @property
     def left_out(self) -> FloatArray:

@@ -100,12 +100,16 @@ class Gaps:
         gaps: ln(measured over law) of each.
         slopes: d ln(law)/d(figure) of each, shape (rows, figures).
         noises: standard deviation (ln) of each; none in profiles that were fitted as if rows were all as certain.
+        blocks: the stretch of time of each, whose windows share a factor; NaN of a row alone.
+        block_sd: standard deviation (ln) of that factor.
     """
 
     places: tuple[tuple[float, ...], ...]
     gaps: tuple[float, ...]
     slopes: tuple[tuple[float, ...], ...]
     noises: tuple[float, ...] = ()
+    blocks: tuple[float, ...] = ()
+    block_sd: float = 0.0
 
     @cached_property
     def _at(self) -> Whereabouts:
@@ -126,7 +130,9 @@ class Gaps:
     def _scattered(self, form: FormError, noise: float) -> FloatArray:
         """Covariance of the rows around the law."""
         own = np.square(self.noises or [noise] * len(self.gaps))
-        return np.asarray(form.covariance(self._at, self._at) + np.diag(own))
+        blocks = np.array(self.blocks or [np.nan] * len(self.gaps))
+        shared = self.block_sd**2 * in_one_block(blocks)
+        return np.asarray(form.covariance(self._at, self._at) + np.diag(own) + shared)
 
     def left_out(self, form: FormError, noise: float, covariance: FloatArray) -> FloatArray:
         """Gap of each row to what all others predict for it, shape (rows,), with the covariance of the law's figures."""
@@ -135,6 +141,11 @@ class Gaps:
         slopes = inverse @ np.array(self.slopes)
         own = np.diag(inverse) - np.sum((slopes @ covariance) * slopes, axis=-1)
         return np.asarray(inverse @ np.array(self.gaps) / np.maximum(own, 1e-3 * np.diag(inverse)))
+
+
+def in_one_block(blocks: FloatArray) -> FloatArray:
+    """1 where two rows stand in one stretch of time, else 0; shape (rows, rows). A row alone stands in none."""
+    return np.asarray(np.equal.outer(blocks, blocks), dtype=float)
 
 
 def together(places: Sequence[Whereabouts]) -> Whereabouts:
