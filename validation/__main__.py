@@ -15,7 +15,7 @@ from validation.law_table import files_header, files_rows, law_header, law_rows,
 from validation.outcomes import ValidationOutcome
 from validation.past_trials import past_row, past_trials
 from validation.published import data_folder
-from validation.start_trials import START_HEADER, start_rows
+from validation.start_trials import DRIFT_HEADER, START_HEADER, drift_rows, start_rows
 
 
 def main() -> int:
@@ -61,6 +61,8 @@ def _judge_starts() -> None:
     """Bounds where starts of an engine differ (docs/validation.md)."""
     click.echo("\nstarts of an engine that differ: bounds of 90 % on engines kept apart")
     print_table(START_HEADER, list(start_rows()))
+    click.echo("\na machine that drifts, in two orders of the windows: the same engines")
+    print_table(DRIFT_HEADER, list(drift_rows()))
 
 
 def _judge_pasts() -> None:

@@ -1,4 +1,4 @@
-"""Trials of starts that differ: each start of an arm's engine is slower or faster by a factor, and the truth is their mean.
+"""Trials of starts that differ, and of a machine that drifts: factors on latencies, and the truth is without them.
 
 Calibrations are closed loops alone: an engine whose steps all take a factor longer answers a closed loop in that factor of the
 time, exactly. An arm's second start measures half of the loads.
@@ -6,10 +6,12 @@ time, exactly. An arm's second start measures half of the loads.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +44,22 @@ START_HEADER = (
     "without the term",
     "break-evens held %",
     "without the term %",
+)
+
+
+DRIFTS = ((0.0, 120.0), (0.06, 120.0), (0.12, 120.0), (0.12, 30.0), (0.12, 5.0))
+"""Standard deviations (ln) of a machine's speed, and the time (s) over which it changes."""
+
+_WINDOW_S = 12
+
+DRIFT_HEADER = (
+    "drift",
+    "over",
+    "order",
+    "speedups held %",
+    "promised over by 15 %",
+    "error: mean, sd %",
+    "width",
 )
 
 
@@ -130,3 +148,68 @@ def _points(truths: Truths, scatter: float, starts: int, seed: int) -> Iterator[
                 slowed = replace(true, latency_s=true.latency_s * factor, ttft_s=true.ttft_s * factor)
                 point = measured_point(engine.arm(k), load, engine.asking, slowed, _NOISE, random, number)
                 yield replace(point, start=str(start + 1), origin=Origin("second engine", number))
+
+
+def drift_rows(seeds: Sequence[int] = (201, 202, 203, 204)) -> Iterator[list[str]]:
+    """A row for each drift and order of the windows, over all engines kept apart."""
+    asked = [(engine, seed) for engine in ENGINES if engine.half is Half.APART for seed in seeds]
+    with ProcessPoolExecutor(2) as pool:
+        for (sd, over_s), by_load in itertools.product(DRIFTS, (False, True)):
+            drifted = partial(_drifted, sd=sd, over_s=over_s, by_load=by_load)
+            found = [one for some in pool.map(drifted, asked) for one in some]
+            errors = np.array([one.error for one in found])
+            yield [
+                f"{sd:.0%}",
+                f"{over_s:.0f} s",
+                "load by load" if by_load else "arm after arm",
+                f"{100 * np.mean([one.held for one in found]):.0f} of {len(found)}",
+                str(int(np.sum(errors > _PROMISED_OVER))),
+                f"{100 * np.mean(errors):+.1f}, {100 * np.std(errors):.1f}",
+                f"x{np.median([one.width for one in found]):.2f}",
+            ]
+
+
+_PROMISED_OVER = 0.15
+
+
+class _Speedup(NamedTuple):
+    """A speedup beside the true one."""
+
+    error: float
+    held: bool
+    width: float
+
+
+def _drifted(what: tuple[JudgedEngine, int], *, sd: float, over_s: float, by_load: bool) -> list[_Speedup]:
+    engine, seed = what
+    truths, random = Truths.read(engine), np.random.default_rng([seed, 7])
+    windows = [
+        (k, i) for i in _LOADS for k in (MEASURED if i % 2 else MEASURED[::-1])
+    ] if by_load else list(itertools.product(MEASURED, _LOADS))  # fmt: skip
+    speed = sd * random.standard_normal()
+    points = []
+    for number, (k, i) in enumerate(windows):
+        factors = []
+        for _ in range(_WINDOW_S):
+            kept = math.exp(-1.0 / over_s)
+            speed = kept * speed + sd * math.sqrt(1.0 - kept**2) * random.standard_normal()
+            factors.append(math.exp(speed))
+        load = closed_loop(engine.clients[i])
+        true, factor = truths.at(k, load), float(np.mean(factors))
+        slowed = replace(true, latency_s=true.latency_s * factor, ttft_s=true.ttft_s * factor)
+        point = measured_point(engine.arm(k), load, engine.asking, slowed, 0.01, random, number)
+        points.append(
+            replace(point, begun_s=float(number * _WINDOW_S), origin=Origin("second engine", number + 1))
+        )
+    profile, found = fit_points(points, CONFIDENCE), []
+    rate = _SHARE * truths.saturation_rps(0)
+    for k in MEASURED[1:]:
+        if rate > 0.7 * truths.saturation_rps(k):
+            continue
+        truth = truths.at(0, open_loop(rate)).latency_s / truths.at(k, open_loop(rate)).latency_s
+        compared = profile.compare(engine.arm(k), rps=rate, confidence=CONFIDENCE)
+        lower, upper = compared.speedup_ci or (None, None)
+        lower, upper = lower or 0.0, upper or math.inf
+        width = upper / lower if lower else math.inf
+        found.append(_Speedup((compared.speedup or 0.0) / truth - 1.0, lower <= truth <= upper, width))
+    return found

@@ -83,6 +83,7 @@ class _StepCost(JsonResult):
 
 class _Starts(JsonResult):
     sd: float
+    beside_sd: float
     differences: int
 
 
@@ -136,6 +137,7 @@ class PlanArm(ArmKey):
     tpot_s: float | None
     speedup: float | None = None
     speedup_ci: Interval = None
+    side_by_side: bool = False
     c1_ratio: float | None = None
     c1_ratio_ci: Interval = None
     c2_ratio: float | None = None

@@ -107,7 +107,8 @@ def figures_text(decision: Decision) -> str:
     elif comparison.speedup is None:
         text = f"{decision.subject} and no speculation are both saturated {load} by their laws"
     else:
-        text = f"{decision.subject} is {speedup_text(comparison, decision.confidence)} {load}"
+        faster = speedup_text(comparison, decision.confidence)
+        text = f"{decision.subject} is {faster} {load}, {comparison.how_known}"
     pays = break_even_text(comparison)
     return f"{text}; {pays}{_acceptance_of(decision)}" if pays else text
 
