@@ -108,7 +108,7 @@ def test_warnings_stand_before_the_parameters_each_once(profile: Profile) -> Non
 
 @pytest.mark.usefixtures("text_only")
 def test_an_arm_without_a_usable_point_is_among_the_warnings(tmp_path: Path) -> None:
-    header, *lines = list(csv.reader(POINTS.open(encoding="utf-8")))
+    header, *lines = csv.reader(POINTS.read_text(encoding="utf-8").splitlines())
     flag = header.index("flag")
     flagged = [[*one[:flag], "NotSteady" if one[1] == "5" else one[flag], *one[flag + 1 :]] for one in lines]
     (tmp_path / "flagged.csv").write_text("\n".join(",".join(one) for one in (header, *flagged)))
