@@ -66,7 +66,7 @@ def tell(profile: Profile, min_gain: float) -> Story:
     The change lies below the break-even, because of the minimum gain. The sentence speaks of the break-even alone, in the
     words and with the figure of status, table and picture.
     """
-    arms = [fit.arm for fit in profile.arms if fit.believable]
+    arms = [fit.arm for fit in profile.arms if fit.points]
     top_rps = HIGHEST_UTILISATION * max(profile.arm(arm).saturation_rps or 0.0 for arm in arms)
     grid = [top_rps * step / 60 for step in range(3, 61)]
     winners = [_best(profile, arms, rps, min_gain) for rps in grid]
@@ -118,7 +118,7 @@ def _best(profile: Profile, arms: Sequence[Arm], rps: float, min_gain: float) ->
 
 def fastest_arm(profile: Profile, rps: float, min_gain: float) -> Arm:
     """The arm that should run at a load (per replica) by a profile's laws: speculation must gain a minimum."""
-    return _best(profile, [fit.arm for fit in profile.arms if fit.believable], rps, min_gain)
+    return _best(profile, [fit.arm for fit in profile.arms if fit.points], rps, min_gain)
 
 
 def _phase(profile: Profile, arms: Sequence[Arm], name: str, rps: float, min_gain: float) -> Phase:

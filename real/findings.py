@@ -23,7 +23,7 @@ RESIDUAL_GOAL = 0.10
 # Of a normal law, 95 % lie within so many standard deviations.
 _DEVIATIONS = 1.96
 
-FIT_HEAD = ("arm", "C1, s", "C2, s", "E", "worst residual", "machine's own", "goal", "verdict")
+FIT_HEAD = ("arm", "C1, s", "C2, s", "E", "worst residual", "machine's own", "goal")
 PAYS_HEAD = ("arm", "load, rps", "speedup", "bounds", "pays")
 ROLL_HEAD = ("to", "reason", "seconds", "requests of users", "lost")
 ANSWERS_HEAD = (
@@ -166,7 +166,6 @@ def fit_rows(profile: Profile, goals: Sequence[ErrorGoal]) -> list[Row]:
             "-" if math.isnan(goal.error) else f"{goal.error:.1%}",
             goal.machine_words,
             goal.word,
-            fit.reason or ("believable" if fit.believable else "not believable"),
         )
         for fit, goal in zip(profile.arms, goals, strict=True)
     ]

@@ -298,7 +298,7 @@ class RealRun:
     async def _decided(self, profile: Profile) -> str:
         """Let the operator decide and roll under a load; the name of the arm that runs then."""
         rps = decision_rps(profile, self._served)
-        best = best_at(profile, [fit.arm for fit in profile.arms if fit.believable], rps)
+        best = best_at(profile, [fit.arm for fit in profile.arms if fit.points], rps)
         self._record.decision_rps, self._record.wanted = rps, best
         self._say(
             f"{rps:.2f} rps: the measured laws ask for {' or '.join(sorted(best))}; the operator may roll"

@@ -93,7 +93,7 @@ def best_at(profile: Profile, arms: Sequence[Arm], rps: float) -> frozenset[str]
 
 
 def most_promising(profile: Profile, served: ServedModel) -> Arm:
-    """The believable arm of one draft length whose law is fastest at the load of the decision.
+    """The measured arm of one draft length whose law is fastest at the load of the decision.
 
     Raises:
         RunError: there is none.
@@ -102,7 +102,7 @@ def most_promising(profile: Profile, served: ServedModel) -> Arm:
     latencies = {
         fit.arm: latency_s
         for fit in profile.arms
-        if fit.believable
+        if fit.points
         and fit.arm != NO_SPECULATION
         and not fit.arm.scheduled
         and (latency_s := profile.predict(fit.arm, rps=rps).latency_s) is not None

@@ -137,8 +137,8 @@ def judged(truth: Truth, points: Sequence[Point]) -> tuple[float, float, tuple[b
         best_s = min(latency[at] for latency in truth.latency_s.values())
         chosen_s = truth.latency_s[named][at]
         regrets.append(min(chosen_s / best_s - 1.0, _SATURATED_REGRET) if math.isfinite(best_s) else 0.0)
-    believed = [fit.arm for fit in profile.arms if fit.believable]
-    found = [_holds(profile, truth, arm) for arm in believed if arm.k and NO_SPECULATION in believed]
+    measured = [fit.arm for fit in profile.arms if fit.measurements]
+    found = [_holds(profile, truth, arm) for arm in measured if arm.k and NO_SPECULATION in measured]
     held = tuple(one for one in found if one is not None)
     bought = {point.arm for point in points if point.arm.k}
     crossings = sum(truth.break_even_rps(arm) is not None for arm in bought)
@@ -148,7 +148,7 @@ def judged(truth: Truth, points: Sequence[Point]) -> tuple[float, float, tuple[b
 def named_arm(profile: Profile, rps: float) -> Arm:
     """The arm that `plan` names at a rate; where it needs an extrapolation, the one that needs none."""
     arms = [fit.arm for fit in profile.arms if fit.measurements]
-    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps), doubtful=True))
+    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps), derived=True))
     best = best_arm(found, Slo())
     return best.kept or best.arm
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.points.point import Point
@@ -79,9 +79,7 @@ class _FittedProfile:
     curves: dict[tuple[Arm, Conditions], Curve] = field(default_factory=dict)
 
     def latency(self, arm: Arm, load: LoadPoint, conditions: Conditions) -> BoundedFigure:
-        """The answer of `breakeven predict`; none for an arm that `plan` would not believe."""
-        if self.profile.measured(arm) and not (fit := self.profile.arm(arm)).believable:
-            raise NotIdentifiedError(f"{arm}: {fit.reason}")
+        """The answer of `breakeven predict`."""
         key = arm, conditions
         if key not in self.curves:
             self.curves[key] = self.profile.curve(arm, conditions)
@@ -100,9 +98,6 @@ class _FittedProfile:
 
     def break_even_rps(self, arm: Arm) -> BoundedFigure | None:
         """The break-even that `breakeven plan` prints."""
-        for one in (arm, NO_SPECULATION):
-            if not (fit := self.profile.arm(one)).believable:
-                raise NotIdentifiedError(f"{one}: {fit.reason}")
         low = self.profile.arm(arm).measured_range
         found = self.profile.compare(arm, rps=low.rps[0] if low else 0.0, confidence=CONFIDENCE)
         if found.break_even_rps is None:

@@ -190,7 +190,7 @@ class ClusterReason(StrEnum):
         "Every candidate ran in the target's past and pays at no load, so no GPU is spent.",
         "Nothing, or ask for a calibration with the annotation breakeven.dev/recalibrate; calibration.past: Ignore measures in any case.",
     )
-    PROFILE_IN_FORCE = "ProfileInForce", "A believable profile fits the target's fingerprint."
+    PROFILE_IN_FORCE = "ProfileInForce", "A profile fits the target's fingerprint."
     FINGERPRINT_CHANGED = (
         "FingerprintChanged",
         "Image, model, engine arguments, GPU class or parallelism differ from what was measured, or changed while it was measured. An arm of another model, or one that crashes on the new template, is left for no speculation.",
@@ -353,7 +353,7 @@ class ClusterReason(StrEnum):
     )
     FIT_REJECTED = (
         "FitRejected",
-        "The fit refused the points, or no speculative arm, or not the arm without speculation, has a fit to be believed. Of a schedule: too few arms of its method have one.",
+        "The fit refused the points, or no speculative arm, or not no speculation, has a usable point. Of a schedule: too few arms of its method have one.",
         "Read why arms failed; save the points and run `breakeven fit` on them to see all of its output. Raise calibration.pointSeconds or loads; look for other work on the GPU. candidates.methods[].schedule: Never keeps schedules out.",
     )
 

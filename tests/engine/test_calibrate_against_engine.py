@@ -136,7 +136,6 @@ async def test_acceptance_is_what_the_engine_counted_and_both_arms_fit(costs, tm
         assert float(row["drafted_per_step"]) == pytest.approx(3, rel=0.1)
     none, eagle = fit_points(read_file(file.path)).arms
     assert (none.arm.name, eagle.arm.name) == ("none", "eagle3/3")
-    assert none.believable
     # Read off the law of steps, which is no line: within 4 % of what the engine was given.
     assert none.c1_s == pytest.approx(C1_S, rel=0.04)
     assert none.c2_s == pytest.approx(C2_S, rel=0.04)

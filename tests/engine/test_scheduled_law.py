@@ -109,7 +109,6 @@ def test_a_schedule_among_the_candidates_is_measured_for_the_decision_and_not_re
     study = candidate(STEEP, RISING)
     (arm,) = [arm for arm in study.candidates if arm.scheduled]
     fit = study.profile.arm(arm)
-    assert fit.believable
     assert (fit.points, fit.schedule) == (8, str(study.arms.schedules[arm]))
     # Its last tier drafts nothing: that tier's cost comes from points, not from the instrument.
     saturation_rps = study.profile.curve(arm).saturation_rps

@@ -45,9 +45,7 @@ def lawful_profile_json(
     profile = fit_points(points, provenance={"gpu": gpu})
     assert profile.steps is not None
     starts = replace(profile.steps.starts, sd=PRIOR_SD)
-    profile = replace(profile, steps=replace(profile.steps, starts=starts))
-    assert all(fit.believable for fit in profile.arms), [(fit.arm.name, fit.reason) for fit in profile.arms]
-    return profile.to_json()
+    return replace(profile, steps=replace(profile.steps, starts=starts)).to_json()
 
 
 def lawful_points(

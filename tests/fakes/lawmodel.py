@@ -31,7 +31,6 @@ class ArmLaw:
     c2_s: float
     tokens_per_step: float | None = None
     noise: float = 0.0
-    believable: bool = True
     measured_saturation_rps: float | None = None
     measured_to_rps: float = math.inf
     p95_over_mean: float | None = None
@@ -56,7 +55,6 @@ class ArmLaw:
             c1_s=self.c1_s,
             c2_s=self.c2_s,
             saturation_rps=self.saturation_rps,
-            believable=self.believable,
             ttft=self.scaled(0.1),
             tpot=self.scaled(0.01),
             quantiles={q: self.scaled(over) for q, over in p95.items()},

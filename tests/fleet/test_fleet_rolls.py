@@ -275,7 +275,7 @@ async def test_a_pinned_arm_is_rolled_though_the_running_one_was_never_measured(
 
     unknown = told({})
     await unknown.cycle()
-    assert (unknown.decision["action"], unknown.reason) == ("Hold", "NoBelievableFit")
+    assert (unknown.decision["action"], unknown.reason) == ("Hold", "NotMeasured")
     world = told({"pinnedArm": "none"})
     await world.cycle()
     assert (world.decision["action"], world.reason, world.decision["arm"]) == ("Switch", "Pinned", "none")

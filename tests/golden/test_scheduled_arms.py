@@ -29,7 +29,6 @@ def profile(tmp_path: Path) -> Path:
 def test_fit_writes_the_schedule_as_an_arm(profile: Path) -> None:
     *static, scheduled = json.loads(profile.read_text())["arms"]
     assert (scheduled["method"], scheduled["k"], scheduled["schedule"]) == ("eagle3", 3, "1-20:3,21-:0")
-    assert scheduled["believable"]
     assert not any("schedule" in arm for arm in static)
 
 

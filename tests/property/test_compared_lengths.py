@@ -101,7 +101,7 @@ def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, dra
         assert by_default == profile.predict(EAGLE, concurrency=concurrency, conditions=asked)
         compared = profile.compare(EAGLE, concurrency=concurrency)
         assert compared == profile.compare(EAGLE, concurrency=concurrency, conditions=asked)
-    question = LoadQuestion(LoadPoint(rps=1.0), doubtful=True)
+    question = LoadQuestion(LoadPoint(rps=1.0), derived=True)
     for one in evaluate(profile, [NO_SPECULATION, EAGLE], question).arms:
         assert one.tokens_per_second == pytest.approx(plain)
     none, eagle = profile.arms

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -21,7 +20,7 @@ WINDOWS = 6
 
 @cache
 def profiles() -> tuple[Profile, ...]:
-    """A profile of three arms, and wild ones whose coefficients are hardly known, as if they were believed."""
+    """A profile of three arms, and wild ones whose coefficients are hardly known."""
     figures = {"noise": 0.02, "output_tokens": 200.0, "prompt_tokens": 100.0, "ttft_mean_s": 0.05}
     tame = [
         *closed("none", 0, 1.2, 0.07, **figures),
@@ -29,12 +28,7 @@ def profiles() -> tuple[Profile, ...]:
         *closed("eagle3", 1, 0.95, 0.075, tokens_per_step=1.7, **figures),
     ]
     wild = [fit_points(wild_sweep(np.random.default_rng(seed))) for seed in (11, 15, 19, 21, 22)]
-    believed = [
-        replace(one, arms=tuple(replace(fit, believable=True) for fit in one.arms))
-        for one in wild
-        if one.steps is not None and len(one.arms) > 1
-    ]
-    return fit_points(tame), *believed
+    return fit_points(tame), *(one for one in wild if one.steps is not None and len(one.arms) > 1)
 
 
 class Wild:

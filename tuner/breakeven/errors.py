@@ -5,7 +5,7 @@
     │   └── ForeignFileError    a file of another kind: no measurement is in it
     └── NotIdentifiedError  the data cannot tell what was asked; the data is fine, the question is not
 
-Data problems inside a result (a fit not to be believed, a prediction beyond the measured range) are values with
+Data problems inside a result (a row that is left out, a prediction beyond the measured range) are values with
 a reason word, never exceptions.
 """
 

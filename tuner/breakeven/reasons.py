@@ -30,17 +30,8 @@ class Reason(StrEnum):
         member.meaning = meaning
         return member
 
-    # Fit: whether the measured points carry a law that may be used.
-    FIT_ACCEPTED = "FitAccepted", "The law describes the measured points within the accepted error."
-    TOO_FEW_POINTS = "TooFewPoints", "Fewer usable operating points or loads than the law needs."
-    TOO_NOISY = (
-        "TooNoisy",
-        "Points scatter so widely around the law that its bounds decide nothing: more, or longer, measurements help.",
-    )
-    LOAD_RANGE_TOO_NARROW = (
-        "LoadRangeTooNarrow",
-        "Latency hardly rises over the measured loads, so they do not show what other requests cost.",
-    )
+    # Fit: points that are left out. One usable point of an arm is enough: the law of all arms gives the rest, with its bounds.
+    TOO_FEW_POINTS = "TooFewPoints", "The arm has no usable operating point."
     NOT_STEADY = (
         "NotSteady",
         "Not a steady state: in-flight and rate times latency disagree, or requests take far longer than at rest.",
@@ -158,10 +149,7 @@ class Reason(StrEnum):
         "Saturated",
         "The load is beyond what the arm carries, and no other arm is entered for it: add replicas, unless one of them carries more.",
     )
-    NO_BELIEVABLE_FIT = (
-        "NoBelievableFit",
-        "The running arm or the arm without speculation has no fit that may be used.",
-    )
+    NOT_MEASURED = "NotMeasured", "The running arm or no speculation was not measured."
     PEAK_AHEAD = (
         "PeakAhead",
         "Loads are expected at which the arm that is better now would lose or saturate: it is not entered, or left in time.",

@@ -65,7 +65,7 @@ def _entry(manifest: Manifest) -> ProfileEntry:
             problem=str(error),
         )
     # An arm without a point has no law, and is listed with the reason why.
-    failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points and not arm.believable}
+    failed = {arm.arm: arm.reason or "" for arm in parsed.spec.arms if not arm.points}
     profile, problem = None, None
     try:
         profile = with_usable_rows(Profile.from_json(parsed.spec.profile, where), where)

@@ -141,13 +141,13 @@ def _number(name: str, text: str) -> float | None:
 def supposed(profile: Profile, service: SpeculativeService, asked: Supposition) -> SupposedAnswer:
     """Every measured arm under a supposition."""
     slo = policy_of(service.spec, RollCost()).slo
-    question = LoadQuestion(LoadPoint(rps=asked.each_rps), asked.conditions, slo, doubtful=True)
+    question = LoadQuestion(LoadPoint(rps=asked.each_rps), asked.conditions, slo, derived=True)
     found = evaluate(profile, [fit.arm for fit in profile.arms], question)
     carrying = [one for one in found.arms if not one.prediction.saturated]
     best = min(carrying, key=lambda one: one.latency_s, default=None)
     return SupposedAnswer(
         [_supposed_arm(one, asked, best=one is best) for one in found.arms],
-        [*found.unbelievable.values()],
+        [*found.left_out.values()],
     )
 
 
@@ -174,7 +174,6 @@ def _supposed_arm(one: ArmEvaluation, asked: Supposition, *, best: bool) -> Supp
         "saturated: requests queue" if prediction.saturated else "",
         "misses " + ", ".join(one.missed) if one.missed and not prediction.saturated else "",
         "beyond what was measured" if one.extrapolated and not prediction.saturated else "",
-        "" if one.believable else "no decision may rest on its fit",
     ]
     compared = against is not None and bool(against.speedup) and math.isfinite(against.speedup or math.inf)
     return SupposedArm(

@@ -267,7 +267,7 @@ def choose_winner(
             for fit in profile.arms
             if refuse_answers(spec.calibration.answers.check, profile, fit.arm) is None
         ]
-        none = next((fit for fit in profile.arms if not fit.k and fit.believable), None)
+        none = next((fit for fit in profile.arms if not fit.k and fit.points), None)
         if none is None or none.saturation_rps is None:
             return ArmLeftOut(left_out, "no speculation has no law to compare with")
         loads = plan.expected_rps or tuple(share * none.saturation_rps for share in EXPECTED_SHARES)

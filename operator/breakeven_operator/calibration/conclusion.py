@@ -33,7 +33,6 @@ from breakeven_operator.resources.decisionstatus import PaysWhereStatus
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.meta import ObjectReference, ServiceReference
 from breakeven_operator.resources.speculationprofile import (
-    FitQuality,
     ProfileArm,
     ProfileDisplay,
     SpeculationProfileSpec,
@@ -44,8 +43,8 @@ from breakeven_operator.resources.speculationprofile import (
 def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action, ...]:
     """Actions after the fit: a profile is written, or the run fails with the reason why none is.
 
-    A profile needs believable laws of the arm without speculation and of at least one speculative arm. Arms without a law
-    stay in the profile, marked, so that nobody looks for them in vain; decisions leave them alone.
+    A profile needs points of no speculation and of at least one speculative arm. Arms without a point stay in it with the
+    reason, so that nobody looks for them in vain.
 
     Raises:
         InputError: the run cannot be read.
@@ -70,8 +69,8 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         ArmFinding(profile, fit, answers.get(fit.arm.name), drafters.get(fit.arm.name))
         for fit in profile.arms
     ]
-    dense = next((finding for finding in findings if finding.fit.k == 0), None)
-    if dense is None or not dense.fit.believable or sum(one.fit.believable for one in findings) < 2:
+    measured = [one for one in findings if one.fit.points]
+    if len(measured) < 2 or all(one.fit.k for one in measured):
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, complaints(findings))
     try:
         return _succeeded(transition, plan, profile, findings, outcome.profile_json)
@@ -102,18 +101,13 @@ def _succeeded(
 ) -> tuple[Action, ...]:
     """Actions that write the profile, its status and the end of the run."""
     run, best = transition.run, best_break_even(findings)
-    good = [finding for finding in findings if finding.fit.believable]
-    doubts = [finding for finding in findings if not finding.fit.believable]
-    missing = _missing(run, plan, findings)
-    skipped = {arm.arm for arm in run.status.arm_statuses if arm.phase is ArmPhase.SKIPPED}
-    failed = [arm for arm in missing if arm.arm not in skipped]
+    good = [finding for finding in findings if finding.fit.points]
+    missing = _missing(run, plan, good)
     points, worst = sum(finding.fit.points for finding in good), worst_residual(good)
     message = f"{counted(len(good), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}"
-    if doubts:
-        message += f"; not to be used: {complaints(doubts)}"
     if missing:
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
-    readable = (*(finding.readable() for finding in findings), *missing)
+    readable = (*(finding.readable() for finding in good), *missing)
     text = profile.to_json() if run.status.answers else fitted_json
     return (
         *_answer_events(transition, run.status.answers),
@@ -122,7 +116,6 @@ def _succeeded(
         WriteStatus(
             Ref(PROFILES, run.metadata.namespace, run.metadata.name),
             SpeculationProfileStatus(
-                fit=FitQuality.PARTIAL if doubts or failed else FitQuality.GOOD,
                 worst_error_percent=100 * worst,
                 display=ProfileDisplay(worst=percent(worst), break_even=best),
             ).to_json_object(),
@@ -167,14 +160,17 @@ def _missing(
     """Arms without a point to fit; if the profile lacked them they would be tried again and again."""
     fitted = {finding.fit.arm.name for finding in findings}
     statuses = {arm.arm: arm for arm in run.status.arm_statuses}
+
+    def broken(name: str) -> bool:
+        return name in statuses and statuses[name].phase in {ArmPhase.FAILED, ArmPhase.SKIPPED}
+
     return tuple(
         ProfileArm(
             arm=arm.arm,
             schedule=statuses[arm.arm].schedule if arm.arm in statuses else None,
             drafter=arm.drafter,
             points=0,
-            believable=False,
-            reason=statuses[arm.arm].reason if arm.arm in statuses else None,
+            reason=statuses[arm.arm].reason if broken(arm.arm) else Reason.TOO_FEW_POINTS,
         )
         for arm in plan.arms
         if arm.arm not in fitted and not arm.second_start
@@ -259,8 +255,6 @@ class ArmFinding:
             c2_seconds=fit.c2_s,
             saturation_rps=fit.saturation_rps,
             points=fit.points,
-            believable=fit.believable,
-            reason=fit.reason or None,
             answers=self.answers.word if self.answers is not None else None,
             **(_compared(comparison) if comparison is not None else {}),
         )
@@ -275,8 +269,8 @@ def with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
 
 
 def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
-    """The break-even of the believable speculative arm that pays up to the highest load."""
-    candidates = [finding for finding in findings if finding.fit.believable and finding.fit.k > 0]
+    """The break-even of the speculative arm that pays up to the highest load."""
+    candidates = [finding for finding in findings if finding.fit.points and finding.fit.k > 0]
 
     def reach(finding: ArmFinding) -> tuple[bool, float]:
         comparison = finding.comparison
@@ -286,19 +280,15 @@ def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
     return max(candidates, key=reach).break_even() if candidates else None
 
 
-def complaints(findings: Iterable[ArmFinding]) -> str:
-    """Reasons of the arms without a believable law: each word with its meaning and the largest residual."""
-    words = {reason.value: reason.meaning for reason in Reason}
-    said = []
-    for finding in findings:
-        fit = finding.fit
-        if fit.believable:
-            continue
-        worst = (
-            "" if fit.max_relative_error is None else f", worst residual {percent(fit.max_relative_error)}"
-        )
-        said.append(f"{spoken(fit.arm)}: {fit.reason} ({words.get(fit.reason, 'no law').rstrip('.')}{worst})")
-    return "; ".join(said) or "no speculative arm was fitted"
+def complaints(findings: Sequence[ArmFinding]) -> str:
+    """Whose points are missing, and why those of each arm without a usable one were left out."""
+    lacking = "no speculation" if all(one.fit.k for one in findings if one.fit.points) else "speculation"
+    said = "".join(
+        f"; {spoken(one.fit.arm)}: {', '.join(dict.fromkeys(row.reason for row in one.fit.excluded))}"
+        for one in findings
+        if not one.fit.points
+    )
+    return f"no usable point of {lacking}{said}"
 
 
 def worst_residual(findings: Iterable[ArmFinding]) -> float:

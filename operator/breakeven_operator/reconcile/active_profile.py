@@ -403,7 +403,7 @@ def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
 
 def _summary(entry: ProfileEntry) -> str:
     """`chat-p1: 3 arms, 21 points, worst residual 4.1 %, measured on NVIDIA-A100-SXM4-80GB, without ...`."""
-    fits = [fit for fit in entry.profile.arms if fit.believable] if entry.profile is not None else []
+    fits = [fit for fit in entry.profile.arms if fit.points] if entry.profile is not None else []
     worst = max((fit.max_relative_error or 0.0 for fit in fits), default=0.0)
     points = sum(fit.points for fit in fits)
     failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)

@@ -353,8 +353,7 @@ def _drifts(
                 name,
                 False,
                 str(word),
-                f"{said or 'outside of what was calibrated'}, for {span_s(findings.windows) / 60:.0f} minutes{cause}; {profile} predicts for it with wider bounds, "
-                "and is believed within them",
+                f"{said or 'outside of what was calibrated'}, for {span_s(findings.windows) / 60:.0f} minutes{cause}; {profile} predicts for it with wider bounds",
             )
         elif drifted is None:
             yield Aspect(name, None, str(ClusterReason.MODEL_UNTESTED), _too_early(findings, profile, rules))

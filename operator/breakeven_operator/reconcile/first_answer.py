@@ -52,7 +52,7 @@ def _lose(past: KnownPast, candidates: Sequence[Arm]) -> bool:
     """Whether every candidate ran and pays at no load; what others measured of one that never ran holds no measurement back."""
     if past.profile is None or not any(arm.k for arm in candidates):
         return False
-    ran = {fit.arm for fit in past.profile.arms if fit.believable}
+    ran = {fit.arm for fit in past.profile.arms if fit.measurements}
     found = [
         past.against_none(arm, past.profile.confidence) if arm in ran else None for arm in candidates if arm.k
     ]

@@ -76,7 +76,7 @@ def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) ->
         message = f"the target runs the schedule {running.schedule}, which nobody has measured"
         return Verdict(HOLD, arm, ClusterReason.ARM_UNMEASURED, f"{message}; {keeping(arm)}")
     if doubt is not None:
-        return Verdict(HOLD, arm, Reason.NO_BELIEVABLE_FIT, f"{doubt}; {keeping(arm)}")
+        return Verdict(HOLD, arm, Reason.NOT_MEASURED, f"{doubt}; {keeping(arm)}")
     if decision is None:
         return Verdict(HOLD, arm, case.live.reason, f"{case.live.message}; {keeping(arm)}")
     action = {Action.STAY: STAY, Action.SWITCH: SWITCH, Action.HOLD: HOLD}[decision.action]

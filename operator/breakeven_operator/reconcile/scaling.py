@@ -41,7 +41,7 @@ class FleetNeed:
     """Needs of the fleet now.
 
     Attributes:
-        capacities: of every believable arm whose capacity is known, in the order of the spec, no speculation first.
+        capacities: of every measured arm whose capacity is known, in the order of the spec, no speculation first.
         figures: the load; None while it is not known.
         recommended: replicas for it; None if load or capacity are not known.
         scaled_by: field manager of the autoscaler that scales the target; None if no autoscaler has been seen to.
@@ -113,7 +113,7 @@ def _capacities(
     slo = policy_of(spec, RollCost()).slo
     found: dict[Arm, Capacity | None] = {}
     for arm in arms.values():
-        if arm not in fits or not fits[arm].believable:
+        if arm not in fits or not fits[arm].measurements:
             continue
         wanted = Conditions()
         if figures is not None:

@@ -90,7 +90,6 @@ DEFINITIONS = (
         (
             Column("Service", ".spec.serviceRef.name"),
             Column("GPU", ".spec.gpuProduct"),
-            Column("Fit", ".status.fit"),
             Column("Worst", ".status.display.worst"),
             Column("Break-Even", ".status.display.breakEven"),
             Column("In Force", ".status.inForce", type="boolean"),

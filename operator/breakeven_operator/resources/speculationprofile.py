@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -25,13 +24,6 @@ from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
 
 
-class FitQuality(StrEnum):
-    """Whether all of the fit may be believed."""
-
-    GOOD = "Good"
-    PARTIAL = "Partial"
-
-
 class ProfileArm(Model):
     """The fitted law of one arm, L = C1 + n*C2, and how it compares with no speculation."""
 
@@ -48,8 +40,7 @@ class ProfileArm(Model):
     c2_seconds: Number | None = row("C2: what each other request in flight adds.")
     saturation_rps: Number | None = row("Load per replica at which it saturates.")
     points: int | None = row("Points behind the fit.", ge=0)
-    believable: bool | None = row("Whether decisions may use it.")
-    reason: Word | None = row("Why, in one word.")
+    reason: Word | None = row("Why it has no point, in one word.")
     answers: Word | None = row("How its answers compare with those of no speculation.")
     verdict: PaysWhereStatus | None = row("For which loads it beats none.")
     break_even_rps: Number | None = row("Load per replica at which the gain is gone.")
@@ -97,7 +88,6 @@ class SpeculationProfileStatus(StatusModel):
     """Whether it counts."""
 
     in_force: bool | None = row("Whether decisions use it now.")
-    fit: FitQuality | None = row("Good; Partial: not all arms are believable.")
     worst_error_percent: Number | None = row("Worst residual of all arms.")
     reason: Word | None = row("Why it is or is not in force, in one word.")
     message: Sentence | None = row("The same as a sentence.")

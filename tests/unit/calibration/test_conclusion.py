@@ -1,4 +1,4 @@
-"""The fit's gate: a profile that may be believed, or the reason why there is none."""
+"""From the fit to a profile, or to the reason why there is none."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import pytest
 
 from breakeven.fitting.profiles import fit_points, points_of
 from breakeven.profile import ArmFit, Profile
-from breakeven.profile.fits import MeasuredRange, Measurement
+from breakeven.profile.fits import Excluded, MeasuredRange, Measurement
 from breakeven.profile.step_fit import ArmStarts, EngineStarts
-from breakeven.reasons import Reason
 from breakeven_operator import calibration
-from breakeven_operator.actions import FitOutcome, WriteStatus
+from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters.profile_entries import file_profile
-from breakeven_operator.kinds import PROFILES
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.speculationprofile import SpeculationProfile
 
 LAWS = {"none": (1.2, 0.070), "eagle/2": (0.92, 0.072), "eagle/7": (0.78, 0.085)}
 
 
-def fit(name: str, believable: bool = True, reason: Reason = Reason.FIT_ACCEPTED) -> ArmFit:
+def fit(name: str) -> ArmFit:
     method, _, k = name.partition("/")
     c1_s, c2_s = LAWS[name]
     return ArmFit(
@@ -37,10 +35,8 @@ def fit(name: str, believable: bool = True, reason: Reason = Reason.FIT_ACCEPTED
         c2_ci_s=(0.97 * c2_s, 1.03 * c2_s),
         saturation_rps=1 / c2_s,
         points=7,
-        max_relative_error=0.041 if believable else 0.3,
+        max_relative_error=0.041,
         measured_range=MeasuredRange((0.5, 0.9 / c2_s), (0.5, 30.0)),
-        believable=believable,
-        reason=str(reason),
         measurements=tuple(
             Measurement(row, "points.csv", "poisson", n, n, n / (c1_s + n * c2_s), c1_s + n * c2_s)
             for row, n in enumerate((0.5, 2.0, 5.0, 10.0, 30.0, 60.0, 90.0), start=2)
@@ -69,7 +65,7 @@ def fitting(world):
     return world
 
 
-def test_a_believable_fit_becomes_a_profile(fitting):
+def test_a_fit_becomes_a_profile(fitting):
     fitting.do(calibration.conclude(fitting.view(), outcome(*map(fit, LAWS)), fitting.now))
     status = fitting.status
     assert (status["phase"], status["reason"]) == ("Succeeded", "CalibrationSucceeded")
@@ -129,14 +125,22 @@ def test_starts_that_differ_and_a_machine_that_drifts_are_events_with_their_word
     assert said["MachineDrifts"].startswith("eagle/2: the same load took 5.8% less long at the end")
 
 
-def test_an_arm_that_is_not_believed_is_named_and_kept_apart(fitting):
-    bad = fit("eagle/7", believable=False, reason=Reason.TOO_NOISY)
-    actions = calibration.conclude(fitting.view(), outcome(fit("none"), fit("eagle/2"), bad), fitting.now)
-    fitting.do(actions)
+def unusable(name: str) -> ArmFit:
+    """An arm of whose points none is usable."""
+    excluded = (Excluded(2, "NotSteady"), Excluded(3, "NotSteady"), Excluded(4, "PointTooShort"))
+    return replace(fit(name), points=0, measurements=(), excluded=excluded, c1_s=None, c2_s=None)
+
+
+def test_an_arm_without_a_usable_point_stands_in_the_profile_with_the_word(fitting):
+    fitting.do(
+        calibration.conclude(
+            fitting.view(), outcome(fit("none"), fit("eagle/2"), unusable("eagle/7")), fitting.now
+        )
+    )
     assert fitting.status["phase"] == "Succeeded"
-    assert "not to be used: eagle/7: TooNoisy" in fitting.status["message"]
-    (written,) = [each for each in actions if isinstance(each, WriteStatus) and each.ref.resource == PROFILES]
-    assert written.status["fit"] == "Partial"
+    assert "without eagle/7 (TooFewPoints)" in fitting.status["message"]
+    shown = {arm["arm"]: arm for arm in fitting.profiles[0]["spec"]["arms"]}
+    assert (shown["eagle/7"]["points"], shown["eagle/7"]["reason"]) == (0, "TooFewPoints")
 
 
 def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting):
@@ -152,17 +156,16 @@ def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting
     assert entry.failed == (("eagle/7", "EngineOutOfMemory"),)
 
 
-@pytest.mark.parametrize("lost", ["none", "both"])
+@pytest.mark.parametrize("lost", ["no speculation", "speculation"])
 def test_without_something_to_compare_the_fit_is_rejected(fitting, lost):
     arms = {
-        "none": (fit("none", False, Reason.TOO_NOISY), fit("eagle/2")),
-        "both": (fit("none"), fit("eagle/2", False, Reason.TOO_FEW_POINTS)),
+        "no speculation": (unusable("none"), fit("eagle/2"), fit("eagle/7")),
+        "speculation": (fit("none"), unusable("eagle/2")),
     }[lost]
     fitting.do(calibration.conclude(fitting.view(), outcome(*arms), fitting.now))
     assert (fitting.status["phase"], fitting.status["reason"]) == ("Failed", "FitRejected")
-    word = "TooNoisy" if lost == "none" else "TooFewPoints"
-    assert word in fitting.status["message"]
-    assert "30.0%" in fitting.status["message"]
+    named = "no speculation" if lost == "no speculation" else "eagle/2"
+    assert fitting.status["message"] == f"no usable point of {lost}; {named}: NotSteady, PointTooShort"
     assert not fitting.profiles
 
 

@@ -1,4 +1,4 @@
-"""A measurement that cannot be believed is made again; any other failure ends the demo with its reason."""
+"""A measurement that a fit refused is made again; any other failure ends the demo with its reason."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ async def calibrated(sight: Sight, view: View) -> dict:
 
 
 @in_virtual_time
-async def test_a_measurement_that_is_not_believed_is_made_again_and_told():
+async def test_a_measurement_that_a_fit_refused_is_made_again_and_told():
     view = View()
     found = await calibrated(Sight("FitRejected"), view)
-    assert found["chat"].arm(NO_SPECULATION).believable
+    assert found["chat"].arm(NO_SPECULATION).points
     assert view.steps == ["chat: FitRejected: why; measured again"]
 
 

@@ -31,7 +31,7 @@ def test_closed_and_open_loop_rows_give_one_law() -> None:
     found = fit(both)
     assert (found.c1_s, found.c2_s) == (pytest.approx(1.2, rel=0.03), pytest.approx(0.07, rel=0.03))
     assert found.saturation_rps == pytest.approx(1 / 0.07, rel=0.05)
-    assert (found.believable, found.reason, found.points) == (True, "FitAccepted", 10)
+    assert found.points == 10
 
 
 def test_imposed_concurrency_taken_for_the_load_of_an_open_loop_would_be_an_error_of_one_c2() -> None:
@@ -102,7 +102,6 @@ def test_a_bad_point_that_its_replicate_confirms_is_no_bad_point() -> None:
 def test_noise_alone_excludes_nothing() -> None:
     fits = [fit(closed("none", 0, 1.2, 0.07, noise=0.03, seed=seed)) for seed in seeds_of_law(40)]
     assert sum(bool(one.excluded) for one in fits) <= 1
-    assert all(one.believable for one in fits)
 
 
 def test_a_knee_before_saturation_is_followed() -> None:
@@ -112,7 +111,6 @@ def test_a_knee_before_saturation_is_followed() -> None:
         for row in closed("none", 0, 1.2 + 0.1 * max(c - 20, 0), 0.05, clients=[c], noise=0.005)
     ]
     found = fit(rows)
-    assert (found.believable, found.reason) == (True, Reason.FIT_ACCEPTED)
     assert found.max_relative_error < 0.05
 
 
@@ -126,27 +124,21 @@ def knee(clients, noise=0.0, seed=1):
     ]
 
 
-def test_points_that_decide_nothing_are_too_noisy() -> None:
-    words = [
-        fit(closed("none", 0, 1.2, 0.01, clients=(1, 4, 16), noise=0.2, seed=seed)).reason
-        for seed in range(12)
-    ]
-    assert Reason.TOO_NOISY in words
-    assert set(words) <= {Reason.TOO_NOISY, Reason.FIT_ACCEPTED, Reason.LOAD_RANGE_TOO_NARROW}
+@pytest.mark.parametrize("clients", [[8], [8, 8, 8], [1, 8], [1, 4, 8, 16]])
+def test_bounds_hold_the_law_however_few_loads_tell_of_it(clients) -> None:
+    """What one load cannot tell is in the bounds: C2 is as wide as its prior."""
+    found = fit(closed("none", 0, 1.2, 0.07, clients=clients, noise=0.01))
+    for low, value, high in (
+        (found.c1_ci_s[0], 1.2, found.c1_ci_s[1]),
+        (found.c2_ci_s[0], 0.07, found.c2_ci_s[1]),
+    ):
+        assert low < value < high
+    assert (found.c2_ci_s[1] > 4 * found.c2_ci_s[0]) is (len(set(clients)) == 1)
 
 
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        (closed("none", 0, 1.2, 0.07, clients=[1, 8]), Reason.TOO_FEW_POINTS),
-        (closed("none", 0, 1.2, 0.07, clients=[8, 8, 8]), Reason.TOO_FEW_POINTS),
-        (closed("none", 0, 1.2, 0.0, clients=[1, 8, 32]), Reason.LOAD_RANGE_TOO_NARROW),
-        (closed("none", 0, 1.2, 0.001, clients=[1, 4, 8, 16]), Reason.LOAD_RANGE_TOO_NARROW),
-    ],
-)
-def test_what_rows_cannot_tell_is_said_with_a_reason(rows, reason) -> None:
-    found = fit(rows)
-    assert (found.believable, found.reason) == (False, reason)
+def test_scatter_widens_the_bounds() -> None:
+    calm, wild = (fit(closed("none", 0, 1.2, 0.07, noise=noise)) for noise in (0.01, 0.3))
+    assert wild.c1_ci_s[1] / wild.c1_ci_s[0] - 1.0 > 2.0 * (calm.c1_ci_s[1] / calm.c1_ci_s[0] - 1.0)
 
 
 def test_a_measured_ceiling_below_the_law_is_the_saturation() -> None:
@@ -274,7 +266,7 @@ def test_the_end_of_a_curve_that_bends_is_no_bad_point() -> None:
     assert [one.reason for one in fit_points([wrong, *rows[1:]]).arms[0].excluded] == [Reason.OUTLIER]
 
 
-def test_an_arm_that_obeys_no_law_is_named_and_leaves_the_others_alone() -> None:
+def test_an_arm_that_obeys_no_law_widens_the_bounds_and_is_said() -> None:
     good = closed("none", 0, 1.2, 0.07, noise=0.01) + closed("eagle3", 2, 0.9, 0.075, noise=0.01)
     # Twice as long, half as long, and so on: no step has such durations.
     wild = [
@@ -283,11 +275,11 @@ def test_an_arm_that_obeys_no_law_is_named_and_leaves_the_others_alone() -> None
         for row in closed("ngram", 3, 1.0 * 3 ** (-1) ** at, 0.06 * 3 ** (-1) ** at, clients=[c])
     ]
     alone, with_it = fit_points(good), fit_points(good + wild)
-    assert with_it.arms[2].reason == Reason.TOO_NOISY
+    assert any("ngram/3: a row lies" in one for one in with_it.warnings)
     for fit, same in zip(with_it.arms, alone.arms, strict=False):
-        assert fit.believable
-        assert fit.c1_s == pytest.approx(same.c1_s, rel=1e-3)
-        assert fit.c1_ci_s == pytest.approx(same.c1_ci_s, rel=1e-2)
+        assert fit.c1_ci_s[0] < same.c1_s < fit.c1_ci_s[1]
+    low, high = with_it.compare(with_it.arms[2].arm, rps=4.0).speedup_ci
+    assert low < 1.0 < (high or 9.9)
 
 
 def test_every_command_has_one_figure() -> None:

@@ -36,7 +36,6 @@ def test_a_schedule_is_fitted_beside_the_static_arms_and_leaves_them_alone():
             ours, theirs = (one.predict(without.arm, rps=rps).latency_s for one in (found, alone))
             assert ours == pytest.approx(theirs, rel=0.03)
     assert found.arm(STEEP_SCHEDULE).schedule == "1-20:3,21-:0"
-    assert found.arm(STEEP_SCHEDULE).believable
 
 
 def test_inside_its_points_a_schedule_is_its_points():

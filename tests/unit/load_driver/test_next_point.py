@@ -9,7 +9,6 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.fitting import fit_points
 from breakeven.load_driver.beliefs import COEFFICIENTS, Seen, after_points, before_any_point
 from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.next_point import (
@@ -174,18 +173,6 @@ def test_no_arm_is_recommended_beyond_its_points_and_the_point_that_reaches_is_b
     assert bought(question, [*NONE, *near]).inflight > 20.0
     far = closed("eagle3", 3, 0.7, 0.07, clients=(32,), requests=200.0, window_s=60.0)
     assert recommended(question, [*NONE, *near, *far]) == ((9.5, EAGLES[1]),)
-
-
-def test_no_arm_is_recommended_that_the_fit_does_not_believe():
-    far_off = [1.0, 5.0, 0.3, 4.0]
-    bent = [
-        replace(point, mean_latency_s=point.mean_latency_s * off)
-        for point, off in zip(
-            closed("eagle3", 3, 0.4, 0.02, clients=(1, 2, 4, 64), requests=500.0), far_off, strict=True
-        )
-    ]
-    assert not fit_points(bent).arm(EAGLES[1]).believable
-    assert {arm for _, arm in recommended(QUESTION, [*NONE, *bent])} == {NO_SPECULATION}
 
 
 def test_until_an_arm_has_a_law_its_loads_are_spread():

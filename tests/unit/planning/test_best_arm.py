@@ -1,4 +1,4 @@
-"""Choosing among arms at one load: objectives, required gain, belief, saturation; and stretches of load."""
+"""Choosing among arms at one load: objectives, required gain, saturation; and stretches of load."""
 
 import json
 from dataclasses import replace
@@ -50,9 +50,9 @@ class Ranked(NamedTuple):
 NO_SLO = Slo()
 
 
-def at(profile, *, rps, slo=NO_SLO, min_gain=0.0, unmeasured=()) -> Ranked:
+def at(profile, *, rps=None, concurrency=None, slo=NO_SLO, min_gain=0.0, unmeasured=()) -> Ranked:
     arms = [*(fit.arm for fit in profile.arms), *unmeasured]
-    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), slo=slo, doubtful=True))
+    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps, concurrency), slo=slo, derived=True))
     return Ranked(found.arms, best_arm(found, slo, min_gain))
 
 
@@ -177,14 +177,27 @@ def test_a_quantile_that_was_not_measured_is_replaced_by_the_mean_and_said() -> 
     assert (wide.best.arm, at(profile, rps=4.0, slo=Slo(tpot_s=1.0)).best.arm) == (STEADY, FAST)
 
 
-def test_an_arm_that_is_not_believed_is_not_chosen() -> None:
-    rows = closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 0.5, 0.05, clients=[1, 8])
-    ranked = at(fit_points(rows), rps=3.0)
-    assert ranked.best.arm == NO_SPECULATION
-    assert (
-        at(fit_points(closed("none", 0, 1.2, 0.07, clients=[1, 8])), rps=1.0).best.reason
-        == Reason.NO_BELIEVABLE_FIT
-    )
+@pytest.mark.parametrize("clients", [[1, 8], [8]])
+def test_an_arm_of_few_points_is_named_and_beyond_them_it_is_an_extrapolation(clients) -> None:
+    few = fit_points(closed("none", 0, 1.2, 0.07) + closed("eagle3", 7, 0.5, 0.05, clients=clients))
+    reached, beyond = (at(few, concurrency=float(load)).best for load in (8, 16))
+    assert (reached.arm, reached.reason) == (FAST, Reason.GAIN_ABOVE_THRESHOLD)
+    assert (beyond.arm, beyond.reason, beyond.kept) == (FAST, Reason.EXTRAPOLATED, NO_SPECULATION)
+
+
+@pytest.mark.parametrize("clients", [CLIENTS, [32]])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_a_saturated_arm_is_never_named_while_another_one_carries_the_load(clients, noise) -> None:
+    """A roofline engine: FAST is far the fastest alone, and saturates first; the arm that carries more has few points, or wild ones."""
+    rows = closed("none", 0, 1.2, 0.11) + closed("eagle3", 7, 0.3, 0.12)
+    rows += closed("eagle3", 1, 0.9, 0.05, clients=clients, noise=noise)
+    profile = fit_points(rows)
+    most = max(one.saturation_rps or 0.0 for one in profile.arms if one.arm != STEADY)
+    for rps in (1.02 * most, 1.2 * most):
+        ranked = at(profile, rps=rps)
+        assert [one.arm for one in ranked.arms if not one.prediction.saturated] == [STEADY]
+        assert ranked.best.arm == STEADY
+        assert at(profile, rps=rps, min_gain=0.1).best.arm == STEADY
 
 
 def test_where_all_are_saturated_the_one_that_carries_most_is_named(profile) -> None:
@@ -219,7 +232,7 @@ def test_arms_that_lose_at_every_load_never_pay() -> None:
 
 
 def test_derived_arms_are_compared_at_the_lengths_of_the_measured_ones() -> None:
-    """Each arm was measured at two output lengths: its law is of the first, the pooled form of both."""
+    """Each arm was measured at two output lengths."""
     rows = []
     for k, e in ((0, 1.0), (2, 2.1), (7, 3.2)):
         for tokens in (64.0, 256.0):

@@ -312,14 +312,13 @@ def test_live_survival_is_averaged_as_acceptance_is():
     assert seen.moved(2.0, (), 0.25).survival == seen.survival
 
 
-def test_without_requests_or_a_fit_it_holds():
+def test_without_requests_or_a_measurement_it_holds():
     idle = Decisions(chat(), [EAGLE], QUICK).at(Load(0.0, 300, 0), DecisionMemory(EAGLE), NOW)
     assert (idle.action, idle.reason) == (Action.HOLD, Reason.NO_LOAD)
     assert sentence(idle) == "no request in the last 5 min: nothing to decide on"
-    unfit = chat(none=ArmLaw(1.1, 0.0293, believable=False))
-    found = ask(unfit, 3.0)
-    assert (found.action, found.reason) == (Action.HOLD, Reason.NO_BELIEVABLE_FIT)
-    assert "there is no fit that may be used for no speculation" in sentence(found)
+    found = ask(law_model({EAGLE: chat().laws[EAGLE]}), 3.0, EAGLE)
+    assert (found.action, found.reason) == (Action.HOLD, Reason.NOT_MEASURED)
+    assert "nothing is known of no speculation" in sentence(found)
 
 
 def test_an_idle_service_rolls_when_that_is_worth_it_and_no_request_pays_for_it():

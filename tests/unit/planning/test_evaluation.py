@@ -1,15 +1,17 @@
-"""Every arm at one load: what a decision may rest on, under which conditions, and against whom."""
+"""Every arm at one load: under which conditions, and against whom."""
 
 import math
 from dataclasses import replace
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.fitting import fit_points
 from breakeven.planning.evaluation import LoadQuestion, evaluate, evaluate_live
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.profile import LoadPoint
 from breakeven.profile.fits import Lengths
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, chat
+from sweeps import closed
 
 
 def seen(profile, running=NO_SPECULATION, rps=3.0, live=(), slo=Slo(), **load):  # noqa: B008 - frozen
@@ -28,21 +30,35 @@ def test_the_running_arm_and_no_speculation_are_always_evaluated():
     assert found.of(EAGLE_2).against_running.against == EAGLE
 
 
-def test_an_arm_whose_fit_may_not_be_used_does_not_exist_for_a_decision_and_is_shown_to_people():
-    profile = chat(none=ArmLaw(1.10, 0.0293, believable=False))
-    found = seen(profile, EAGLE)
-    assert (found.none, list(found.unbelievable)) == (None, [NO_SPECULATION])
-    assert found.running.against_none is None, "no figure may rest on it either"
-    arms = [fit.arm for fit in profile.arms]
-    shown = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=3.0), doubtful=True))
-    assert [(one.arm, one.believable) for one in shown.arms] == [(NO_SPECULATION, False), (EAGLE, True)]
-    assert shown.of(EAGLE).against_none.speedup > 1
+def test_draft_lengths_that_were_not_measured_are_shown_to_people_and_do_not_exist_for_a_decision():
+    figures = {"prompt_tokens": 100.0, "output_tokens": 200.0}
+    profile = fit_points(
+        closed("none", 0, 1.2, 0.07, **figures)
+        + closed("eagle3", 2, 0.9, 0.075, tokens_per_step=1.9, **figures)
+    )
+    arms = [NO_SPECULATION, Arm("eagle3", 1), Arm("eagle3", 4)]
+    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=3.0)))
+    assert ([one.arm for one in found.arms], list(found.left_out)) == ([NO_SPECULATION], arms[1:])
+    shown = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=3.0), derived=True))
+    # Only one of the two lies between measured draft lengths.
+    assert [(one.measured, one.extrapolated) for one in shown.arms] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+
+
+def test_an_arm_without_a_usable_point_is_named_with_the_reason():
+    rows = closed("none", 0, 1.2, 0.07) + closed("eagle3", 2, 0.9, 0.075, flag="NotSteady")
+    found = seen(fit_points(rows))
+    assert [one.arm for one in found.arms] == [NO_SPECULATION]
+    assert found.left_out[Arm("eagle3", 2)].endswith("no usable point (TooFewPoints)")
 
 
 def test_an_arm_that_was_not_measured_is_named_with_the_reason():
     found = evaluate_live(chat(), Load(3.0, 300, 1000), LOOKUP, [EAGLE], (), Slo())
     assert found.running is None
-    assert "not in the profile" in found.unbelievable[LOOKUP]
+    assert "not in the profile" in found.left_out[LOOKUP]
 
 
 def test_live_acceptance_of_an_arm_without_a_calibrated_one_leaves_its_law_and_is_known():

@@ -52,7 +52,7 @@ def test_bounds_at_many_rates_are_those_at_each(curve: Curve) -> None:
 def test_bounds_of_a_line_are_its_covariance_and_open_near_saturation() -> None:
     others = 8.0
     variance = 4e-4 - 2e-5 * others + 4e-5 * others**2
-    low, high = LINE.bounds_among(others, 1.0)
+    low, high = LINE.bounds_of(LINE.loop_latency_s(others, closed=True), others, 1.0)
     assert np.log(1.8 / low) == pytest.approx(variance**0.5 / 1.8, rel=5e-3)
     assert np.log(high / 1.8) == pytest.approx(variance**0.5 / 1.8, rel=5e-3)
     assert LINE.bounds_at_rps(9.7, 2.1)[1] is None

@@ -221,7 +221,7 @@ def test_what_was_not_measured_is_not_invented(profile) -> None:
     with pytest.raises(NotIdentifiedError, match="output length was not measured"):
         bare.predict(EAGLE, rps=1, conditions=Conditions(output_tokens=10))
     saturated = closed("none", 0, 1.2, 0.07) + poisson("eagle3", 3, 0.8, 0.08, [1], flag="SaturatedPoint")
-    with pytest.raises(NotIdentifiedError, match="do not determine a latency law"):
+    with pytest.raises(NotIdentifiedError, match="no usable point"):
         fit_points(saturated).predict(EAGLE, rps=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -106,15 +107,14 @@ def test_warnings_stand_before_the_parameters_each_once(profile: Profile) -> Non
 
 
 @pytest.mark.usefixtures("text_only")
-def test_a_fit_that_is_not_to_be_believed_is_among_the_warnings(tmp_path: Path) -> None:
-    lines = POINTS.read_text().splitlines()
-    few = [line for line in lines if not line.startswith("eagle3,5")] + [
-        line for line in lines if line.startswith("eagle3,5")
-    ][:2]
-    (tmp_path / "few.csv").write_text("\n".join(few))
-    page = render_report(read_profile(tmp_path / "few.csv", 0.9), "t")
+def test_an_arm_without_a_usable_point_is_among_the_warnings(tmp_path: Path) -> None:
+    header, *lines = csv.reader(POINTS.read_text(encoding="utf-8").splitlines())
+    flag = header.index("flag")
+    flagged = [[*one[:flag], "NotSteady" if one[1] == "5" else one[flag], *one[flag + 1 :]] for one in lines]
+    (tmp_path / "flagged.csv").write_text("\n".join(",".join(one) for one in (header, *flagged)))
+    page = render_report(read_profile(tmp_path / "flagged.csv", 0.9), "t")
     listed = page.partition("What not to believe")[2].partition("</ul>")[0]
-    assert re.search(r"<li>eagle3/5: [^<]*TooFewPoints", listed)
+    assert re.search(r"<li>eagle3/5: not measured \(TooFewPoints\)", listed)
 
 
 @pytest.mark.usefixtures("text_only")

@@ -135,7 +135,7 @@ def command(
     bursts = dispersion_of(profile, dispersion, arrivals, concurrency)
     now = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens, dispersion=bursts)
     load, of_arms = LoadPoint(rps, concurrency), conditions_of(profile, steps, alpha, per_position, now)
-    question = LoadQuestion(load, of_arms, slo, doubtful=True, rps_range=rps_range, confidence=confidence)
+    question = LoadQuestion(load, of_arms, slo, derived=True, rps_range=rps_range, confidence=confidence)
     evaluations = evaluate(profile, _arms(profile, draft_lengths or ()), question)
     best = best_arm(evaluations, slo, min_gain_percent / 100.0)
     plan = _planned(evaluations, best, rps_range, _lacks(profile, draft_lengths or ()))
@@ -167,10 +167,9 @@ def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, la
 
     stretches = None
     if rps_range is not None:
-        taking_part = [one for one in evaluations.arms if one.believable] or evaluations.arms
-        stretches = envelope([(one.arm, one.curve) for one in taking_part], rps_range)
+        stretches = envelope([(one.arm, one.curve) for one in evaluations.arms], rps_range)
     warnings = [
-        *evaluations.unbelievable.values(),
+        *evaluations.left_out.values(),
         *lacks,
         *_doubts(evaluations, best),
         *unmeasured_texts({one.arm: one.unmeasured for one in evaluations.arms}),

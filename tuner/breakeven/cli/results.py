@@ -69,8 +69,6 @@ class _FitArm(ArmKey):
     max_relative_error: float | None
     loo_error: float | None
     measured_range: _LoadRange | None
-    believable: bool
-    reason: str
     tokens_per_step: float | None
 
 
@@ -130,7 +128,6 @@ class PlanArm(ArmKey):
     """One arm at the load."""
 
     measured: bool
-    believable: bool
     latency_s: float | None
     latency_ci_s: Interval
     ttft_s: float | None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _POSITIVE = Number(min=0, min_open=True)
 _options = several(
     click.option("--profile", "profile_path", type=click.Path(path_type=Path), help="Laws of a fitted profile (or a points file)."),
-    click.option("--truth", "truth_path", type=click.Path(path_type=Path), help="Laws that the fleet follows, where --profile is only what decisions believe."),
+    click.option("--truth", "truth_path", type=click.Path(path_type=Path), help="Laws that the fleet follows, where --profile is only what decisions rest on."),
     click.option("--costs", metavar="FILE|JSON", help="Costs of a simulated engine (docs/engine-costs.md)."),
     click.option("--gpu", help="Which engine, if the costs hold several."),
     click.option("--trace", "trace_path", type=click.Path(path_type=Path), required=True, help="Requests or rates: CSV or JSON lines, as published (Azure, BurstGPT, Mooncake, ServeGen), or a time and a rate (Grafana)."),
@@ -159,7 +159,7 @@ def _unmeasured(study: Study) -> dict[Arm, tuple[str, ...]]:
 
     slo, found = study.policy.slo, {}
     for arm in (NO_SPECULATION, *study.candidates):
-        if study.profile.measured(arm) and study.profile.arm(arm).believable:
+        if study.profile.measured(arm) and study.profile.arm(arm).measurements:
             curve, alone = study.profile.curve(arm), LoadPoint(concurrency=1.0)
             at = study.profile.predict_along(arm, curve, alone, quantile=slo.quantile)
             found[arm] = slo.unmeasured(at)
@@ -364,10 +364,10 @@ def _law_arms(
 
 
 def _of_profile(profile: Profile, named: Sequence[Arm], scheduled: Sequence[str]) -> list[Arm]:
-    """The candidates of a profile: the named ones by drafter or method, else all that may be believed."""
+    """The candidates of a profile: the named ones by drafter or method, else all measured ones."""
     measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.measurements and not fit.scheduled]
     if not named and not scheduled:
-        return [fit.arm for fit in profile.arms if fit.k > 0 and fit.believable]
+        return [fit.arm for fit in profile.arms if fit.k > 0 and fit.measurements]
     return [
         next((one for one in measured if one.k == arm.k and arm.method in {one.family, one.method}), arm)
         for arm in named

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -34,15 +33,6 @@ from breakeven.profile.fits import (
 )
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
-
-FEWEST_LOADS = 3
-"""Fewest loads that leave a residual to check an arm by."""
-
-_LEAST_RISE = 0.05
-"""Least rise of latency over a sweep, as a share of the lowest, from which C2 is measured."""
-
-_LARGEST_FALL = 0.15
-"""Share of a latency to which that at the next higher load may fall by chance."""
 
 _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
@@ -115,24 +105,10 @@ def _of_one_acceptance(rows: Sequence[Observation]) -> list[Observation]:
     return found
 
 
-def reason_of(own: Sequence[Observation]) -> Reason:
-    """Whether rows of one arm are enough to judge it by, whatever the law predicts."""
-    loads = [float(np.mean([one.latency_s for one in group])) for group in by_load(own)]
-    if len(loads) < FEWEST_LOADS:
-        return Reason.TOO_FEW_POINTS
-    if max(loads) < (1.0 + _LEAST_RISE) * min(loads):
-        return Reason.LOAD_RANGE_TOO_NARROW
-    # More company makes no request faster.
-    if any(later_s < _LARGEST_FALL * earlier_s for earlier_s, later_s in itertools.pairwise(loads)):
-        return Reason.TOO_NOISY
-    return Reason.FIT_ACCEPTED
-
-
 def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
-    """The fit of an arm as far as its rows alone give it; a reason word names what they leave open."""
+    """The fit of an arm as far as its rows alone give it."""
     arm, own = rows.arm, rows.own
     excluded = [*rows.left_out, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in rows.elsewhere)]
-    reason = reason_of(own)
     return ArmFit(
         method=arm.method,
         k=arm.k,
@@ -145,8 +121,6 @@ def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
             )
         ),
         measured_range=_range(own),
-        believable=reason is Reason.FIT_ACCEPTED,
-        reason=reason.value,
         acceptance=_acceptance(arm, own, confidence),
         lengths=lengths_of(own),
         measured_saturation_rps=_ceiling_rps(own, excluded, ramp_share),

@@ -146,9 +146,9 @@ def _places(fit: ArmFit, reason: str) -> str:
 
 def arm_warnings(fit: ArmFit, share: float) -> Iterator[str]:
     """Sentences about one arm."""
-    if not fit.believable:
-        yield f"{fit.arm}: not to be believed ({fit.reason}): {_MEANING[fit.reason]}"
-    elif (fit.max_relative_error or 0.0) > _OFF:
+    if not fit.points:
+        yield f"{fit.arm}: not measured ({Reason.TOO_FEW_POINTS}): {Reason.TOO_FEW_POINTS.meaning}"
+    if (fit.max_relative_error or 0.0) > _OFF:
         yield (
             f"{fit.arm}: a row lies {fit.max_relative_error:.0%} off the law of all rows: do they come from one engine, "
             "one GPU and one kind of text?"

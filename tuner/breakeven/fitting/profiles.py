@@ -12,7 +12,6 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.estimate import Estimate
 from breakeven.fitting.arms import ArmRows, carried, fit_arm, of_one_length, rows_of, with_lines
 from breakeven.fitting.fit_warnings import arm_warnings, warnings_of
 from breakeven.fitting.observations import Observation, ramp_share_of
@@ -27,15 +26,8 @@ from breakeven.profile.step_fit import ArmStarts, EngineStarts, StepLaw
 from breakeven.profile.step_form import LARGEST_MISS
 from breakeven.profile.student_t import t_quantile
 from breakeven.readers.reading import one_setting
-from breakeven.reasons import Reason
 
 _PROVENANCE = ("model", "gpu", "workload", "engine_version")
-
-_DECIDES_NOTHING = 4.0
-"""Upper over lower bound of a measured latency from which arms cannot be distinguished."""
-
-_UNLIKE = 0.8
-"""Mean error at rows that are left out from which an arm obeys no law: its rows would be taken for the noise of all arms."""
 
 _MOSTLY = 0.5
 """Share of an arm's windows from which it was measured beside others."""
@@ -162,20 +154,12 @@ def _place(arm: Arm) -> tuple[bool, str, bool, bool, int]:
 def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Profile:
     """The profile with the law of steps of all rows; the profile does not hold the rows of `new` arms yet."""
     model = {one.method: one.acceptance for one in drafters_of(profile.arms)}
-    wild = {fit.arm for fit in profile.arms if fit.reason == Reason.TOO_NOISY}
-    usable = [one for one in rows if one.rows]
-    rows = [one for one in usable if one.arm not in wild] or usable
+    rows = [one for one in rows if one.rows]
     steps = fit_law_of_starts(rows, model)
     if steps is None:
         return profile
     _refuse_misses(steps, [row for one in rows for row in one.rows])
-    missed = _left_out_errors(steps, rows)
-    # Each of few rows shows what no other one does.
-    enough = {fit.arm for fit in profile.arms if fit.believable}
-    alike = [one for one in rows if one.arm not in enough or missed[one.arm] <= _UNLIKE]
-    if alike and len(alike) < len(rows):
-        steps = fit_law_of_starts(alike, model) or steps
-    of_arm = {one.arm: one for one in usable}
+    missed, of_arm = _left_out_errors(steps, rows), {one.arm: one for one in rows}
     measured = replace(
         profile,
         arms=tuple(
@@ -190,10 +174,7 @@ def _fitted(profile: Profile, rows: Sequence[ArmRows], new: Sequence[Arm]) -> Pr
     )
     return replace(
         found,
-        arms=tuple(
-            _read_off(found, fit, missed.get(fit.arm, math.inf)) if fit.measurements else fit
-            for fit in found.arms
-        ),
+        arms=tuple(_read_off(found, fit, missed[fit.arm]) if fit.measurements else fit for fit in found.arms),
     )
 
 
@@ -242,14 +223,10 @@ def _beside_the_law(profile: Profile, fit: ArmFit) -> ArmFit:
 
 
 def _read_off(profile: Profile, fit: ArmFit, missed: float) -> ArmFit:
-    """The fit with C1, C2 and saturation by the law at the profile's lengths, and whether decisions may rest on it."""
+    """The fit with C1, C2 and saturation by the law at the profile's lengths, and the errors of the law at its rows."""
     curve, own = profile.curve(fit.arm), profile.measured_curve(fit)
     t = t_quantile(profile.confidence, curve.dof)
     c1_ci_s, c2_ci_s = curve.line_bounds(t)
-    low, high = own.others_range
-    seen = [Estimate.of(None, own.bounds_among(n, t)) for n in (low, 0.5 * (low + high), high)]
-    widest = max(one.upper / one.lower if one.lower and one.upper else math.inf for one in seen)
-    noisy = fit.believable and (widest > _DECIDES_NOTHING or missed > _UNLIKE)
     worst = (
         abs(own.loop_latency_s(row.others, closed=row.mode == "closed") / row.latency_s - 1.0)
         for row in fit.measurements
@@ -263,9 +240,7 @@ def _read_off(profile: Profile, fit: ArmFit, missed: float) -> ArmFit:
         saturation_rps=curve.saturation_rps,
         saturation_ci_rps=curve.saturation_bounds(t),
         max_relative_error=max(worst),
-        loo_error=missed if math.isfinite(missed) else None,
-        believable=fit.believable and not noisy,
-        reason=Reason.TOO_NOISY.value if noisy else fit.reason,
+        loo_error=missed,
     )
 
 

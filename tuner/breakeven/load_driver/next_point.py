@@ -5,10 +5,10 @@ loss. A point removes regret(|delta|, s) of it in expectation, where s is the st
 move the believed delta. If a rival becomes one that may be recommended, its lead is gained as well. One number so covers
 both parts of a decision: arms close in rank, and the load at which two of them change places, near which delta is 0.
 
-An arm may be recommended if `plan` would name it: the fit believes its law, and its points reach the load. Until it has
-a law its loads are spread: alone, the highest trusted load, then the middle of the widest gap. The first arm, usually no
-speculation, begins with its ceiling. It gets a law even if it significantly loses, because speedups and break-evens are
-stated against it.
+An arm may be recommended once it has its first points and they reach the load: `plan` would call it an extrapolation
+otherwise. The first loads are spread: alone, the highest trusted load, then the middle of the widest gap. The first arm,
+usually no speculation, begins with its ceiling. It gets them even if it significantly loses, because speedups and
+break-evens are stated against it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _spread(state: Knowledge, arm: int, count: int) -> list[_Offer]:
 
 def _offers(state: Knowledge, arm: int) -> Iterator[_Offer]:
     """Every load and window worth looking at; of an arm without a law only what it needs first."""
-    if opening := _opening(state, arm) or ([] if state.lawful[arm] else _spread(state, arm, 1)):
+    if opening := _opening(state, arm) or _spread(state, arm, min(state.wanted(arm) - state.usable[arm], 1)):
         yield opening[0]
         return
     settings = state.question.settings

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.fitting.arms import reason_of, rows_of
 from breakeven.fitting.observations import observe, ramp_share_of
 from breakeven.load_driver.beliefs import Belief, Latency, Seen, after_points, before_any_point
 from breakeven.load_driver.design import SweepSettings, of_the_sweep
@@ -18,7 +17,7 @@ from breakeven.points.point import Point
 from breakeven.reasons import Reason
 
 FEWEST_POINTS, FEWEST_POINTS_OF_A_BEND = 3, 5
-"""Usable points below which an arm is not recommended: the first number gives a law with bounds, the second a curve."""
+"""Usable points that an arm is given before its place among the others counts: for a line, and for a law that bends."""
 
 EXPECTED_SHARES = (0.15, 0.3, 0.45, 0.6, 0.75)
 """Expected loads if none are given, as shares of the capacity without speculation."""
@@ -75,7 +74,6 @@ class Knowledge:
         belief: of all arms in question or measured; no speculation first.
         measured: points by arm.
         usable: number of usable points by arm.
-        lawful: by arm whether it has points enough for a law, and decisions may rest on it by the fit.
         met: by arm the mean number of others that requests of its usable points met, a number a point.
         ceilings: lowest rate (1/s) by arm at which it was seen saturated.
         latencies: by arm the believed latency at these loads.
@@ -85,7 +83,6 @@ class Knowledge:
     belief: Belief
     measured: tuple[tuple[Point, ...], ...]
     usable: tuple[int, ...]
-    lawful: tuple[bool, ...]
     met: tuple[tuple[float, ...], ...]
     ceilings: tuple[float, ...]
     rates: tuple[float, ...] = ()
@@ -98,10 +95,8 @@ class Knowledge:
         return [i for i, arm in enumerate(arms) if arm in self.question.arms or self.usable[i]]
 
     def wanted(self, arm: int) -> int:
-        """Usable points with which the arm is expected to have a law; one more if that many gave none."""
-        if self.lawful[arm]:
-            return self.usable[arm]
-        return max(fewest_points(self.belief, arm), self.usable[arm] + 1)
+        """Usable points that the arm is given first: with few, the straight line through a law that bends looks right."""
+        return FEWEST_POINTS if abs(self.belief.curvature(arm)) < _STRAIGHT else FEWEST_POINTS_OF_A_BEND
 
     def trusted(self, arm: int, at: int) -> bool:
         """Whether a law of the arm that reaches far enough would be trusted at an expected load, by its index."""
@@ -110,17 +105,16 @@ class Knowledge:
         return rate < most * (1.0 if self.belief.arms[arm] == NO_SPECULATION else TRUSTED_UTILISATION)
 
     def may_recommend(self, arm: int, at: int, more: MorePoints | None = None) -> bool:
-        """Whether the arm may be recommended at an expected load, by its index: it has a law, which its points reach.
+        """Whether the arm may be recommended at an expected load, by its index: it has its first points, and they reach it.
 
-        The limits are those of `plan`, which names no arm on an extrapolation. `more` points are taken as measured.
+        Beyond them `plan` calls it an extrapolation. `more` points are taken as measured.
         """
-        lawful, reached = self.lawful[arm], max(self.met[arm], default=0.0)
+        points, reached = self.usable[arm], max(self.met[arm], default=0.0)
         if more is not None and more.arm == arm:
-            lawful = lawful or self.usable[arm] + more.points >= self.wanted(arm)
-            reached = max(reached, more.others)
+            points, reached = points + more.points, max(reached, more.others)
         needs_reach = self.belief.arms[arm] != NO_SPECULATION
         within = not needs_reach or self.latencies[arm][at].others <= reached * ROUNDING
-        return lawful and within and self.trusted(arm, at)
+        return points >= self.wanted(arm) and within and self.trusted(arm, at)
 
     def recommendable(self, at: int) -> list[int]:
         """Arms that may be recommended at an expected load, by its index."""
@@ -129,11 +123,6 @@ class Knowledge:
     def kept(self, at: int) -> list[int]:
         """Arms that may be kept or recommended; the first arm in question if no arm may be recommended."""
         return self.recommendable(at) or self.in_question[:1]
-
-
-def fewest_points(belief: Belief, arm: int) -> int:
-    """Usable points below which an arm has no law: with few, the straight line through a law that bends looks right."""
-    return FEWEST_POINTS if abs(belief.curvature(arm)) < _STRAIGHT else FEWEST_POINTS_OF_A_BEND
 
 
 def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
@@ -146,12 +135,8 @@ def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
     by_arm = tuple(tuple(of_the_sweep([point for point in ordered if point.arm == arm])) for arm in arms)
     ramp_share = ramp_share_of([point for points in by_arm for point in points])
     seen, usable, met = list[Seen](), list[int](), list[tuple[float, ...]]()
-    enough = list[bool]()
     for index, points in enumerate(by_arm):
         used, _ = observe(points, ramp_share)
-        enough.append(
-            bool(used) and reason_of(rows_of(arms[index], points, ramp_share).own) is Reason.FIT_ACCEPTED
-        )
         seen += [Seen(index, one.others, one.latency_s, one.point.requests or 1.0) for one in used]
         usable.append(len(used))
         met.append(tuple(one.others for one in used))
@@ -160,8 +145,7 @@ def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
         min((p.load.rps for p in points if _saturated(p) and p.load.rps), default=math.inf)
         for points in by_arm
     )
-    lawful = tuple(usable[i] >= fewest_points(belief, i) and enough[i] for i in range(len(arms)))
-    state = Knowledge(question, belief, by_arm, tuple(usable), lawful, tuple(met), ceilings)
+    state = Knowledge(question, belief, by_arm, tuple(usable), tuple(met), ceilings)
     capacity_rps = 1.0 / belief.c2_s(state.in_question[0])
     rates = question.expected_rps or tuple(share * capacity_rps for share in EXPECTED_SHARES)
     latencies = tuple(

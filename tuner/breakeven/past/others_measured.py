@@ -42,7 +42,7 @@ class OthersMeasured(NamedTuple):
 def others_measured(past: KnownPast, asked: Sequence[Arm], facts: ServiceFacts) -> tuple[OthersMeasured, ...]:
     """Look the arms up that might be calibrated (the usual ones if none is asked for) and did not run; methods without a row are left out."""
     fits = past.profile.arms if past.profile is not None else ()
-    ran = {one.arm for one in fits if one.believable}
+    ran = {one.arm for one in fits if one.measurements}
     none = next((one for one in fits if one.arm == NO_SPECULATION), None)
     pairs = [(arm, nearest_row(facts, arm)) for arm in asked or USUAL_ARMS if arm.k and arm not in ran]
     return tuple(

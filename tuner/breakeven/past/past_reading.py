@@ -126,8 +126,6 @@ class KnownPast:
         one = next((each for each in self.arms if each.points and each.points[0].arm == arm), None)
         if profile is None or one is None or arm == NO_SPECULATION:
             return None
-        if not all(profile.measured(each) and profile.arm(each).believable for each in (arm, NO_SPECULATION)):
-            return None
         at = self.lengths()
         conditions = Conditions(prompt_tokens=at.prompt_tokens, output_tokens=at.output_tokens)
         with contextlib.suppress(BreakevenError):

@@ -42,15 +42,15 @@ def best_arm(evaluations: Evaluations, slo: Slo, min_gain: float = 0.0) -> BestA
     """
     arms = evaluations.arms
     if not arms:
-        raise NotIdentifiedError(next(iter(evaluations.unbelievable.values()), "the profile holds no arm"))
+        raise NotIdentifiedError(next(iter(evaluations.left_out.values()), "the profile holds no arm"))
     if (slo.tpot_s, slo.ttft_s) != (None, None) and all(one.meets_slo is None for one in arms):
         raise NotIdentifiedError("an objective is about TTFT or TPOT, which was measured for no arm")
-    believed = [one for one in arms if one.believable] or list(arms)
-    steady = [one for one in believed if not one.prediction.saturated]
+    # However few or scattered an arm's points are, a saturated arm is not faster than it.
+    steady = [one for one in arms if not one.prediction.saturated]
     if not steady:
-        return BestArm(max(believed, key=lambda one: one.saturation_rps), Reason.SATURATED, None)
+        return BestArm(max(arms, key=lambda one: one.saturation_rps), Reason.SATURATED, None)
     best, reason = _best(steady, arms, min_gain)
-    if not best.arm.k or not best.extrapolated or reason == Reason.NO_BELIEVABLE_FIT:
+    if not best.arm.k or not best.extrapolated:
         return BestArm(best, reason, None)
     enterable = [one for one in steady if not one.arm.k or not one.extrapolated]
     kept = _best(enterable, arms, min_gain)[0].arm if enterable else None
@@ -88,8 +88,6 @@ def _gains(one: ArmEvaluation, min_gain: float) -> bool:
 def _reason(
     best: ArmEvaluation, arms: Sequence[ArmEvaluation], keeping: Sequence[ArmEvaluation], min_gain: float
 ) -> Reason:
-    if not any(one.believable for one in arms):
-        return Reason.NO_BELIEVABLE_FIT
     if best.meets_slo is False:
         return Reason.SLO_VIOLATED
     if best.arm == NO_SPECULATION:

@@ -142,7 +142,7 @@ class Situation:
     """The situation that is decided about; all figures in it were observed.
 
     Attributes:
-        laws: of every arm that may run and may be believed, no speculation and the running arm among them.
+        laws: of every measured arm that may run, no speculation and the running arm among them.
         load: per replica.
         memory: from the last decision, after `with_acceptance`.
         past: loads before now (1/s per replica), on the clock of `now_s`.
@@ -173,11 +173,11 @@ def decide(now: Situation) -> Decision:
     Pure: equal situations give equal decisions. Pinning, pausing and missing data are the caller's.
     """
     arms, running = [law.prior.arm for law in now.laws], now.memory.running
-    believable = running in arms and NO_SPECULATION in arms
-    if now.load.idle and not (believable and now.past.rps):
+    measured = running in arms and NO_SPECULATION in arms
+    if now.load.idle and not (measured and now.past.rps):
         return now.held(Reason.NO_LOAD, now.memory)
-    if not believable:
-        return now.held(Reason.NO_BELIEVABLE_FIT, now.memory)
+    if not measured:
+        return now.held(Reason.NOT_MEASURED, now.memory)
     if now.fewest is not None:
         affordable = {running, NO_SPECULATION, *now.fewest.no_more_than(running)}
         now = replace(now, laws=[law for law in now.laws if law.prior.arm in affordable])

@@ -2,8 +2,8 @@
 
 `plan`, `simulate`, `report` and the operator ask this one question, and differ in two things:
 
-- A person sees every arm of the profile, also one that no decision may rest on, and draft lengths that were not
-  measured (`doubtful`). The operator acts by itself, so that it leaves such an arm out.
+- A person sees draft lengths that were not measured as well (`derived`). The operator acts by itself, so that it leaves
+  them out.
 - A person names an acceptance to predict for, and is refused if the profile cannot be converted to it. A live
   acceptance is a fact: if the profile has no calibrated one, the law stays as it was calibrated.
 """
@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.errors import BreakevenError, NotIdentifiedError
+from breakeven.errors import BreakevenError
 from breakeven.laws.arrays import Span
-from breakeven.phrases import spoken
 from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.objective import ObjectiveStrain, Slo, objective_strain
 from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
@@ -36,7 +35,6 @@ class ArmEvaluation:
 
     Attributes:
         measured: whether it was measured; if not, the law of steps rests on rows of other arms.
-        believable: whether decisions may rest on it.
         curve: its latency against load, under `conditions`.
         tokens_per_step: E that was asked for, or measured live; None as calibrated.
         calibrated_tokens_per_step: E when the arm was measured; None if it was not.
@@ -44,7 +42,6 @@ class ArmEvaluation:
 
     arm: Arm
     measured: bool
-    believable: bool
     curve: Curve
     conditions: Conditions
     tokens_per_step: float | None
@@ -150,11 +147,11 @@ class ArmEvaluation:
 class Evaluations:
     """All arms at one load, in the order in which they were named.
 
-    Arms that have no law that may be used here are `unbelievable`, each with a sentence why. A question may have no running arm.
+    Arms without an answer are `left_out`, each with a sentence why. A question may have no running arm.
     """
 
     arms: tuple[ArmEvaluation, ...]
-    unbelievable: Mapping[Arm, str]
+    left_out: Mapping[Arm, str]
     running_arm: Arm | None = None
 
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
@@ -163,12 +160,12 @@ class Evaluations:
 
     @property
     def running(self) -> ArmEvaluation | None:
-        """The running arm; None without a law that may be used."""
+        """The running arm; None if it is left out."""
         return self.of(self.running_arm)
 
     @property
     def none(self) -> ArmEvaluation | None:
-        """No speculation; None without a law that may be used."""
+        """No speculation; None if it is left out."""
         return self.of(NO_SPECULATION)
 
 
@@ -178,7 +175,7 @@ class LoadQuestion:
 
     Attributes:
         running: the arm that the others are compared with, beside no speculation.
-        doubtful: whether arms that no decision may rest on, and arms that were not measured, are evaluated too.
+        derived: whether draft lengths that were not measured are evaluated too.
         rps_range: rates for which verdicts are meant; None takes the measured range.
         confidence: level of the bounds; None takes the profile's.
     """
@@ -187,25 +184,22 @@ class LoadQuestion:
     conditions: ConditionsOf = as_measured
     slo: Slo = field(default_factory=Slo)
     running: Arm | None = None
-    doubtful: bool = False
+    derived: bool = False
     rps_range: Span | None = None
     confidence: float | None = None
 
 
 def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> Evaluations:
-    """Evaluate arms of a profile at one load; an arm without a law that may be used is named with the reason."""
+    """Evaluate arms of a profile at one load; an arm without an answer is named with the reason."""
     named = tuple(dict.fromkeys(arms))
-    fits = {fit.arm: fit for fit in profile.arms}
-    judged = {arm for arm in named if arm in fits and (question.doubtful or fits[arm].believable)}
-    answers = _Answers(profile, question, frozenset(arm for arm in judged if fits[arm].measurements))
+    measured = frozenset(fit.arm for fit in profile.arms if fit.measurements)
+    answers = _Answers(profile, question, measured.intersection(named))
     found: list[ArmEvaluation] = []
     left_out: dict[Arm, str] = {}
     for arm in named:
         try:
-            if not question.doubtful and arm not in judged:
-                raise NotIdentifiedError(
-                    f"{spoken(arm)}: its fit may not be used ({profile.arm(arm).reason})"
-                )
+            if not question.derived and arm not in measured:
+                profile.arm(arm)
             found.append(answers.evaluated(arm))
         except BreakevenError as problem:
             left_out[arm] = str(problem)
@@ -250,7 +244,6 @@ class _Answers:
         return ArmEvaluation(
             arm=arm,
             measured=fit is not None,
-            believable=fit.believable if fit is not None else self.between(arm),
             curve=curve,
             conditions=converted,
             tokens_per_step=self.question.conditions(arm).tokens_per_step,
@@ -261,7 +254,7 @@ class _Answers:
     def converted(self, arm: Arm) -> Conditions:
         """The conditions as far as a profile can be converted to them."""
         wanted = self.question.conditions(arm)
-        if self.question.doubtful or not arm.k or self.profile.arm(arm).tokens_per_step is not None:
+        if self.question.derived or not arm.k or self.profile.arm(arm).tokens_per_step is not None:
             return wanted
         return replace(wanted, tokens_per_step=None)
 
@@ -280,12 +273,6 @@ class _Answers:
             return None
         pair = JudgedCurve(one.arm, one.curve), JudgedCurve(other, self.curve(other))
         return compare_curves(*pair, self.question.load, self.confidence, self.question.rps_range)
-
-    def between(self, arm: Arm) -> bool:
-        """Whether an unmeasured draft length lies between measured ones, no speculation included."""
-        return any(
-            one.method == arm.family and arm.k <= max(one.draft_lengths) for one in self.profile.drafters
-        )
 
 
 def extrapolated(prediction: Prediction, *, open_loop: bool) -> bool:

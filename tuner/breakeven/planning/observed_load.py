@@ -128,7 +128,7 @@ def live_conditions(
     profile: Profile, load: Load, live: Sequence[LiveAcceptance]
 ) -> Callable[[Arm], Conditions]:
     """Conditions under which the load is to be predicted for each arm: its lengths, and the newest live acceptance of its drafter."""
-    calibrated = {fit.arm: fit for fit in profile.arms if fit.believable}
+    calibrated = {fit.arm: fit for fit in profile.arms}
 
     def conditions(arm: Arm) -> Conditions:
         e = _tokens_per_step(arm, calibrated, live)

@@ -303,12 +303,10 @@ def _wide(decision: Decision) -> str:
     return f"{_saves(decision)}, which the roll and the doubt about the fit outweigh; more calibration points would narrow it"
 
 
-def _unbelievable(decision: Decision) -> str:
-    arms = decision.evaluations.unbelievable
+def _not_measured(decision: Decision) -> str:
+    arms = decision.evaluations.left_out
     why = f" ({one})" if (one := next(iter(arms.values()), None)) is not None else ""
-    return (
-        f"there is no fit that may be used for {', '.join(map(spoken, arms)) or 'the arm'}{why}; recalibrate"
-    )
+    return f"nothing is known of {', '.join(map(spoken, arms)) or 'the arm'}{why}; recalibrate"
 
 
 def _idle(decision: Decision) -> str:
@@ -336,6 +334,6 @@ _EXPLANATIONS: dict[Reason, Callable[[Decision], str]] = {
     Reason.COOLING_DOWN: _cooling,
     Reason.DWELLING: _dwelling,
     Reason.WIDE_BOUNDS: _wide,
-    Reason.NO_BELIEVABLE_FIT: _unbelievable,
+    Reason.NOT_MEASURED: _not_measured,
     Reason.NO_LOAD: _idle,
 }

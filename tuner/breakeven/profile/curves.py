@@ -199,10 +199,6 @@ class Curve:
         """Bounds of a latency among `others`, of an open or a closed loop."""
         return bounds_around(latency_s, t * float(self._sd_among(np.asarray(others))))
 
-    def bounds_among(self, others: float, t: float) -> Bounds:
-        """Bounds of the latency of a closed loop among `others`."""
-        return self.bounds_of(self.loop_latency_s(others, closed=True), others, t)
-
     def own_sd(self, others: FloatArray) -> FloatArray:
         """Relative standard deviation among others that no other curve shares, over starts of the engine."""
         return np.asarray(np.hypot(np.interp(others, self.knots[:, 0], self.own_sds), self.start_sd))

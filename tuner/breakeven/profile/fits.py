@@ -1,4 +1,4 @@
-"""Results of a fit for one arm, or for all draft lengths of one method: values, bounds, and whether they may be used.
+"""Results of a fit for one arm, or for all draft lengths of one method: values and bounds.
 
 Plain frozen data with the names and units of the command line's JSON; no figure is NaN, a missing one is None.
 """
@@ -177,7 +177,6 @@ class ArmFit:
         points: number of rows used.
         max_relative_error, loo_error: largest distance of a row from the prediction, and mean distance of rows that the law
             predicts from all others; None if not known.
-        believable: whether decisions may rest on it; `reason` is the word why.
         ttft, tpot: lines of the means of TTFT and TPOT if measured.
         quantiles: lines of the end-to-end latency's quantiles, keys "0.5", "0.95", "0.99", as far as measured.
         ttft_quantiles, tpot_quantiles: likewise of TTFT and TPOT over requests.
@@ -207,8 +206,6 @@ class ArmFit:
     max_relative_error: float | None = None
     loo_error: float | None = None
     measured_range: MeasuredRange | None = None
-    believable: bool = False
-    reason: str = ""
     ttft: LineFit | None = None
     tpot: LineFit | None = None
     quantiles: Mapping[str, LineFit] = field(default_factory=dict)

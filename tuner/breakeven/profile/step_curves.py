@@ -22,6 +22,7 @@ from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineF
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
 from breakeven.profile.step_fit import StepLaw, adaptive_tiers, nominal_yield
 from breakeven.profile.step_form import Whereabouts
+from breakeven.reasons import Reason
 from breakeven.tiers import Schedule
 
 _SHARES = 1.0 - np.linspace(1.0, 0.265, 21) ** 2
@@ -244,9 +245,7 @@ def _asked(
     family = next((one for one in drafters if one.method == arm.family), None)
     if own is not None:
         if not own.measurements:
-            raise NotIdentifiedError(
-                f"{arm}: {own.points} usable points do not determine a latency law ({own.reason})"
-            )
+            raise NotIdentifiedError(f"{arm}: no usable point ({Reason.TOO_FEW_POINTS})")
         wanted.check_measured(own)
     compared = compared_lengths(arms)
     measured = own.lengths.or_those_of([fit.lengths for fit in arms]) if own is not None else compared
@@ -261,7 +260,7 @@ def _asked(
         demand,
         _demand(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
         (min(loads), max(loads)),
-        strays(measured, now) or (own is None and arm.k > max(fit.k for fit in arms)),
+        strays(measured, now) or (own is None and (family is None or arm.k > max(family.draft_lengths))),
         Conditions(prompt_tokens=own.lengths.prompt_tokens, output_tokens=own.lengths.output_tokens)
         if own is not None and not own.other_lengths and mixed and strays(own.lengths, now, SAME)
         else None,

@@ -136,7 +136,6 @@ def best_arm_map(
     fits = drawable(profile)
     if not any(fit.k == 0 for fit in fits) or not any(fit.k > 0 for fit in fits):
         return None
-    # `believable` is not asked here: the page's warnings say which fits not to believe.
     rps = np.linspace(0.0, _LAST_UTILISATION * max(fit.saturation_rps or 0.0 for fit in fits), columns)
     alpha = np.linspace(0.0, 1.0, rows)
     pace = np.array(

@@ -155,7 +155,7 @@ def verdict(
     if lengths := compared_text(profile.arms, conditions(NO_SPECULATION)):
         where += f" and {lengths}"
     arms = [fit.arm for fit in fits]
-    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), conditions, doubtful=True))
+    found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), conditions, derived=True))
     compared = [one.against_none for one in found.arms if one.against_none]
     best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
     if best is None or best.speedup is None:
@@ -187,7 +187,6 @@ def _tables(profile: Profile) -> list[Table]:
             "points",
             "worst, %",
             "LOO, %",
-            "verdict on the fit",
         ),
         [
             (
@@ -199,7 +198,6 @@ def _tables(profile: Profile) -> list[Table]:
                 str(fit.points),
                 _percent(fit.max_relative_error),
                 _percent(fit.loo_error),
-                fit.reason,
             )
             for fit in profile.arms
         ],

@@ -359,9 +359,7 @@ class Study:
     def _measured(profile: Profile, arm: Arm) -> tuple[float, float]:
         fit = profile.arm(arm)
         if fit.c1_s is None or fit.c2_s is None:
-            raise InputError(
-                "profile", f"no law for {arm.name} ({fit.reason})", "an arm with two loads or more"
-            )
+            raise InputError("profile", f"no usable point of {arm.name}", "at least one")
         return fit.c1_s, fit.c2_s
 
     def _lengths(self) -> tuple[_Ints, _Ints]:
