@@ -28,7 +28,7 @@ OPERATOR = "system:serviceaccount:breakeven:breakeven"
 DRIVER = "system:serviceaccount:llm:breakeven-chat"
 SHORT = {
     "budget": {"maxGpuSeconds": 600, "maxDurationSeconds": 480},
-    "loads": 3,
+    "loads": 4,
     "pointSeconds": 4,
     "warmupSeconds": 0,
     "answers": {"maxSecondsPerArm": 40, "outputTokens": 16},

@@ -13,8 +13,8 @@ from breakeven_operator.actions import Action, Delete, EmitEvent
 from breakeven_operator.calibration import schedule_making
 from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, usable_points
-from breakeven_operator.calibration.run_plan import budget_left_s, trial_limits
-from breakeven_operator.calibration.transition import Transition, human_time, job_ref, to_come_s
+from breakeven_operator.calibration.run_plan import budget_left_s, needed_s, trial_limits
+from breakeven_operator.calibration.transition import Transition, human_time, job_ref
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState, outlives
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.base import AGAIN
@@ -190,49 +190,41 @@ class ArmsProgress:
         """How long the trial of an arm may take."""
         return trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
 
-    def to_come_s(self, trials: Container[str] | None = None) -> float:
-        """Estimate of the time that these trials still take; None stands for all trials."""
-        transition = self.transition
-        status = transition.run.status.replace(arm_statuses=tuple(self.arms))
-        return to_come_s(status, self.plan, transition.now, trials)
-
     def no_second_start(self, planned: PlannedArm) -> ArmLeftOut | None:
         """Why an arm is not started a second time; None if it is."""
-        judges, first = planned.arm == self.plan.judge, self._status_of(planned.first)
-        needed_s, left_s = self.to_come_s({planned.arm}), self.left_s
+        judge, first = self.plan.judge, self._status_of(planned.first)
         if len(self.fittable) < 2:
-            reason = ClusterReason.ANSWERS_NOT_JUDGED if judges else ClusterReason.ARM_SKIPPED
-            return ArmLeftOut(reason, "there are no two arms to compare")
+            word = ClusterReason.ANSWERS_NOT_JUDGED if planned.arm == judge else ClusterReason.ARM_SKIPPED
+            return ArmLeftOut(word, "there are no two arms to compare")
         if first.phase is not ArmPhase.DONE:
             return ArmLeftOut(ClusterReason.ARM_SKIPPED, "its first start was not measured")
-        # Without words about answers arms may not be entered: they are worth what is left.
-        if not judges and needed_s > left_s:
-            message = (
-                f"it takes {human_time(needed_s)}, and the budget has {human_time(max(0.0, left_s))} left"
-            )
-            return ArmLeftOut(ClusterReason.ARM_SKIPPED, message)
-        return None
+        # Without a word about its answers an arm may be barred, so their judge has whatever is left.
+        short = "" if planned.arm == judge else self._short_of({planned.arm, judge})
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, f"second starts {short}") if short else None
 
     def leave_turns(self, index: int) -> str:
         """Give the second starts of speculative arms up if the budget does not hold them, before a first start; how the run says so.
 
         The arms that are still to come are measured as a whole then.
         """
-        again = [
-            at
-            for at, one in enumerate(self.plan.arms)
-            if one.second_start and one.k and not is_over(self.arms[at])
-        ]
-        needed_s, left_s = self.to_come_s(), self.left_s
-        if not again or self.plan.arms[index].second_start or self.arms[index].attempts or needed_s <= left_s:
+        if not index or self.plan.arms[index].second_start or self.arms[index].attempts:
             return ""
-        message = (
-            f"arms one after the other from here: all second starts take {human_time(needed_s)}, and the budget has"
-            f" {human_time(max(0.0, left_s))} left"
-        )
+        again = [at for at, one in enumerate(self.plan.arms) if one.second_start and one.k]
+        again = [at for at in again if not is_over(self.arms[at])]
+        if not again or not (short := self._short_of(None)):
+            return ""
+        message = f"one after the other from here: arms in turns {short}"
         for at in again:
             self.skip(at, ArmLeftOut(ClusterReason.ARM_SKIPPED, message))
         return message
+
+    def _short_of(self, trials: Container[str | None] | None) -> str:
+        """What these trials still take and the budget has, as a clause; empty if the budget has enough."""
+        status = self.transition.run.status.replace(arm_statuses=tuple(self.arms))
+        needs_s, left_s = needed_s(status, self.plan, self.transition.now, trials), self.left_s
+        if needs_s <= left_s:
+            return ""
+        return f"take {human_time(needs_s)}, and the budget has {human_time(max(0.0, left_s))} left"
 
     def schedule_of(self, planned: PlannedArm) -> str | None:
         """The schedule that was made for an arm; None without one, or before it is made."""

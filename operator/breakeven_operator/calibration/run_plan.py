@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from datetime import datetime
 
 from pydantic import ValidationError
 
@@ -99,7 +100,7 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
 
 
 def _with_second_starts(plan: CalibrationPlan) -> CalibrationPlan:
-    """The plan with its arms in turns, A B C, B A: load by load their windows are near each other in time.
+    """The plan with its arms in turns, A B C, B A: a machine that drifts is then the same for all of them.
 
     Where the loads of an arm cannot be halved, or the budget does not last for so many starts, the arms come one after the other.
     Then no speculation alone starts again, if it judges answers.
@@ -107,7 +108,7 @@ def _with_second_starts(plan: CalibrationPlan) -> CalibrationPlan:
     again = [arm.replace(arm=f"{arm.arm}{AGAIN}") for arm in reversed(plan.arms[:-1])]
     turns = plan.replace(arms=(*plan.arms, *again))
     waiting = CalibrationRunStatus(arm_statuses=tuple(ArmStatus(arm=arm.arm) for arm in turns.arms))
-    if first_half(plan.loads) < plan.loads and to_come_s(waiting, turns) <= budget_left_s(turns, 0.0, 0.0):
+    if first_half(plan.loads) < plan.loads and needed_s(waiting, turns) <= budget_left_s(turns, 0.0, 0.0):
         return turns
     return plan.replace(arms=(*plan.arms, *(again[-1:] if plan.answers_seconds else [])))
 
@@ -192,21 +193,33 @@ def trial_limits(
     over = {one.arm for one in arms if one.phase is not None and one.phase.over}
     to_come = [plan.arms[index], *(one for one in plan.arms[index + 1 :] if one.arm not in over)]
     point_s = plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S
-    needed_s = [(plan.points_of(one, arms) + _SPARE_POINTS) * point_s for one in to_come]
-    beside_s = [mean_start_s(arms) + _answers_s(plan, one) for one in to_come]
+    points_s = [(plan.points_of(one, arms) + _SPARE_POINTS) * point_s for one in to_come]
+    answers_s = [_answers_s(plan, one) for one in to_come]
     left_s = budget_left_s(plan, used_gpu_s, elapsed_s)
-    share_s = max(0.0, left_s) * (needed_s[0] + beside_s[0]) / (sum(needed_s) + sum(beside_s))
-    sweep_s = max(1, round(min(needed_s[0], share_s - beside_s[0])))
+    share = (left_s - len(to_come) * mean_start_s(arms)) / (sum(points_s) + sum(answers_s))
+    sweep_s = max(1, round(min(1.0, share) * points_s[0]))
     active_s = min(
-        plan.pending_deadline_seconds
-        + plan.startup_deadline_seconds
-        + sweep_s
-        + _answers_s(plan, to_come[0])
-        + _STOPPING_S,
+        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + answers_s[0] + _STOPPING_S,
         # The budget counts from the moment the pod holds its GPUs, which the Job's own clock does not know.
         plan.pending_deadline_seconds + round(left_s) + _STOPPING_S,
     )
     return TrialLimits(sweep_s, max(1, active_s), halved=plan.halves(to_come[0], arms))
+
+
+def needed_s(
+    status: CalibrationRunStatus,
+    plan: CalibrationPlan,
+    now: datetime | None = None,
+    trials: Container[str | None] | None = None,
+) -> float:
+    """Seconds that these trials still need, with all of the time that answers may take; None stands for all trials."""
+    over = {one.arm for one in status.arm_statuses if one.phase is not None and one.phase.over}
+    answers_s = sum(
+        _answers_s(plan, one)
+        for one in plan.arms
+        if one.arm not in over and (trials is None or one.arm in trials)
+    )
+    return to_come_s(status, plan, now, trials) + answers_s
 
 
 def _answers_s(plan: CalibrationPlan, arm: PlannedArm) -> int:

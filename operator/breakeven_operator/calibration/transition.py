@@ -60,7 +60,7 @@ def to_come_s(
     status: CalibrationRunStatus,
     plan: CalibrationPlan,
     now: datetime | None = None,
-    trials: Container[str] | None = None,
+    trials: Container[str | None] | None = None,
 ) -> float:
     """Estimate of the time that these trials still take, from how long engines and points took so far; None stands for all trials."""
     start_s, statuses = mean_start_s(status.arm_statuses), status.arm_statuses
@@ -78,7 +78,8 @@ def to_come_s(
         if over or arm.arm not in planned or (trials is not None and arm.arm not in trials):
             continue
         points = status.points_of(arm.arm)
-        left_s += max(0, plan.loads_of(planned[arm.arm], statuses) - len(sweep_of(points))) * point_s
+        done = len(sweep_of(points)) if points else 0
+        left_s += max(0, plan.loads_of(planned[arm.arm], statuses) - done) * point_s
         if arm.phase is not ArmPhase.MEASURING:
             left_s += start_s
         elif now is not None and points and (last := points[-1].time) is not None:

@@ -139,13 +139,13 @@ def test_starts_that_turn_out_longer_than_the_budget_end_the_turns_before_the_ne
     world.finish_job(pod)
     world.turn()
     assert world.status["message"].startswith(
-        "eagle/2: the engine starts; arms one after the other from here: all second starts take "
+        "eagle/2: the engine starts; one after the other from here: arms in turns take "
     )
     assert "halved" not in world.trial
     skipped = world.arm_status(AGAIN)
     assert (skipped["phase"], skipped["reason"]) == ("Skipped", "ArmSkipped")
     assert skipped["message"].endswith(" left")
-    said = [event.message for event in world.said if event.message.startswith("arms one after the other")]
+    said = [event.message for event in world.said if event.message.startswith("one after the other")]
     assert said == [skipped["message"]]
     assert world.arm_status("none/again")["phase"] == "Waiting", "no speculation has its other loads to come"
     world.jobs.clear()  # the operator died, or somebody took the Job away
@@ -166,7 +166,7 @@ def test_a_second_start_for_which_the_budget_has_no_room_any_more_is_skipped():
         world.do(calibration.advance(world.view(), world.now))
         assert world.arm_status(AGAIN)["phase"] == phase, left
         if phase == "Skipped":
-            assert world.arm_status(AGAIN)["message"] == "it takes 69s, and the budget has 65s left"
+            assert world.arm_status(AGAIN)["message"] == "second starts take 69s, and the budget has 65s left"
             world.jobs.clear()
 
 
