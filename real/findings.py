@@ -17,7 +17,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven_operator.resources.base import WINNER_AGAIN
+from breakeven_operator.resources.base import AGAIN
 
 RESIDUAL_GOAL = 0.10
 # Of a normal law, 95 % lie within so many standard deviations.
@@ -235,7 +235,7 @@ def judge_arms(run: Mapping[str, Any], scheduled: str) -> list[RunFinding]:
     found = []
     for arm in (run.get("status") or {}).get("armStatuses") or []:
         name, phase, reason = arm["arm"], arm.get("phase"), arm.get("reason") or ""
-        spared = name in {f"{scheduled}/schedule", WINNER_AGAIN} and phase == "Skipped"
+        spared = phase == "Skipped" and (name == f"{scheduled}/schedule" or name.endswith(AGAIN))
         said = ": ".join(filter(None, [str(phase), reason, arm.get("message") or ""]))
         found.append(RunFinding(f"{name} was measured", phase == "Done" or spared, said))
     return found or [RunFinding("arms were measured", ok=False, detail="the run names none")]

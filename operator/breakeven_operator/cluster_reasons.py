@@ -284,7 +284,7 @@ class ClusterReason(StrEnum):
     )
     ARM_SKIPPED = (
         "ArmSkipped",
-        "An arm is not worth a start of its own. One draft length of its method, or none, is best at every batch size, so a schedule would be no arm of its own; or a second start would decide nothing, or the budget has no room for it. The message says which.",
+        "An arm is not worth a start of its own. One draft length of its method, or none, is best at every batch size, so a schedule would be no arm of its own; or its first start was not measured, or the budget has no room for a second one. The message says which.",
     )
     SCHEDULE_IGNORED = (
         "ScheduleIgnored",

@@ -20,11 +20,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from breakeven.arm import NO_SPECULATION
 from breakeven.errors import InputError
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.design import Finished, of_the_sweep
-from breakeven.load_driver.sweep import SweepProgress, check_arm, measure_again, run_sweep
+from breakeven.load_driver.sweep import SweepProgress, run_sweep
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.answer_trial import ask_and_keep, judge_kept
@@ -32,7 +31,7 @@ from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of,
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.point_store import PointStore, RunGoneError
 from breakeven_operator.ports import Cluster, ClusterError
-from breakeven_operator.resources.calibrationrun import CalibrationRun
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.serve.logs import TextLines
 from breakeven_operator.trial_environment import PromptsError, TrialEnvironment
 
@@ -66,20 +65,26 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
     """
     store = PointStore(trial, runs)
     run = await store.load()
-    if trial.second_start:
-        return await _second_start(trial, store, run)
-    # Rates measured for the arms before this one are taken over if they fit, so that arms meet at equal loads.
-    others = measured_of(point for point in run.status.points if point.arm != trial.arm_name)
-    identity = trial.sweep.workload.identity
-    if any(point.sweep not in {None, identity} for point in others):
+    name = trial.arm_name.removesuffix(AGAIN)
+    first = measured_of(run.status.points_of(name)) if trial.second_start else []
+    others = measured_of(point for point in run.status.points if point.arm.removesuffix(AGAIN) != name)
+    known, identity = [*others, *first], trial.sweep.workload.identity
+    if any(point.sweep not in {None, identity} for point in known):
         raise PromptsError(
             "workload.prompts: the file changed since the arm before it was measured; expected the same text for all arms"
         )
-    rates = tuple(sorted({point.load.rps for point in others if point.load.rps is not None and point.usable}))
+    # Rates measured before this start are taken over if they fit, so that arms meet at equal loads.
+    rates = tuple(sorted({point.load.rps for point in known if point.load.rps is not None and point.usable}))
     settings, question = replace(trial.sweep.settings, reference_rps=rates), trial.sweep.question
     if question is not None:
         question = replace(question, settings=settings)
-    sweep = replace(trial.sweep, settings=settings, question=question, others=tuple(of_the_sweep(others)))
+    sweep = replace(
+        trial.sweep,
+        settings=settings,
+        question=question,
+        others=tuple(of_the_sweep(others)),
+        before=tuple(of_the_sweep(first)),
+    )
     if store.points:
         _LOG.info("%s: going on after %d points", trial.arm_name, len(store.points))
     shown = ""
@@ -105,34 +110,17 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
 
     async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
-        finished = await run_sweep(client, sweep, measured_of(store.points), on_point=keep, on_progress=show)
-        if trial.answers is not None:
+        measured = [*first, *measured_of(store.points)]
+        finished = await run_sweep(client, sweep, measured, on_point=keep, on_progress=show)
+        if trial.answers is not None and not trial.answers.judged:
             # After the load: a cache that a drafter has spoilt is full by then.
             await ask_and_keep(trial.answers, client, runs)
-        if finished.out_of_time and usable_points(store.points) < MIN_POINTS:
-            raise OutOfTimeError(finished.reason)
-        return finished
-
-
-async def _second_start(trial: TrialEnvironment, store: PointStore, run: CalibrationRun) -> Finished:
-    """Measure a few loads of an arm again on an engine that was started again; the judge first judges the answers of all arms.
-
-    The same loads on a second start tell how much starts differ, which the bounds of every arm hold.
-    """
-    repeats = next((one.repeats for one in run.status.arm_statuses if one.arm == trial.arm_name), None)
-    before = of_the_sweep(measured_of(run.status.points_of(repeats or NO_SPECULATION.name)))
-    judges = trial.answers is not None and bool(trial.answers.judged)
-    async with EngineClient(trial.endpoint) as client:
-        await client.wait_until_ready(_READY_S)
-        await check_arm(client, trial.sweep.arm)
-        if trial.answers is not None and judges:
+    if trial.answers is not None and trial.answers.judged:
+        async with EngineClient(trial.endpoint) as client:
             await judge_kept(trial.answers, client, store.add_answers)
-    # Measured as the first start was, so with the sampling of its requests.
-    async with EngineClient(trial.endpoint, trial.sweep.workload.sampling) as client:
-        if not store.points:
-            await measure_again(client, trial.sweep, before, store.add)
-    reason = "the answers of all arms are judged" if judges else f"{trial.sweep.arm} was measured again"
-    return Finished(complete=True, reason=reason)
+    if finished.out_of_time and usable_points(store.points) < (1 if trial.second_start else MIN_POINTS):
+        raise OutOfTimeError(finished.reason)
+    return finished
 
 
 async def _main(trial: TrialEnvironment) -> int:

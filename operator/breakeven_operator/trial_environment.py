@@ -19,7 +19,7 @@ from breakeven_operator.answer_trial import AnswerTrial
 from breakeven_operator.calibration.answer_secrets import MOUNT_PATH, AnswerOwner
 from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, TrialPlan, arm_label, job_name
 from breakeven_operator.calibration.sending import sent, text_name, workload_spec
-from breakeven_operator.resources.base import SECOND_STARTS
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.workloadspec import PromptSource
 
@@ -69,6 +69,7 @@ class TrialEnvironment:
             min_point_seconds=min(5, plan.point_seconds),
             warmup_seconds=plan.warmup_seconds,
             max_seconds=trial.max_seconds,
+            halved=trial.halved,
         )
         auto = plan.load_choice is LoadChoice.AUTO
         question = Question((arm,), settings, plan.expected_rps, running=arm) if auto else None
@@ -95,8 +96,8 @@ class TrialEnvironment:
 
     @property
     def second_start(self) -> bool:
-        """Whether an arm of the run is measured on another start of its engine."""
-        return self.arm_name in SECOND_STARTS
+        """Whether an arm of the run is measured on a second start of its engine."""
+        return self.arm_name.endswith(AGAIN)
 
     @property
     def field_manager(self) -> str:
@@ -105,7 +106,8 @@ class TrialEnvironment:
 
 
 def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) -> AnswerTrial | None:
-    if trial.plan.answers_seconds is None:
+    # The first start of an arm answers.
+    if trial.plan.answers_seconds is None or (trial.arm.second_start and not trial.judged):
         return None
     return AnswerTrial(
         owner=AnswerOwner(

@@ -21,7 +21,6 @@ from breakeven.reasons import Reason
 from breakeven_operator.driver import run_trial
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.resources.base import JUDGE
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_sim.engine.language import Language, prompt_logprobs
 from engine.conftest import costs_document
@@ -201,7 +200,7 @@ class KeptSecrets(StoredRun):
     async def apply(self, resource, body, *, force, subresource, manager):
         given = dict(body["status"])
         # Server-side apply: what a manager has written and leaves out is taken away.
-        if manager == "breakeven-trial-none-judge":
+        if manager == "breakeven-trial-none-again":
             self.run["status"]["answers"] = given.pop("answers", [])
             CalibrationRun.read(self.run, "run")
         if not given:
@@ -234,10 +233,10 @@ async def test_drivers_keep_answers_and_the_judges_writes_the_word_and_no_text(t
                 await run_trial(trial, runs)
                 await run_trial(trial, runs)
         async with simulated(document) as url:
-            trial = trial_environment(url, JUDGE, trial_judged=jobs, answers=str(tmp_path), **settings)
+            trial = trial_environment(url, "none/again", trial_judged=jobs, answers=str(tmp_path), **settings)
             await run_trial(trial, runs)
-    again = CalibrationRun.read(runs.run, "run").status.points_of(JUDGE)
-    assert [point.start for point in again] == [JUDGE] * 2
+    again = CalibrationRun.read(runs.run, "run").status.points_of("none/again")
+    assert [point.start for point in again] == ["none/again"]
     (found,) = runs.run["status"]["answers"]
     assert (found["arm"], found["word"]) == ("eagle/2", "AnswersDiffer")
     assert "@16" in found["places"][0]

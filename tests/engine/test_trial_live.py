@@ -12,7 +12,6 @@ import pytest
 from breakeven.load_driver.client import EngineError
 from breakeven_operator.calibration.measurements import points_csv, sweep_of
 from breakeven_operator.driver import OutOfTimeError, run_trial
-from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRun
 from breakeven_operator.trial_environment import PromptsError
 from fakes.calibration_world import World
@@ -74,63 +73,62 @@ async def test_stopping_keeps_what_is_measured_and_going_on_measures_the_rest(st
 
 
 @in_virtual_time
-async def test_the_second_start_of_no_speculation_measures_two_loads_of_the_first_again(stored):
+async def test_the_second_start_of_no_speculation_judges_and_measures_what_the_first_left(stored):
     async with serving(LawfulEngine()) as engine:
-        await run_trial(trial_environment(engine.url, "none"), stored)
+        await run_trial(trial_environment(engine.url, "none", loads=5, trial_halved=True), stored)
     async with serving(LawfulEngine()) as engine:
         judging = trial_environment(
-            engine.url, JUDGE, answersSeconds=5, trial_service="chat", trial_judged=["none", "eagle-2"]
+            engine.url,
+            "none/again",
+            loads=5,
+            answersSeconds=5,
+            trial_service="chat",
+            trial_judged=["none", "eagle-2"],
         )
         assert (await run_trial(judging, stored)).complete
         requests = len(engine.bodies)
         assert (await run_trial(judging, stored)).complete
         assert len(engine.bodies) == requests
     status = CalibrationRun.read(stored.run, "run").status
-    first, again = status.points_of("none"), status.points_of(JUDGE)
+    first, again = status.points_of("none"), status.points_of("none/again")
     assert {point.start for point in first} == {None}
-    assert {point.start for point in again} == {JUDGE}
-    assert len(again) == 2
-    assert {(one.concurrency, one.request_rate_rps) for one in again} < {
-        (one.concurrency, one.request_rate_rps) for one in first
-    }
+    assert {point.start for point in again} == {"none/again"}
+    # Three loads and two points at other lengths, then the other two loads and one of the three.
+    assert (len(first), len(sweep_of(first)), len(again)) == (5, 3, 3)
+    before = {(one.concurrency, one.request_rate_rps) for one in first}
+    assert [(one.concurrency, one.request_rate_rps) in before for one in again] == [False, False, True]
     plan = CalibrationPlan.model_validate(
         {
             **TRIAL["plan"],
             "arms": [
-                {"arm": arm, "method": "none", "k": 0, "speculativeConfig": "null"} for arm in ("none", JUDGE)
+                {"arm": arm, "method": "none", "k": 0, "speculativeConfig": "null"}
+                for arm in ("none", "none/again")
             ],
         }
     )
     rows = points_csv(status, plan).splitlines()
-    assert sum(JUDGE in row for row in rows) == 2
-    assert len(rows) == 1 + len(first) + 2
+    assert sum("none/again" in row for row in rows) == 3
+    assert len(rows) == 1 + len(first) + 3
 
 
 @in_virtual_time
-async def test_the_second_start_of_the_winner_measures_two_loads_of_its_arm_again_and_asks_for_no_answers(
-    stored,
-):
+async def test_a_second_start_of_a_whole_sweep_measures_one_load_again_and_asks_for_no_answers(stored):
     async with serving(LawfulEngine()) as engine:
         await run_trial(trial_environment(engine.url, "none"), stored)
     async with serving(LawfulEngine(speculative_tokens=2)) as engine:
         await run_trial(trial_environment(engine.url), stored)
-    stored.run["status"]["armStatuses"].append(
-        {"arm": WINNER_AGAIN, "phase": "Starting", "repeats": "eagle/2"}
-    )
-    given = {"repeats": "eagle/2", "answersSeconds": 5, "trial_service": "chat", "job_uid": "uid"}
+    given = {"answersSeconds": 5, "trial_service": "chat", "job_uid": "uid"}
     async with serving(LawfulEngine()) as engine:
         with pytest.raises(EngineError, match="does not speculate"):
-            await run_trial(trial_environment(engine.url, WINNER_AGAIN, **given), stored)
+            await run_trial(trial_environment(engine.url, "eagle/2/again", **given), stored)
     # The second start is slower by a tenth.
     async with serving(LawfulEngine(token_s=1.1 * LawfulEngine().token_s, speculative_tokens=2)) as engine:
-        finished = await run_trial(trial_environment(engine.url, WINNER_AGAIN, **given), stored)
-        assert (finished.complete, finished.reason) == (True, "eagle/2 was measured again")
+        assert (await run_trial(trial_environment(engine.url, "eagle/2/again", **given), stored)).complete
     status = CalibrationRun.read(stored.run, "run").status
-    first, again = status.points_of("eagle/2"), status.points_of(WINNER_AGAIN)
-    assert [(one.start, one.candidate, one.k) for one in again] == [(WINNER_AGAIN, "eagle", 2)] * 2
+    first, (again,) = status.points_of("eagle/2"), status.points_of("eagle/2/again")
+    assert (again.start, again.candidate, again.k) == ("eagle/2/again", "eagle", 2)
     before = {(one.concurrency, one.request_rate_rps): one.mean_latency_s for one in first}
-    for one in again:
-        assert one.mean_latency_s > 1.02 * before[one.concurrency, one.request_rate_rps]
+    assert again.mean_latency_s > 1.02 * before[again.concurrency, again.request_rate_rps]
 
 
 @in_virtual_time

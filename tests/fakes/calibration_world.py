@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -33,7 +33,7 @@ from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.ports import TrialSettings
-from breakeven_operator.resources.base import JUDGE
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.workloads.deployment import DEPLOYMENT
 from breakeven_operator.workloads.workload import NearbyObjects, PodState, Workload, observe
 
@@ -318,7 +318,7 @@ class World:
         """The driver stores `count` points that obey a law."""
         points = self.status.setdefault("points", [])
         statuses = {each["arm"]: each for each in self.status["armStatuses"]}
-        first = statuses[arm].get("repeats") or ("none" if arm == JUDGE else arm)
+        first = arm.removesuffix(AGAIN)
         method, _, k = first.partition("/")
         status = statuses[first]
         table = {"schedule": status["schedule"]} if "schedule" in status else {}
@@ -397,6 +397,12 @@ class World:
         self.finish_job(pod)
         self.jobs |= others
         self.turn()
+
+    def second_starts(self, points: int = 2, laws: Mapping[str, tuple[float, float]] | None = None) -> None:
+        """The second starts of all arms that have one and were not skipped, from the first of them on, whose Job is there."""
+        for arm in [one["arm"] for one in self.status["armStatuses"] if one["arm"].endswith(AGAIN)]:
+            if self.arm_status(arm)["phase"] == "Starting":
+                self.measure_beside(arm, points, *(laws or {}).get(arm.removesuffix(AGAIN), (1.0, 0.05)))
 
     def arm_status(self, arm: str) -> dict[str, Any]:
         """How measuring an arm goes."""

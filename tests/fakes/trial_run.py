@@ -9,7 +9,7 @@ from typing import Any
 
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.resources.base import JUDGE
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.trial_environment import TrialEnvironment
 
@@ -69,7 +69,6 @@ def trial_environment(
     url: str,
     arm: str = "eagle/2",
     *,
-    repeats: str = "",
     job_uid: str = "",
     answers: str = "",
     **changes: Any,
@@ -79,11 +78,10 @@ def trial_environment(
     Args:
         url: of the engine.
         arm: which arm is measured.
-        repeats: the arm of which it is a second start; empty: its name says that.
         job_uid, answers: the Job's uid, and the folder of kept answers.
         changes: other fields of the plan (`loads`), of the arm (`arm_k`) and of the document (`trial_run`), as in JSON.
     """
-    method, _, k = (repeats or arm).partition("/") if arm != JUDGE else ("none", "", "")
+    method, _, k = arm.removesuffix(AGAIN).partition("/")
     trial = copy.deepcopy(TRIAL)
     config = {"method": "eagle3", "num_speculative_tokens": int(k or 0)} if k else None
     planned = {"arm": arm, "method": "eagle3" if k else "none", "k": int(k or 0)}

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.errors import BreakevenError
-from breakeven.load_driver.question import EXPECTED_SHARES
+from breakeven.arm import NO_SPECULATION
 from breakeven.methods import ADAPTIVE_KEY
 from breakeven.phrases import spoken
-from breakeven.planning.best_arm import best_arm
-from breakeven.planning.evaluation import LoadQuestion, evaluate
-from breakeven.planning.objective import Slo
-from breakeven.profile import LoadPoint, Profile
 from breakeven.serving.hindrances import arm_hindrances, unknown_words
 from breakeven.serving.vllm_versions import version_of
 from breakeven_operator.actions import Action, Create, DoneFit, EmitEvent, Fit
-from breakeven_operator.calibration import podcopy, schedule_making
+from breakeven_operator.calibration import schedule_making
 from breakeven_operator.calibration.arms_progress import (
     ArmLeftOut,
     ArmsProgress,
@@ -30,11 +22,9 @@ from breakeven_operator.calibration.arms_progress import (
     word_of,
     worth_another_start,
 )
-from breakeven_operator.calibration.conclusion import with_words
 from breakeven_operator.calibration.jobs import build_job, job_name
 from breakeven_operator.calibration.measurements import points_csv
 from breakeven_operator.calibration.podcopy import NotCopyableError, engine_of
-from breakeven_operator.calibration.run_plan import second_start_s
 from breakeven_operator.calibration.transition import Transition, human_time
 from breakeven_operator.calibration.trial_state import (
     TrialStage,
@@ -45,13 +35,8 @@ from breakeven_operator.calibration.trial_state import (
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
-from breakeven_operator.reconcile.barred_arms import refuse_answers
-from breakeven_operator.reconcile.questions import policy_of
-from breakeven_operator.reconcile.steps import RollCost
-from breakeven_operator.resources.base import WINNER_AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
-    ArmStatus,
     CalibrationPlan,
     PlannedArm,
     RunPhase,
@@ -85,9 +70,9 @@ class Trials:
             if left_out := self._left_out(index, planned):
                 self.progress.skip(index, left_out)
                 continue
-            runs = settled(self.progress, index)
+            runs = settled(self.progress, planned)
             if runs is None:
-                actions = self._choose(index, planned)
+                actions = self._make_schedule(index)
             else:
                 actions = JobFollower(self.progress, index, runs).go()
             if actions is not None:
@@ -99,45 +84,63 @@ class Trials:
 
     def _left_out(self, index: int, planned: PlannedArm) -> ArmLeftOut | None:
         """Why an arm is not measured, or not any further; None if it is."""
-        arm, arms = self.progress.arms[index], self.progress.arms
-        first = next((one for one in self.plan.arms if one.arm == arm.repeats), planned)
-        if not is_asked_for(first, self.spec.candidates):
+        arm = self.progress.arms[index]
+        if not is_asked_for(planned, self.spec.candidates):
             message = "the service no longer names it: what was measured of it is left out"
             return ArmLeftOut(ClusterReason.CANDIDATES_CHANGED, message)
-        if planned.judges and sum(one.phase is ArmPhase.DONE for one in arms) < 2:
-            return ArmLeftOut(ClusterReason.ANSWERS_NOT_JUDGED, "there are no answers of two arms to compare")
-        if planned.wins_again and arm.job is None and (hindrance := no_second_start(self.progress)):
-            return hindrance
+        if planned.second_start and arm.job is None and (why := self.progress.no_second_start(planned)):
+            return why
         target = self.transition.view.target
         if target is None or arm.started_time is not None:
             return None
         refused = refusal_of(planned, engine_of(target.engine), self.spec.candidates)
         return None if refused is None else ArmLeftOut(ClusterReason.ENGINE_CONFIG_REFUSED, refused)
 
-    def _choose(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
-        """Settle how an arm runs, and write it down before its Job is made; None if the arm is over."""
-        progress = self.progress
+    def _make_schedule(self, index: int) -> tuple[Action, ...] | None:
+        """Choose the schedule that an arm measures, from a fit; None if the arm is over.
+
+        It is written down one cycle before a Job is made of it, so that an operator that dies in between goes on with it.
+        """
+        progress, planned, fitted = self.progress, self.plan.arms[index], self.fitted
+        target = self.transition.view.target
+        assert target is not None  # noqa: S101 - a run without its target has ended before it comes here
+        engine, family = engine_of(target.engine), planned.candidate or planned.method
+        measured = [
+            one for one in schedule_making.points_for(self.plan.arms, planned) if progress.has_law(one)
+        ]
         if progress.spent:
             progress.stop(index)
             return None
-        if planned.wins_again:
-            choice = choose_winner(progress, index, self.fitted, self.spec)
-        else:
-            choice = choose_schedule(progress, index, self.fitted)
-        if isinstance(choice, ArmLeftOut):
-            progress.skip(index, choice)
+        if deaf := schedule_making.ignores_schedules(engine):
+            progress.skip(index, ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf))
             return None
-        if isinstance(choice, FitFirst):
+        if len(measured) < 2:
+            message = "a schedule is made from no speculation and one draft length at least; measured: "
+            progress.skip(index, ArmLeftOut(ClusterReason.FIT_REJECTED, message + ", ".join(measured)))
+            return None
+        if fitted is None or fitted.fit.settles != planned.arm:
             return (
-                *progress.write(choice.message, planned),
+                *progress.write(f"its schedule is made from {', '.join(measured)}", planned),
                 *progress.delete_jobs(keep=None),
-                self._fit(choice.arms, settles=planned.arm),
+                self._fit(measured, settles=planned.arm),
             )
-        progress.arms[index] = choice.arm
+        found = schedule_making.drafted(
+            fitted.outcome,
+            family,
+            schedule_making.largest_batch(engine),
+            schedule_making.zero_draft_tax(self.transition.view.in_force, family),
+            schedule_making.running_schedule(target.value, planned),
+        )
+        if found.schedule is None:
+            progress.skip(index, ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message))
+            return None
+        changes = {"schedule": str(found.schedule), "message": found.message[:1024]}
+        progress.arms[index] = progress.arms[index].replace(**changes)
+        event = f"{planned.arm}: {found.message}"[:1024]
         return (
-            *progress.write(choice.message, planned),
+            *progress.write(f"schedule {found.message}", planned),
             *progress.delete_jobs(keep=None),
-            EmitEvent(self.transition.ref, str(ClusterReason.CALIBRATION_RUNNING), choice.event[:1024]),
+            EmitEvent(self.transition.ref, str(ClusterReason.CALIBRATION_RUNNING), event),
         )
 
     def _fit(self, arms: Container[str], settles: str = "") -> Fit:
@@ -168,130 +171,12 @@ class Trials:
         )
 
 
-# Arms that are chosen from those measured before them: the schedule of a method, and the arm that starts a second time.
-#
-# A choice is written down one cycle before a Job is made of it, so that an operator that dies in between goes on with it.
-
-
-class FitFirst(NamedTuple):
-    """Arms whose points are to be fitted before a choice, and how the run says so."""
-
-    arms: Sequence[str]
-    message: str
-
-
-class ChosenArm(NamedTuple):
-    """A choice: the arm's status with it, and how the run and an event say it."""
-
-    arm: ArmStatus
-    message: str
-    event: str
-
-
-def settled(progress: ArmsProgress, index: int) -> PlannedArm | None:
-    """An arm as its engine runs it; None if that is still to be found from the arms before it."""
-    planned, arm = progress.plan.arms[index], progress.arms[index]
-    if planned.wins_again:
-        first = next((at for at, one in enumerate(progress.plan.arms) if one.arm == arm.repeats), None)
-        again = settled(progress, first) if first is not None else None
-        return again.replace(arm=WINNER_AGAIN) if again is not None else None
-    if planned.scheduled:
-        return None if arm.schedule is None else schedule_making.with_schedule(planned, arm.schedule)
-    return planned
-
-
-def no_second_start(progress: ArmsProgress) -> ArmLeftOut | None:
-    """Why no arm is started a second time; None if one may be."""
-    needed_s, left_s = second_start_s(progress.plan, progress.arms), progress.left_s
-    if len(progress.fittable) < 2:
-        return ArmLeftOut(ClusterReason.ARM_SKIPPED, "there are no two arms to compare")
-    if needed_s > left_s:
-        message = f"it takes {human_time(needed_s)}, and the budget has {human_time(max(0.0, left_s))} left"
-        return ArmLeftOut(ClusterReason.ARM_SKIPPED, message)
-    return None
-
-
-def choose_schedule(
-    progress: ArmsProgress, index: int, fitted: DoneFit | None
-) -> FitFirst | ArmLeftOut | ChosenArm:
-    """Choose the schedule that an arm measures."""
-    view, planned = progress.transition.view, progress.plan.arms[index]
-    assert view.target is not None  # noqa: S101 - a run without its target has ended before it comes here
-    engine = podcopy.engine_of(view.target.engine)
-    deaf = schedule_making.ignores_schedules(engine)
-    measured = [
-        name for name in schedule_making.points_for(progress.plan.arms, planned) if progress.has_law(name)
-    ]
-    if deaf is not None:
-        return ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf)
-    if len(measured) < 2:
-        message = f"a schedule is made from no speculation and one draft length at least; measured: {', '.join(measured)}"
-        return ArmLeftOut(ClusterReason.FIT_REJECTED, message)
-    if fitted is None or fitted.fit.settles != planned.arm:
-        return FitFirst(measured, f"its schedule is made from {', '.join(measured)}")
-    family = planned.candidate or planned.method
-    found = schedule_making.drafted(
-        fitted.outcome,
-        family,
-        schedule_making.largest_batch(engine),
-        schedule_making.zero_draft_tax(view.in_force, family),
-        schedule_making.running_schedule(view.target.value, planned),
-    )
-    if found.schedule is None:
-        return ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message)
-    return ChosenArm(
-        progress.arms[index].replace(schedule=str(found.schedule), message=found.message[:1024]),
-        f"schedule {found.message}",
-        f"{planned.arm}: {found.message}",
-    )
-
-
-def choose_winner(
-    progress: ArmsProgress, index: int, fitted: DoneFit | None, spec: SpeculativeServiceSpec
-) -> FitFirst | ArmLeftOut | ChosenArm:
-    """Choose the arm that starts a second time: of the speculative ones, the winner at most of the expected loads.
-
-    Of equal ones it is the winner at the lowest load. With answers required an arm needs AnswersAgree to be entered. The luck
-    of its first start is part of the gain for which an arm is chosen. The points of a second start were chosen by nobody.
-    """
-    plan, left_out = progress.plan, ClusterReason.ARM_SKIPPED
-    if fitted is None or fitted.fit.settles != plan.arms[index].arm:
-        return FitFirst(progress.to_fit, f"chosen from {', '.join(progress.fittable)}")
-    if fitted.outcome.profile_json is None:
-        return ArmLeftOut(left_out, fitted.outcome.error or "the fit gave no reason")
-    answers = {one.arm: one for one in progress.transition.run.status.answers}
-    try:
-        profile = with_words(Profile.from_json(fitted.outcome.profile_json, "fit"), answers)
-        arms = [
-            fit.arm
-            for fit in profile.arms
-            if refuse_answers(spec.calibration.answers.check, profile, fit.arm) is None
-        ]
-        none = next((fit for fit in profile.arms if not fit.k and fit.points), None)
-        if none is None or none.saturation_rps is None:
-            return ArmLeftOut(left_out, "no speculation has no law to compare with")
-        loads = plan.expected_rps or tuple(share * none.saturation_rps for share in EXPECTED_SHARES)
-        best = [_best(profile, arms, rps, policy_of(spec, RollCost()).slo) for rps in loads]
-    except BreakevenError as error:
-        return ArmLeftOut(left_out, str(error))
-    speculating = Counter(arm.name for arm in best if arm.k)
-    shown = ", ".join(f"{rps:.3g}" for rps in loads)
-    if not speculating:
-        return ArmLeftOut(left_out, f"no arm would win over no speculation at {shown} requests/s per replica")
-    ((name, wins),) = speculating.most_common(1)
-    message = f"{name} would win at {wins} of {len(best)}: {shown} requests/s per replica"
-    arm = progress.arms[index].replace(repeats=name, message=message[:1024])
-    return ChosenArm(arm, message, message)
-
-
-def _best(profile: Profile, arms: Sequence[Arm], rps: float, slo: Slo) -> Arm:
-    """The arm that `plan` would name at a load without an extrapolation.
-
-    Raises:
-        NotIdentifiedError: no arm has a law.
-    """
-    found = best_arm(evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), slo=slo)), slo)
-    return found.kept or found.arm
+def settled(progress: ArmsProgress, planned: PlannedArm) -> PlannedArm | None:
+    """An arm as its engine runs it; None if its schedule is still to be made from the arms before it."""
+    if not planned.scheduled:
+        return planned
+    schedule = progress.schedule_of(planned)
+    return None if schedule is None else schedule_making.with_schedule(planned, schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +231,7 @@ class JobFollower:
             return self._wait("waits: spec.paused is true")
         if place_is_held(transition):
             return self._wait("waits for the arm before it to stop")
-        limits = progress.limits(self.index)
+        way, limits = progress.leave_turns(self.index), progress.limits(self.index)
         try:
             job = build_job(transition.view, progress.plan, self.planned, limits)
         except NotCopyableError as refusal:
@@ -361,9 +246,10 @@ class JobFollower:
             message=f"at most {human_time(limits.sweep_s)} of measuring",
         )
         return (
-            *progress.write("the engine starts", self.planned),
+            *progress.write("; ".join(filter(None, ("the engine starts", way))), self.planned),
             *progress.delete_jobs(keep=name),
             Create(JOBS, job),
+            *([EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_RUNNING), way)] if way else []),
             *progress.said(self.index),
         )
 
@@ -378,9 +264,10 @@ class JobFollower:
         progress, run, planned = self.progress, self.progress.transition.run, self.planned
         measuring = trial.stage is TrialStage.MEASURING
         if measuring:
-            message = f"{len(run.status.points_of(planned.arm))} of {progress.plan.points_of(planned)} points"
-            if planned.judges:
-                message = "the answers of all arms are judged"
+            wanted = progress.plan.points_of(planned, progress.arms)
+            message = f"{len(run.status.points_of(planned.arm))} of {wanted} points"
+            if planned.arm == progress.plan.judge:
+                message += ", then the answers of all arms are judged"
         elif trial.stage is TrialStage.QUEUED:
             kept = kept_words(progress.transition.view.pods, progress.transition.now)
             message = "; ".join(filter(None, (trial.message or "its pod waits for a place", kept)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -13,11 +13,11 @@ from breakeven_operator.actions import Action, Delete, EmitEvent
 from breakeven_operator.calibration import schedule_making
 from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, usable_points
-from breakeven_operator.calibration.run_plan import budget_left_s, trial_limits
+from breakeven_operator.calibration.run_plan import budget_left_s, needed_s, trial_limits
 from breakeven_operator.calibration.transition import Transition, human_time, job_ref
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState, outlives
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
@@ -97,11 +97,10 @@ def worth_another_start(arm: ArmStatus, trial: TrialState) -> bool:
 
 def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: datetime) -> ArmStatus:
     """The status of an arm when the budget is used up: its measured points are kept."""
-    if arm.arm == WINNER_AGAIN and arm.job is None:
+    if arm.arm.endswith(AGAIN) and arm.job is None:
         return over(arm, ArmPhase.SKIPPED, ClusterReason.ARM_SKIPPED, message, now)
-    enough = usable_points(status.points_of(arm.arm)) >= _needed(arm) or (
-        arm.arm == JUDGE and bool(status.answers)
-    )
+    judged = _judges(arm, status) and bool(status.answers)
+    enough = judged or usable_points(status.points_of(arm.arm)) >= _needed(arm)
     phase = ArmPhase.DONE if enough else ArmPhase.FAILED
     return over(arm, phase, ClusterReason.BUDGET_EXHAUSTED, message, now)
 
@@ -109,7 +108,7 @@ def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: dat
 def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
     """The arm's Job came to its end: the arm is done if it left enough points for a law."""
     points, ended = status.points_of(arm.arm), trial.ended or now
-    if arm.arm == JUDGE:
+    if _judges(arm, status):
         return _judged(arm, trial, status, ended)
     if arm.schedule is not None:
         deaf = schedule_making.ignored(measured_of(points), Schedule.parse(arm.schedule, arm.arm))
@@ -124,6 +123,10 @@ def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, n
     return over(arm, ArmPhase.FAILED, reason, message, ended)
 
 
+def _judges(arm: ArmStatus, status: CalibrationRunStatus) -> bool:
+    return status.plan is not None and arm.arm == status.plan.judge
+
+
 def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, ended: datetime) -> ArmStatus:
     """The judge's Job came to its end: it is done if it left a word about an arm."""
     if not status.answers:
@@ -135,7 +138,7 @@ def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, end
 
 def _needed(arm: ArmStatus) -> int:
     """Usable points with which a trial is done; a second start adds to the points of the first."""
-    return 1 if arm.arm == WINNER_AGAIN else MIN_POINTS
+    return 1 if arm.arm.endswith(AGAIN) else MIN_POINTS
 
 
 class ArmLeftOut(NamedTuple):
@@ -177,7 +180,7 @@ class ArmsProgress:
     @property
     def fittable(self) -> list[str]:
         """Names of the arms with enough points for a law."""
-        return [arm for arm in self.to_fit if self.has_law(arm)]
+        return [arm for arm in self.to_fit if not arm.endswith(AGAIN) and self.has_law(arm)]
 
     def has_law(self, arm: str) -> bool:
         """Whether an arm has enough points for a law."""
@@ -186,6 +189,49 @@ class ArmsProgress:
     def limits(self, index: int) -> TrialLimits:
         """How long the trial of an arm may take."""
         return trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
+
+    def no_second_start(self, planned: PlannedArm) -> ArmLeftOut | None:
+        """Why an arm is not started a second time; None if it is."""
+        judge, first = self.plan.judge, self._status_of(planned.first)
+        if len(self.fittable) < 2:
+            word = ClusterReason.ANSWERS_NOT_JUDGED if planned.arm == judge else ClusterReason.ARM_SKIPPED
+            return ArmLeftOut(word, "there are no two arms to compare")
+        if first.phase is not ArmPhase.DONE:
+            return ArmLeftOut(ClusterReason.ARM_SKIPPED, "its first start was not measured")
+        # Without a word about its answers an arm may be barred, so their judge has whatever is left.
+        short = "" if planned.arm == judge else self._short_of({planned.arm, judge})
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, f"second starts {short}") if short else None
+
+    def leave_turns(self, index: int) -> str:
+        """Give the second starts of speculative arms up if the budget does not hold them, before a first start; how the run says so.
+
+        The arms that are still to come are measured as a whole then.
+        """
+        if not index or self.plan.arms[index].second_start or self.arms[index].attempts:
+            return ""
+        again = [at for at, one in enumerate(self.plan.arms) if one.second_start and one.k]
+        again = [at for at in again if not is_over(self.arms[at])]
+        if not again or not (short := self._short_of(None)):
+            return ""
+        message = f"one after the other from here: arms in turns {short}"
+        for at in again:
+            self.skip(at, ArmLeftOut(ClusterReason.ARM_SKIPPED, message))
+        return message
+
+    def _short_of(self, trials: Container[str | None] | None) -> str:
+        """What these trials still take and the budget has, as a clause; empty if the budget has enough."""
+        status = self.transition.run.status.replace(arm_statuses=tuple(self.arms))
+        needs_s, left_s = needed_s(status, self.plan, self.transition.now, trials), self.left_s
+        if needs_s <= left_s:
+            return ""
+        return f"take {human_time(needs_s)}, and the budget has {human_time(max(0.0, left_s))} left"
+
+    def schedule_of(self, planned: PlannedArm) -> str | None:
+        """The schedule that was made for an arm; None without one, or before it is made."""
+        return self._status_of(planned.first).schedule
+
+    def _status_of(self, name: str) -> ArmStatus:
+        return next(arm for arm in self.arms if arm.arm == name)
 
     def skip(self, index: int, why: ArmLeftOut) -> None:
         """Measure nothing, or nothing more, of an arm; the other arms stand."""
@@ -247,12 +293,12 @@ class ArmsProgress:
         return tuple(Delete(job_ref(job)) for job in jobs if job["metadata"]["name"] not in kept)
 
     def _unjudged_jobs(self) -> Iterable[str | None]:
-        waits = any(arm.arm == JUDGE and not is_over(arm) for arm in self.arms)
+        waits = any(arm.arm == self.plan.judge and not is_over(arm) for arm in self.arms)
         # Answers are worth no engine that nobody asks any more.
         view, now = self.transition.view, self.transition.now
         holding = {pod["metadata"]["name"] for pod in view.pods if outlives(pod, now)}
         done = (arm for arm in self.arms if waits and arm.phase is ArmPhase.DONE)
-        return (arm.job for arm in done if arm.pod not in holding)
+        return (arm.job for arm in done if arm.pod not in holding and not arm.arm.endswith(AGAIN))
 
     def _counts(self) -> dict[str, object]:
         return {"arm_statuses": tuple(self.arms), "gpu_seconds_used": self._used_gpu_s}

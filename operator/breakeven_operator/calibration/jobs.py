@@ -55,17 +55,21 @@ _DRIVER_RESOURCES = {"requests": {"cpu": "500m", "memory": "192Mi"}, "limits": {
 
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
-    """Time for measuring, given to the driver, and time from the Job's start after which Kubernetes ends it, operator or not."""
+    """Time for measuring, given to the driver, and time from the Job's start after which Kubernetes ends it, operator or not.
+
+    `halved` if the arm's second start measures half of the loads.
+    """
 
     sweep_s: int
     active_s: int
+    halved: bool = False
 
 
 class TrialPlan(StatusModel):
     """The measurement of one Job: the document that its driver reads. The plan is without its arms.
 
-    `judged` are Jobs of the arms whose answers are judged, no speculation first; empty if the driver measures an arm. `prompts` is
-    the path of the file of prompts. The ceiling point has `max_concurrency` clients.
+    `judged` are Jobs of the arms whose answers are judged, no speculation first; empty if the driver judges none. `prompts` is
+    the path of the file of prompts. The ceiling point has `max_concurrency` clients. `halved` as in TrialLimits.
     """
 
     run: str
@@ -76,6 +80,7 @@ class TrialPlan(StatusModel):
     prompts: str | None = None
     max_seconds: Annotated[int, Field(ge=1)]
     max_concurrency: Annotated[int, Field(ge=2)]
+    halved: bool = False
 
     @property
     def drafts(self) -> str | None:
@@ -137,11 +142,12 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
         plan=plan,
         service=own[SERVICE_LABEL],
         judged=tuple(job_name(meta["name"], one.arm) for one in plan.arms if not one.second_start)
-        if arm.judges
+        if arm.arm == plan.judge
         else (),
         prompts=sending.file_of(sending.workload_spec(plan.workload).prompts),
         max_seconds=limits.sweep_s,
         max_concurrency=podcopy.max_concurrency(engine),
+        halved=limits.halved,
     )
     queue = {"kueue.x-k8s.io/queue-name": settings.queue_name} if settings.queue_name else {}
     return {

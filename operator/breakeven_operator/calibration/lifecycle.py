@@ -47,6 +47,11 @@ from breakeven_operator.resources.calibrationrun import (
 from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
+# Whether all arms but the last start twice.
+_WAYS = {
+    True: "in turns, all but the last in two starts",
+    False: "one after the other, because loads or budget have no room for two starts",
+}
 _SERVICE_COMES = timedelta(minutes=5)
 
 
@@ -209,12 +214,12 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         imported = read_imports(transition.view, plan, imports) if imports else None
     except NotCopyableError as refusal:
         return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
-    names = ", ".join(spoken(arm.arm) for arm in plan.arms)
+    names = ", ".join(spoken(arm.arm) for arm in plan.arms if not arm.second_start)
     if imported is None:
         statuses = tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms)
         most = "at most " if plan.load_choice is LoadChoice.AUTO else ""
         message = (
-            f"arms {names}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+            f"arms {names} {_WAYS[plan.in_turns]}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
             f" and {human_time(plan.budget.max_duration_seconds)}"
         )
     else:

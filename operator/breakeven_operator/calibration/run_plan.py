@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
+from datetime import datetime
 
 from pydantic import ValidationError
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.intake import wrong_field
-from breakeven.load_driver.design import LOADS_AGAIN
+from breakeven.load_driver.design import first_half
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
-from breakeven_operator.calibration.transition import mean_start_s
+from breakeven_operator.calibration.transition import mean_start_s, to_come_s
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.target import refuse_transfer
-from breakeven_operator.resources.base import JUDGE, WINNER_AGAIN
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
     CalibrationPlan,
     CalibrationRun,
     CalibrationRunSpec,
+    CalibrationRunStatus,
     PlannedArm,
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
@@ -30,9 +32,6 @@ from breakeven_operator.resources.speculativeservice import SpeculativeService
 _POINT_OVERHEAD_S = 60
 _SPARE_POINTS = 3
 _STOPPING_S = 60
-_JUDGE = PlannedArm(arm=JUDGE, method="none", k=0, speculative_config="null")
-# Which arm it is, the run's status says once the arms before it are measured.
-_WINNER_AGAIN = _JUDGE.replace(arm=WINNER_AGAIN)
 
 
 def make_plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> CalibrationPlan:
@@ -69,12 +68,8 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
     # An import sends nothing; its files say how long its requests were.
     workload = planned_workload(view, service) if not run.spec.import_from else NOTHING_SENT
     answers_s = calibration.answers.seconds if not run.spec.import_from else None
-    return CalibrationPlan(
-        arms=(
-            *(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
-            # The winner comes last: a word about its answers may keep an arm from being entered.
-            *([_JUDGE, _WINNER_AGAIN] if answers_s else []),
-        ),
+    plan = CalibrationPlan(
+        arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
         loads=calibration.loads,
         load_choice=calibration.load_choice,
         expected_rps=_expected_rps(service),
@@ -101,6 +96,21 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
         template_hash=podcopy.content_hash(engine),
         image_digest=identity.registry_digest,
     )
+    return plan if run.spec.import_from else _with_second_starts(plan)
+
+
+def _with_second_starts(plan: CalibrationPlan) -> CalibrationPlan:
+    """The plan with its arms in turns, A B C, B A: a machine that drifts is then the same for all of them.
+
+    Where the loads of an arm cannot be halved, or the budget does not last for so many starts, the arms come one after the other.
+    Then no speculation alone starts again, if it judges answers.
+    """
+    again = [arm.replace(arm=f"{arm.arm}{AGAIN}") for arm in reversed(plan.arms[:-1])]
+    turns = plan.replace(arms=(*plan.arms, *again))
+    waiting = CalibrationRunStatus(arm_statuses=tuple(ArmStatus(arm=arm.arm) for arm in turns.arms))
+    if first_half(plan.loads) < plan.loads and needed_s(waiting, turns) <= budget_left_s(turns, 0.0, 0.0):
+        return turns
+    return plan.replace(arms=(*plan.arms, *(again[-1:] if plan.answers_seconds else [])))
 
 
 def wanted_arms(spec: CalibrationRunSpec, service: SpeculativeService) -> tuple[Arm, ...]:
@@ -175,29 +185,47 @@ def _expected_rps(service: SpeculativeService) -> tuple[float, ...]:
 def trial_limits(
     plan: CalibrationPlan, arms: tuple[ArmStatus, ...], index: int, used_gpu_s: float, elapsed_s: float
 ) -> TrialLimits:
-    """Time for arm number `index`: what its points need, and not more than its share of what is left of the budget.
+    """Time for trial number `index`: what its points need, and not more than its share of what is left of the budget.
 
-    The share leaves the arms after it enough to be measured too; time that an arm does not need goes to the others.
+    Trials share by what they need, so that those after it, second starts included, are measured too. Time that one does not need
+    goes to the others.
     """
-    present, left_s = plan.arms[index], budget_left_s(plan, used_gpu_s, elapsed_s)
-    answers_s = plan.answers_seconds or 0
-    judgement_s = answers_s * sum(not arm.second_start for arm in plan.arms)
-    to_come = sum(not arm.second_start for arm in plan.arms[index:])
-    point_s = _point_s(plan)
-    # The judge needs no share of an arm's size: it measures a few loads. For the winner's second start nothing is kept: a
-    # first look at an arm is worth more.
-    judge_s = judgement_s + second_start_s(plan, arms) if answers_s and to_come else 0.0
-    kept_s = min(judge_s, max(0.0, left_s) / (to_come + 1))
-    share_s = max(0.0, left_s - kept_s) / max(1, to_come)
-    needed_s = (plan.points_of(present) + _SPARE_POINTS) * point_s
-    beside_s = judgement_s if present.judges else 0 if present.wins_again else answers_s
-    sweep_s = max(1, round(min(needed_s, share_s - mean_start_s(arms) - beside_s)))
+    over = {one.arm for one in arms if one.phase is not None and one.phase.over}
+    to_come = [plan.arms[index], *(one for one in plan.arms[index + 1 :] if one.arm not in over)]
+    point_s = plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S
+    points_s = [(plan.points_of(one, arms) + _SPARE_POINTS) * point_s for one in to_come]
+    answers_s = [_answers_s(plan, one) for one in to_come]
+    left_s = budget_left_s(plan, used_gpu_s, elapsed_s)
+    share = (left_s - len(to_come) * mean_start_s(arms)) / (sum(points_s) + sum(answers_s))
+    sweep_s = max(1, round(min(1.0, share) * points_s[0]))
     active_s = min(
-        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + beside_s + _STOPPING_S,
+        plan.pending_deadline_seconds + plan.startup_deadline_seconds + sweep_s + answers_s[0] + _STOPPING_S,
         # The budget counts from the moment the pod holds its GPUs, which the Job's own clock does not know.
         plan.pending_deadline_seconds + round(left_s) + _STOPPING_S,
     )
-    return TrialLimits(sweep_s=sweep_s, active_s=max(1, active_s))
+    return TrialLimits(sweep_s, max(1, active_s), halved=plan.halves(to_come[0], arms))
+
+
+def needed_s(
+    status: CalibrationRunStatus,
+    plan: CalibrationPlan,
+    now: datetime | None = None,
+    trials: Container[str | None] | None = None,
+) -> float:
+    """Seconds that these trials still need, with all of the time that answers may take; None stands for all trials."""
+    over = {one.arm for one in status.arm_statuses if one.phase is not None and one.phase.over}
+    answers_s = sum(
+        _answers_s(plan, one)
+        for one in plan.arms
+        if one.arm not in over and (trials is None or one.arm in trials)
+    )
+    return to_come_s(status, plan, now, trials) + answers_s
+
+
+def _answers_s(plan: CalibrationPlan, arm: PlannedArm) -> int:
+    """Time for answers in a trial: its own in a first start, those of all arms if it judges them."""
+    judged = sum(not one.second_start for one in plan.arms) if arm.arm == plan.judge else 0
+    return (plan.answers_seconds or 0) * (judged if arm.second_start else 1)
 
 
 def budget_left_s(plan: CalibrationPlan, used_gpu_s: float, elapsed_s: float) -> float:
@@ -206,12 +234,3 @@ def budget_left_s(plan: CalibrationPlan, used_gpu_s: float, elapsed_s: float) ->
     return min(
         (plan.budget.max_gpu_seconds - used_gpu_s) / gpus, plan.budget.max_duration_seconds - elapsed_s
     )
-
-
-def second_start_s(plan: CalibrationPlan, arms: Iterable[ArmStatus]) -> float:
-    """Seconds that a second start of an arm takes: the engine's mean start so far, and a few loads."""
-    return mean_start_s(arms) + LOADS_AGAIN * _point_s(plan)
-
-
-def _point_s(plan: CalibrationPlan) -> float:
-    return plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S

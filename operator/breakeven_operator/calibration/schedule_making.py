@@ -226,10 +226,6 @@ def points_for(arms: Sequence[PlannedArm], planned: PlannedArm) -> tuple[str, ..
     return tuple(
         arm.arm
         for arm in arms
-        if (arm.k == 0 and not arm.second_start)
-        or (
-            not arm.scheduled
-            and not arm.adaptive
-            and (arm.method, arm.candidate) == (planned.method, planned.candidate)
-        )
+        if not (arm.second_start or arm.scheduled or arm.adaptive)
+        and (arm.k == 0 or (arm.method, arm.candidate) == (planned.method, planned.candidate))
     )

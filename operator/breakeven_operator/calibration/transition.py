@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven.load_driver.design import LOADS_AGAIN, Line, line_through
+from breakeven.load_driver.design import Line, line_through
 from breakeven.phrases import figure
 from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.calibration.measurements import sweep_of
@@ -15,7 +15,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.conditions import Aspect, merge
-from breakeven_operator.resources.base import SECOND_STARTS
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
@@ -34,11 +34,7 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     if plan is None:
         return RunDisplay()
     current = next(
-        (
-            arm.arm if arm.repeats is None else f"{arm.repeats} again"
-            for arm in status.arm_statuses
-            if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}
-        ),
+        (arm.arm for arm in status.arm_statuses if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}),
         None,
     )
     over = status.phase is not None and status.phase.final
@@ -52,8 +48,22 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
 
 
 def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datetime) -> float:
-    """Estimate of the time to the end of measuring, from how long engines and points took so far."""
-    start_s = mean_start_s(status.arm_statuses)
+    """Estimate of the time to the end of measuring, which the budget limits."""
+    if status.phase is RunPhase.FITTING:
+        return 1.0
+    gpus = max(1, plan.gpus_per_pod)
+    budget_s = (plan.budget.max_gpu_seconds - (status.gpu_seconds_used or 0.0)) / gpus
+    return max(0.0, min(to_come_s(status, plan, now), budget_s))
+
+
+def to_come_s(
+    status: CalibrationRunStatus,
+    plan: CalibrationPlan,
+    now: datetime | None = None,
+    trials: Container[str | None] | None = None,
+) -> float:
+    """Estimate of the time that these trials still take, from how long engines and points took so far; None stands for all trials."""
+    start_s, statuses = mean_start_s(status.arm_statuses), status.arm_statuses
     durations: list[float] = []
     for arm in status.arm_statuses:
         points = status.points_of(arm.arm)
@@ -62,22 +72,19 @@ def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datet
         if arm.ready_time and times and (loads := len(sweep_of(points))):
             durations.append((max(times) - arm.ready_time).total_seconds() / loads)
     point_s = sum(durations) / len(durations) if durations else plan.point_seconds + plan.warmup_seconds
-    left_s = 0.0
-    for arm in status.arm_statuses:
-        if arm.phase is not None and arm.phase.over:
+    left_s, planned = 0.0, {arm.arm: arm for arm in plan.arms}
+    for arm in statuses:
+        over = arm.phase is not None and arm.phase.over
+        if over or arm.arm not in planned or (trials is not None and arm.arm not in trials):
             continue
         points = status.points_of(arm.arm)
-        wanted = LOADS_AGAIN if arm.arm in SECOND_STARTS else plan.loads
-        left_s += max(0, wanted - len(sweep_of(points))) * point_s
+        done = len(sweep_of(points)) if points else 0
+        left_s += max(0, plan.loads_of(planned[arm.arm], statuses) - done) * point_s
         if arm.phase is not ArmPhase.MEASURING:
             left_s += start_s
-        elif points and (last := points[-1].time) is not None:
+        elif now is not None and points and (last := points[-1].time) is not None:
             left_s -= min(point_s, max(0.0, (now - last).total_seconds()))
-    if status.phase is RunPhase.FITTING:
-        return 1.0
-    gpus = max(1, plan.gpus_per_pod)
-    budget_s = (plan.budget.max_gpu_seconds - (status.gpu_seconds_used or 0.0)) / gpus
-    return max(0.0, min(left_s, budget_s))
+    return left_s
 
 
 def mean_start_s(arms: Iterable[ArmStatus]) -> float:
@@ -95,7 +102,8 @@ def rough_break_even(status: CalibrationRunStatus, plan: CalibrationPlan) -> str
     lines: Mapping[str, Line] = {
         arm.arm: line
         for arm in plan.arms
-        if len(points := sweep_of(status.points_of(arm.arm))) >= 3
+        if not arm.second_start
+        and len(points := sweep_of((*status.points_of(arm.arm), *status.points_of(f"{arm.arm}{AGAIN}")))) >= 3
         and (line := line_through(points)) is not None
     }
     dense = lines.get("none")

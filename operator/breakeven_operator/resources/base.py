@@ -354,13 +354,11 @@ KeyName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA
 """Key of a ConfigMap or a Secret."""
 TimeZone = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")]
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
-JUDGE = "none/judge"
-"""Name, in a run, of the second start of no speculation, which judges the answers of all arms and measures a few loads again."""
-WINNER_AGAIN = "winner/again"
-"""Name, in a run, of the second start of the arm that would win by the points of all first starts."""
-SECOND_STARTS = frozenset({JUDGE, WINNER_AGAIN})
-"""Trials that measure a few loads of another arm of the run again, on another start of its engine."""
-TrialName = Annotated[str, Field(max_length=72, pattern=rf"{ARM_PATTERN}|^{JUDGE}$|^{WINNER_AGAIN}$")]
+AGAIN = "/again"
+"""End of the name of an arm's second start in a run: eagle/3/again."""
+TrialName = Annotated[
+    str, Field(max_length=78, pattern=f"{ARM_PATTERN}|{ARM_PATTERN.replace('$', f'{AGAIN}$')}")
+]
 Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 Sentence = Annotated[str, Field(max_length=1024)]
 # Wide enough for a kind and the longest name an object can have.

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
-from breakeven.arm import ADAPTIVE, SCHEDULE
+from breakeven.arm import ADAPTIVE, NO_SPECULATION, SCHEDULE
 from breakeven.errors import InputError
-from breakeven.load_driver.design import LOADS_AGAIN, POINTS_AT_OTHER_LENGTHS
+from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, first_half
 from breakeven.points.point import COLUMNS, SETTING, PointColumn
 from breakeven_operator.resources.answerstatus import ArmAnswers
 from breakeven_operator.resources.base import (
+    AGAIN,
     ATOMIC,
-    JUDGE,
     LIST_SET,
-    SECOND_STARTS,
-    WINNER_AGAIN,
     ArmName,
     Cell,
     Instant,
@@ -183,8 +181,8 @@ class PlannedArm(StatusModel):
     arm: Annotated[
         TrialName,
         Field(
-            description="Its name; none/judge: no speculation once more, to judge the answers of all arms; winner/again: the "
-            "arm that would win once more, chosen when its turn comes."
+            description="Its name; <arm>/again: a second start of it, with the loads that its first start left. none/again also "
+            "judges the answers of all arms."
         ),
     ]
     method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
@@ -196,8 +194,7 @@ class PlannedArm(StatusModel):
         str,
         Field(
             max_length=8192,
-            description="Value of --speculative-config; null for none. A schedule is added when it is made, and that of "
-            "winner/again is its arm's, see armStatuses.",
+            description="Value of --speculative-config; null for none. A schedule is added when it is made, see armStatuses.",
         ),
     ]
 
@@ -209,27 +206,22 @@ class PlannedArm(StatusModel):
     @property
     def scheduled(self) -> bool:
         """Whether it runs a draft length per batch size, made from the arms before it."""
-        return self.arm.endswith(f"/{SCHEDULE}")
+        return self.first.endswith(f"/{SCHEDULE}")
 
     @property
     def adaptive(self) -> bool:
         """Whether the engine chooses how many of its drafts it verifies."""
-        return self.arm.endswith(f"/{ADAPTIVE}")
+        return self.first.endswith(f"/{ADAPTIVE}")
 
     @property
-    def judges(self) -> bool:
-        """Whether it is no speculation once more: it judges the answers of the other arms, and measures a few loads again."""
-        return self.arm == JUDGE
-
-    @property
-    def wins_again(self) -> bool:
-        """Whether it is the second start of the arm that would win: it measures a few loads again."""
-        return self.arm == WINNER_AGAIN
+    def first(self) -> str:
+        """Name of the arm, which is that of its first start."""
+        return self.arm.removesuffix(AGAIN)
 
     @property
     def second_start(self) -> bool:
-        """Whether it is an arm of the run on another start of its engine, and no arm of its own."""
-        return self.arm in SECOND_STARTS
+        """Whether it is an arm of the run on a second start of its engine, and no arm of its own."""
+        return self.arm.endswith(AGAIN)
 
 
 class CalibrationPlan(StatusModel):
@@ -245,7 +237,10 @@ class CalibrationPlan(StatusModel):
         ),
     )
     arms: tuple[PlannedArm, ...] = row(
-        "Arms in the order of measuring.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 2
+        "Arms in the order of measuring; in turns all but the last start a second time, in reverse order.",
+        default=(),
+        extra=list_map("arm"),
+        max_length=2 * MAX_ARMS,
     )
     loads: Annotated[
         int,
@@ -253,8 +248,8 @@ class CalibrationPlan(StatusModel):
     ]
     load_choice: LoadChoice = row("Which loads an arm is measured at.", default=LoadChoice.EVEN)
     expected_rps: tuple[RequiredNumber, ...] = row(
-        "Loads per replica that the service is expected to see: loadChoice Auto buys points for them, and the arm that wins at "
-        "most of them starts again. Without any, 15 to 75 % of what no speculation carries.",
+        "Loads per replica that the service is expected to see: loadChoice Auto buys points for them. Without any, 15 to 75 % of "
+        "what no speculation carries.",
         default=(),
         extra=ATOMIC,
         max_length=8,
@@ -302,20 +297,44 @@ class CalibrationPlan(StatusModel):
         max_length=256,
     )
 
-    def points_of(self, arm: PlannedArm) -> int:
-        """Points of an arm: its loads and the first of them once more, and those at other lengths.
+    @property
+    def in_turns(self) -> bool:
+        """Whether all arms but the last start twice, in reverse order: A B C, B A."""
+        again = sum(arm.second_start for arm in self.arms)
+        return again > 0 and len(self.arms) == 2 * again + 1
 
-        An arm whose draft length follows the load has none at other lengths, and a second start a few loads.
+    @property
+    def judge(self) -> str | None:
+        """Name of the trial that judges the answers of all arms after its loads; None if no answers are compared."""
+        return f"{NO_SPECULATION.name}{AGAIN}" if self.answers_seconds else None
+
+    def halves(self, arm: PlannedArm, statuses: Iterable[ArmStatus]) -> bool:
+        """Whether a trial leaves loads to the arm's second start, which is planned and was not skipped."""
+        over = {one.arm for one in statuses if one.phase is not None and one.phase.over}
+        again = f"{arm.arm}{AGAIN}"
+        return self.in_turns and again not in over and any(one.arm == again for one in self.arms)
+
+    def loads_of(self, arm: PlannedArm, statuses: Iterable[ArmStatus]) -> int:
+        """Loads of a trial; a second start measures one of the first start's loads again."""
+        if arm.second_start:
+            return 1 + (self.loads - first_half(self.loads) if self.in_turns else 0)
+        return first_half(self.loads) if self.halves(arm, statuses) else self.loads
+
+    def points_of(self, arm: PlannedArm, statuses: Iterable[ArmStatus]) -> int:
+        """Points of a trial: its loads; in a first start those at other lengths, and without a second one the first load again.
+
+        An arm whose draft length follows the load has none at other lengths.
         """
         if arm.second_start:
-            return LOADS_AGAIN
-        return self.loads + 1 + (0 if arm.scheduled or arm.adaptive else POINTS_AT_OTHER_LENGTHS)
+            return self.loads_of(arm, statuses)
+        other_lengths = 0 if arm.scheduled or arm.adaptive else POINTS_AT_OTHER_LENGTHS
+        return self.loads_of(arm, statuses) + other_lengths + (not self.halves(arm, statuses))
 
 
 class Stored(StatusModel):
     """One measured operating point of one arm: a row of a points file, its columns in camelCase."""
 
-    arm: Annotated[TrialName, Field(description="The arm, or its second start: none/judge, winner/again.")]
+    arm: Annotated[TrialName, Field(description="The arm, or its second start: <arm>/again.")]
     index: Annotated[int, Field(ge=0, le=1023, description="Number of the point within the arm.")]
     time: Instant | None = row("When it was finished.")
 
@@ -371,19 +390,11 @@ else:
 class ArmStatus(StatusModel):
     """How measuring one arm goes."""
 
-    arm: Annotated[
-        TrialName,
-        Field(
-            description="The arm; none/judge: the judgement of answers; winner/again: the second start of `repeats`."
-        ),
-    ]
+    arm: Annotated[TrialName, Field(description="The arm, or its second start: <arm>/again.")]
     phase: ArmPhase | None = row("Waiting, Starting, Measuring, Done, Failed or Skipped.")
     schedule: str | None = row(
         "Draft length per batch size that is measured, such as 1-8:5,9-32:2,33-:0; made from the arms before it.",
         max_length=1024,
-    )
-    repeats: ArmName | None = row(
-        "Arm that winner/again starts a second time: the arm that would win, by the points of all arms before it."
     )
     job: ObjectName | None = row("Job that measures it.")
     pod: ObjectName | None = row("Pod of that Job.")
@@ -424,7 +435,7 @@ class CalibrationRunStatus(StatusModel):
     finished_time: Instant | None = row("When it ended.")
     plan: CalibrationPlan | None = row("What is measured, fixed at the start.")
     arm_statuses: tuple[ArmStatus, ...] = row(
-        "How each arm goes.", default=(), extra=list_map("arm"), max_length=MAX_ARMS + 2
+        "How each arm goes.", default=(), extra=list_map("arm"), max_length=2 * MAX_ARMS
     )
     points: tuple[StoredPoint, ...] = row(
         "What was measured; each point is written before the next one starts.",
@@ -445,7 +456,8 @@ class CalibrationRunStatus(StatusModel):
     @property
     def planned_points(self) -> int:
         """Points the run will have: an arm that is over has what it has, and a sweep may replace points that were no good."""
-        planned = {} if self.plan is None else {arm.arm: self.plan.points_of(arm) for arm in self.plan.arms}
+        plan, statuses = self.plan, self.arm_statuses
+        planned = {} if plan is None else {arm.arm: plan.points_of(arm, statuses) for arm in plan.arms}
         total = 0
         for arm in self.arm_statuses:
             measured = len(self.points_of(arm.arm))

@@ -35,10 +35,9 @@ class AnswersSpec(Model):
     """How the answers of arms are compared with those of no speculation."""
 
     check: AnswerCheck = row(
-        "Warn: each arm answers a set of greedy requests (256 tokens, together and some alone), and a second start of no "
-        "speculation judges them; the word stands beside the arm. This costs one more engine start and a few minutes. The arm that "
-        "would win starts a second time too, if the budget has room. Require: an arm is entered only with the word AnswersAgree. "
-        "Disabled: nothing is compared, and no engine starts twice.",
+        "Warn: each arm answers a set of greedy requests (256 tokens, together and some alone), and the second start of no "
+        "speculation judges them; the word stands beside the arm. This costs a few minutes. Require: an arm is entered only with "
+        "the word AnswersAgree. Disabled: nothing is compared.",
         default=AnswerCheck.WARN,
     )
     output_tokens: int = row(

@@ -388,7 +388,7 @@ class Candidates(Model):
             min_length=1,
             max_length=6,
             json_schema_extra=list_map("name"),
-            description="Methods to try. Every arm costs calibration time: one engine start plus one point per load.",
+            description="Methods to try. Every arm costs calibration time: two engine starts plus one point per load.",
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""Answers in a run: the judge is its last trial, answers wait for it with their Jobs, and the profile has the words."""
+"""Answers in a run: the second start of no speculation judges them as the last trial, answers wait for it with their Jobs, and the profile has the words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from breakeven.answering.answer import AnswerSet
 from breakeven.answering.gate import GateFinding
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
-from breakeven_operator.actions import FitOutcome
 from breakeven_operator.calibration.answer_secrets import (
     AnswerOwner,
     answers_status,
@@ -23,11 +22,12 @@ from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World, fitted
 
 ARMS = ["none", "eagle/2", "eagle/7"]
+JUDGE = "none/again"
 
 
 @pytest.fixture
 def judged() -> World:
-    """A run whose answers are compared, with its three arms measured."""
+    """A run whose answers are compared, with all measured but the second start of no speculation."""
     world = World()
     assert world.service is not None
     world.service["spec"]["calibration"]["answers"] = {"check": "Warn", "maxSecondsPerArm": 90}
@@ -35,6 +35,7 @@ def judged() -> World:
     world.turn()
     for arm in ARMS:
         world.measure_beside(arm)
+    world.measure_beside("eagle/2/again", 2)
     return world
 
 
@@ -49,19 +50,19 @@ def answered(world: World, **words: str) -> None:
 
 
 def test_the_judge_is_the_last_trial_and_the_jobs_with_answers_wait_for_it(judged):
-    assert [each["arm"] for each in judged.status["armStatuses"]] == [*ARMS, "none/judge", "winner/again"]
-    assert judged.arm_status("none/judge")["phase"] == "Starting"
+    assert [each["arm"] for each in judged.status["armStatuses"]] == [*ARMS, "eagle/2/again", JUDGE]
+    assert judged.arm_status(JUDGE)["phase"] == "Starting"
     assert sorted(judged.jobs) == [
-        f"chat-7f3c2-{arm}" for arm in ("eagle-2", "eagle-7", "none", "none-judge")
+        f"chat-7f3c2-{arm}" for arm in ("eagle-2", "eagle-7", "none", "none-again")
     ]
     assert not judged.fits, "the fit waits for the word"
-    judged.measure_beside("none/judge", points=0)
+    judged.measure_beside(JUDGE, points=0)
     assert not judged.jobs, "with the Jobs the answers go"
     assert len(judged.fits) == 1
 
 
 def test_the_judge_runs_no_speculation_and_mounts_answers_that_no_engine_sees(judged):
-    job = judged.jobs["chat-7f3c2-none-judge"]
+    job = judged.jobs["chat-7f3c2-none-again"]
     spec = job["spec"]["template"]["spec"]
     (driver,), engine = spec["containers"], spec["initContainers"][-1]
     (volume,) = [one for one in spec["volumes"] if one["name"] == "breakeven-answers"]
@@ -95,8 +96,8 @@ def test_an_arm_keeps_its_answers_as_long_as_its_job_is_there(judged):
 
 def test_the_words_go_into_the_profile_and_bad_ones_into_events(judged):
     answered(judged, e2="ANSWERS_AGREE", e7="ANSWERS_BROKEN")
-    judged.measure_beside("none/judge", points=0)
-    judge = judged.arm_status("none/judge")
+    judged.measure_beside(JUDGE)
+    judge = judged.arm_status(JUDGE)
     assert (judge["phase"], judge["reason"]) == ("Done", "ArmMeasured")
     assert judge["message"] == "eagle/2: AnswersAgree, eagle/7: AnswersBroken"
     outcome = fitted(judged.fits[-1].points_csv)
@@ -104,7 +105,7 @@ def test_the_words_go_into_the_profile_and_bad_ones_into_events(judged):
     assert judged.status["phase"] == "Succeeded"
     (profile,) = judged.profiles
     arms = {arm["arm"]: arm for arm in profile["spec"]["arms"]}
-    assert list(arms) == ARMS, "the judge is no arm"
+    assert list(arms) == ARMS, "a second start is no arm"
     assert "answers" not in arms["none"]
     assert arms["eagle/7"]["answers"] == "AnswersBroken"
     fits = {fit["k"]: fit for fit in json.loads(profile["spec"]["profile"])["arms"]}
@@ -115,13 +116,12 @@ def test_the_words_go_into_the_profile_and_bad_ones_into_events(judged):
 
 
 def test_a_judge_that_fails_takes_no_measurement_away(judged):
-    judged.measure_beside("none/judge", points=0)
-    judge = judged.arm_status("none/judge")
+    judged.measure_beside(JUDGE)
+    judge = judged.arm_status(JUDGE)
     assert (judge["phase"], judge["reason"]) == ("Failed", "AnswersNotJudged")
-    assert judged.fits[-1].settles == "winner/again", "which arm would win needs no word about answers"
-    judged.answer_fit(FitOutcome(None, "no row is usable"))
     assert judged.status["phase"] == "Fitting"
-    assert "without none/judge (AnswersNotJudged)" in judged.status["message"]
+    assert "without none/again (AnswersNotJudged)" in judged.status["message"]
+    assert JUDGE in judged.fits[-1].points_csv, "its points stand"
 
 
 def test_findings_are_the_drivers_and_stay_when_the_operator_writes(judged):
@@ -136,7 +136,6 @@ def test_findings_are_the_drivers_and_stay_when_the_operator_writes(judged):
 def test_nothing_is_compared_if_the_service_says_so():
     world = World()
     world.turn()
-    assert [each["arm"] for each in world.status["armStatuses"]] == ARMS
     world.turn()
     assert "answersSeconds" not in world.trial["plan"]
     assert "BREAKEVEN_JOB_UID" not in json.dumps(world.job)

@@ -61,6 +61,7 @@ def fitting(world):
     for _ in range(3):
         world.measure_arm()
         world.turn()
+    world.second_starts()
     assert world.status["phase"] == "Fitting"
     return world
 

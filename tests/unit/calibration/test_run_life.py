@@ -45,26 +45,27 @@ def fail(world, message: str, exit_code: int = 1, reason: str = "Error") -> None
     }
 
 
-def test_arms_are_measured_one_after_the_other_and_fitted(world):
+def test_arms_are_measured_in_turns_and_fitted(world):
     status = world.turn()
     assert status["phase"] == "Starting"
-    assert [each["arm"] for each in status["armStatuses"]] == ["none", "eagle/2", "eagle/7"]
+    turns = ["none", "eagle/2", "eagle/7", "eagle/2/again", "none/again"]
+    assert [each["arm"] for each in status["armStatuses"]] == turns
     assert not world.jobs, "the plan is durable before the first Job"
     world.turn()
     measured = []
-    for _ in range(3):
+    for _ in turns:
         assert len(world.jobs) == 1
         measured.append(world.measure_arm())
         world.turn()
-    assert measured == ["none", "eagle/2", "eagle/7"]
+    assert measured == turns
     assert world.most_jobs == 1, "one trial at a time"
     assert world.status["phase"] == "Fitting"
     assert not world.jobs
     (fit,) = world.fits
     rows = list(csv.DictReader(io.StringIO(fit.points_csv)))
-    assert len(rows) == 15
+    assert len(rows) == 25
     assert {row["gpu"] for row in rows} == {"NVIDIA-A100-SXM4-80GB"}
-    assert rows[-1]["accept_2"] == "0.5"
+    assert rows[14]["accept_2"] == "0.5"
     assert fit.arguments == ("--confidence", "0.9")
 
 
@@ -82,7 +83,10 @@ def test_an_arm_that_somebody_takes_out_is_measured_no_further(world):
     )
     world.turn()
     assert world.measure_arm() == "eagle/7"
+    world.turn()
+    assert world.measure_arm() == "none/again"
     status = world.turn()
+    assert arm(status, "eagle/2/again")["reason"] == "CandidatesChanged"
     assert status["phase"] == "Fitting"
     (fit,) = world.fits
     assert {(row["method"], row["k"]) for row in csv.DictReader(io.StringIO(fit.points_csv))} == {
@@ -115,7 +119,7 @@ def test_progress_is_what_kubectl_prints(world):
     world.turn()
     display = world.status["display"]
     assert display["arm"] == "none"
-    # Three arms with five loads, the first of them once more, and two points at other lengths each.
+    # Three arms with five loads, one of them once more, and two points at other lengths each.
     assert display["points"] == "0/24"
     assert display["gpuSeconds"] == "0/6000"
     pod = world.place_pod()
@@ -125,7 +129,7 @@ def test_progress_is_what_kubectl_prints(world):
     world.store("none", 2)
     status = world.turn(30)
     assert status["phase"] == "Measuring"
-    assert status["message"] == "none: 2 of 8 points"
+    assert status["message"] == "none: 2 of 5 points"
     assert status["display"]["points"] == "2/24"
     # Two GPUs held for 120 s.
     assert status["display"]["gpuSeconds"] == "240/6000"
@@ -142,9 +146,9 @@ def test_points_measured_never_exceed_points_planned(world):
     world.start_driver(pod)
     world.turn()
     world.store("none", 9)  # two were no good and were measured again
-    assert world.turn()["display"]["points"] == "9/25"
+    assert world.turn()["display"]["points"] == "9/28"
     world.finish_job(pod)
-    assert world.turn()["display"]["points"] == "9/25"
+    assert world.turn()["display"]["points"] == "9/28"
 
 
 def test_the_time_left_counts_the_short_points_at_other_lengths_as_what_they_are(world):
@@ -165,11 +169,11 @@ def test_the_time_left_counts_the_short_points_at_other_lengths_as_what_they_are
     (ready,) = [each.ready_time for each in run.status.arm_statuses if each.ready_time]
     load_s = (world.now - ready).total_seconds()
     assert 70 <= load_s <= 90
-    # Four loads of this arm and five of each of the others; their start takes no time here.
+    # Two loads of this start, three, five and twice three of the others; their start takes no time here.
     start_s = next(
         (a.ready_time - a.started_time).total_seconds() for a in run.status.arm_statuses if a.ready_time
     )
-    assert seconds_left(run.status, run.status.plan, world.now) == pytest.approx(14 * load_s + 2 * start_s)
+    assert seconds_left(run.status, run.status.plan, world.now) == pytest.approx(16 * load_s + 4 * start_s)
 
 
 def test_an_arm_has_the_time_that_its_points_at_other_lengths_take(world):
@@ -178,8 +182,14 @@ def test_an_arm_has_the_time_that_its_points_at_other_lengths_take(world):
     plan = CalibrationRun.read(world.run, "run").status.plan
     point_s = plan.point_seconds + plan.warmup_seconds + 60
     limits = trial_limits(plan, (), 0, 0.0, 0.0)
-    # Five loads, the first once more, two at other lengths, and three to measure again.
-    assert limits.sweep_s == (5 + 1 + 2 + 3) * point_s
+    # Three of five loads, two at other lengths, and three to measure again.
+    assert (limits.sweep_s, limits.halved) == ((3 + 2 + 3) * point_s, True)
+    # The last arm has one start: five loads, and the first once more.
+    limits = trial_limits(plan, (), 2, 0.0, 0.0)
+    assert (limits.sweep_s, limits.halved) == ((5 + 1 + 2 + 3) * point_s, False)
+    # A second start: the other two, and one once more.
+    limits = trial_limits(plan, (), 3, 0.0, 0.0)
+    assert (limits.sweep_s, limits.halved) == ((2 + 1 + 3) * point_s, False)
 
 
 def test_a_rough_break_even_shows_before_the_fit(world):
@@ -461,9 +471,12 @@ def test_without_an_arm_the_others_are_still_measured(world):
     world.turn()
     world.measure_arm()
     status = world.turn()
+    assert arm(status, "eagle/2/again")["message"] == "its first start was not measured"
+    world.second_starts()
+    status = world.status
     assert status["phase"] == "Fitting"
-    assert "without eagle/2 (EngineConfigRefused)" in status["message"]
-    assert len(list(csv.DictReader(io.StringIO(world.fits[-1].points_csv)))) == 10
+    assert "without eagle/2 (EngineConfigRefused), eagle/2/again (ArmSkipped)" in status["message"]
+    assert len(list(csv.DictReader(io.StringIO(world.fits[-1].points_csv)))) == 12
 
 
 def test_all_speculative_arms_failing_fails_the_run_with_their_reason(world):
@@ -776,11 +789,12 @@ def test_duration_is_a_budget_too(world):
 
 
 def test_each_arm_gets_its_share_of_the_budget(world):
-    # The points alone would need (5 + 3) * (20 + 5 + 60) s = 680 s.
+    # The points alone would need (3 + 2 + 3) * (20 + 5 + 60) s = 680 s.
     world.budget(maxGpuSeconds=1200, maxDurationSeconds=7200)
     world.turn()
     world.turn()
-    assert world.trial["maxSeconds"] == 1200 / 2 / 3  # two GPUs, three arms
+    # Two GPUs; points of five starts, with three that may be measured again in each.
+    assert world.trial["maxSeconds"] == round(1200 / 2 * 8 / (8 + 8 + 11 + 6 + 6))
     assert world.job["spec"]["activeDeadlineSeconds"] <= 300 + 600 + 60
 
 
@@ -959,7 +973,7 @@ def test_a_run_by_hand_measures_its_arms_and_always_none(world):
     world.run["spec"]["arms"] = ["eagle/7"]
     world.turn()
     plan = CalibrationRun.read(world.run, "run").status.plan
-    assert [each.arm for each in plan.arms] == ["none", "eagle/7"]
+    assert [each.arm for each in plan.arms] == ["none", "eagle/7", "none/again"]
 
 
 def test_loads_to_buy_are_those_that_the_service_decides_for(world):

@@ -8,12 +8,11 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.design import (
-    LOADS_AGAIN,
     Finished,
     SweepSettings,
     SweepStep,
-    again,
     closing_step,
+    first_half,
     line_through,
     next_step,
     planned_rates,
@@ -213,13 +212,22 @@ def test_the_first_load_comes_once_more_at_the_end_and_only_once():
     assert closing_step(SETTINGS, flagged) is None
 
 
-def test_a_second_start_repeats_the_lone_load_and_one_in_the_middle_with_the_arrivals_of_the_first():
+def test_a_second_start_repeats_the_load_in_the_middle_of_the_first_one_with_its_arrivals():
     measured, _ = run(SETTINGS, [])
-    steps = again(SETTINGS, measured)
-    assert len(steps) == LOADS_AGAIN
-    assert steps[0].load == measured[0].load
-    others = sorted(point.mean_inflight or 0.0 for point in measured)
-    assert others[1] < (steps[1].inflight or 0.0) < others[-1]
-    assert [measured[step.number - 1].load for step in steps] == [step.load for step in steps]
-    assert again(SETTINGS, []) == ()
-    assert len(again(SETTINGS, [closed(1), closed(32, Reason.SATURATED_POINT)])) == 1
+    first = measured[:4]
+    step = closing_step(SETTINGS, measured, before=first)
+    assert step is not None
+    others = sorted(point.mean_inflight or 0.0 for point in first)
+    assert step.load == first[step.number - 1].load
+    assert first[step.number - 1].mean_inflight == others[2]
+    assert closing_step(SETTINGS, [*measured, poisson(step.load.value)], before=first) is None
+    flagged = [closed(1), closed(32, Reason.SATURATED_POINT)]
+    alone = closing_step(SETTINGS, flagged, before=flagged)
+    assert alone is not None
+    assert alone.load == flagged[0].load
+    assert closing_step(SETTINGS, flagged[1:], before=flagged[1:]) is None
+
+
+@pytest.mark.parametrize(("loads", "first"), [(3, 3), (4, 3), (5, 3), (6, 3), (7, 4), (8, 4), (20, 10)])
+def test_the_first_of_two_starts_measures_about_half_of_the_loads_and_enough_for_a_law(loads, first):
+    assert first_half(loads) == first

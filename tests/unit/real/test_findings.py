@@ -61,8 +61,8 @@ def test_a_schedule_or_second_start_that_there_was_a_reason_against_is_no_failur
             "message": "3 is best",
         },
         {"arm": "drafter/3", "phase": "Failed", "reason": "EngineFailed"},
-        {"arm": "winner/again", "phase": "Skipped", "reason": "ArmSkipped"},
-        {"arm": "winner/again", "phase": "Failed", "reason": "EngineCrashed"},
+        {"arm": "drafter/3/again", "phase": "Skipped", "reason": "ArmSkipped"},
+        {"arm": "lookup/3/again", "phase": "Failed", "reason": "EngineCrashed"},
     ]
     found = findings.judge_arms({"status": {"armStatuses": statuses}}, "lookup")
     assert [one.ok for one in found] == [True, True, False, True, False]

@@ -12,6 +12,8 @@ from breakeven.load_driver.design import (
     SweepSettings,
     SweepStep,
     closing_step,
+    first_half,
+    has_first_half,
     next_step,
     seconds_left,
 )
@@ -26,17 +28,23 @@ class Course:
 
     Attributes:
         question: the decision that its points serve, with this arm alone; None if loads are spread evenly.
+        before: points of the arm's first start, if this is its second one; the measured points begin with them.
     """
 
     settings: SweepSettings
     question: Question | None = None
     others: tuple[Point, ...] = ()
+    before: tuple[Point, ...] = ()
 
     def next_step(self, measured: Sequence[Point], spent_s: float = 0.0) -> SweepStep | Finished:
         """The next load to measure, or the reason why there is none.
 
         `measured` are points of this arm, flagged ones included; `spent_s` is the time that the sweep has taken so far.
         """
+        if self.settings.halved and has_first_half(self.settings, measured):
+            loads = self.settings.loads
+            reason = f"{first_half(loads)} of {loads} loads measured; a second start measures the others"
+            return Finished(complete=False, reason=reason)
         if self.question is None:
             return next_step(self.settings, measured, spent_s)
         step = next_point(self.question, [*measured, *self.others], self._left_s(spent_s))
@@ -47,13 +55,14 @@ class Course:
         )
 
     def step_or_last(self, measured: Sequence[Point], spent_s: float = 0.0) -> SweepStep | Finished:
-        """The next load to measure; after all others the first one again, where that tells of a drift."""
+        """The next load to measure; after all others one of them again, which shows how starts and minutes differ."""
         step = self.next_step(measured, spent_s)
         return (self.last_step(measured, spent_s, step) or step) if isinstance(step, Finished) else step
 
     def last_step(self, measured: Sequence[Point], spent_s: float, ended: Finished) -> SweepStep | None:
         """The step after all others; None if the sweep ended before it had what it wanted, or the step was measured."""
-        return closing_step(self.settings, measured, spent_s) if ended.complete and measured else None
+        at_end = ended.complete or (self.before and not ended.out_of_time)
+        return closing_step(self.settings, measured, spent_s, self.before) if at_end and measured else None
 
     def seconds_left(self, measured: Sequence[Point], spent_s: float = 0.0) -> float:
         """Estimate of the time to the end of the sweep (s)."""

@@ -25,11 +25,10 @@ SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one 
 # A window grows to this multiple of what was planned: a planned one may be shorter than a request of this engine.
 _LENGTHENED = 10.0
 
+_FEWEST_OF_A_LAW = 3
+
 POINTS_AT_OTHER_LENGTHS = 2
 """Number of short points at other lengths that an arm has beside its sweep; a schedule has none."""
-
-LOADS_AGAIN = 2
-"""Number of loads that a second start of an arm measures again."""
 
 _LONGER_SURELY = 2.0
 """A point whose prompts are this multiple of the shortest ones is one at other lengths: windows of a sweep differ by less."""
@@ -51,6 +50,7 @@ class SweepSettings:
         reference_rps: rates measured for another arm; a planned rate near one of them becomes it, so that arms can
             be compared at equal load.
         extra_attempts: how many more points than `loads` may be spent when some turn out unusable.
+        halved: the sweep ends with the first half of its loads, because a second start of the engine measures the others.
     """
 
     loads: int = 8
@@ -66,6 +66,7 @@ class SweepSettings:
     max_seconds: float | None = None
     reference_rps: tuple[float, ...] = ()
     extra_attempts: int = 3
+    halved: bool = False
 
     def __post_init__(self) -> None:
         if self.loads < 3:
@@ -86,6 +87,11 @@ class SweepSettings:
                 f"{self.point_seconds:g}",
                 f"at least the shortest, {self.min_point_seconds:g}",
             )
+
+
+def first_half(loads: int) -> int:
+    """Number of loads that the first of two starts measures: enough for a law of its own."""
+    return min(loads, max(_FEWEST_OF_A_LAW, (loads + 1) // 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,42 +230,34 @@ def next_step(
     return _within_time(settings, measured, ImposedLoad(settings.arrivals, rate), line, spent_s)
 
 
+def has_first_half(settings: SweepSettings, measured: Sequence[Point]) -> bool:
+    """Whether a sweep that a second start will go on with has what its first start is to measure."""
+    usable = sum(point.usable for point in measured)
+    return usable >= _FEWEST_OF_A_LAW and _usable(measured) >= first_half(settings.loads)
+
+
 def closing_step(
-    settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0
+    settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0, before: Sequence[Point] = ()
 ) -> SweepStep | None:
-    """The first load of a sweep once more at its end, so that a machine that drifts is seen; None if it was, or time is up.
+    """A load of a sweep once more at its end; None if it was measured once more already, or time is up.
 
-    `measured` are the points of a sweep that has all its loads, in the order in which they were measured.
+    A sweep in one start repeats its first load, so that a machine that drifts is seen. A second start repeats the usable load of
+    the first one that is in the middle by requests in flight, with the same arrivals: starts and minutes differ by what it shows.
+    `measured` are the points of the sweep in the order in which they were measured; it begins with those of the first start, `before`.
     """
-    first = measured[0]
-    if not first.usable or any(point.load == first.load for point in measured[1:]):
+    usable = sorted((point for point in before or measured[:1] if point.usable), key=_inflight)
+    if not usable:
         return None
-    step = _within_time(settings, measured, first.load, None, spent_s)
-    return step if isinstance(step, SweepStep) else None
-
-
-def again(settings: SweepSettings, before: Sequence[Point]) -> tuple[SweepStep, ...]:
-    """Steps at loads of an earlier start of the engine: alone, and the usable one nearest to the middle of those in flight.
-
-    `before` are the points of that start in the order in which they were measured, flagged ones included.
-    """
-    usable = sorted((point for point in before if point.usable), key=_inflight)
-    chosen = {id(point) for point in (*usable[:1], *usable[len(usable) // 2 :][:1])}
-    return tuple(
-        SweepStep(
-            load=point.load,
-            latency_s=point.mean_latency_s,
-            inflight=_inflight(point),
-            company_s=0.0,
-            warmup_s=max(settings.warmup_seconds, point.mean_latency_s),
-            window_s=settings.point_seconds,
-            longest_s=_LENGTHENED * settings.point_seconds,
-            number=number,
-            total=LOADS_AGAIN,
-        )
-        for number, point in enumerate(before, start=1)
-        if id(point) in chosen
+    repeated = usable[len(usable) // 2]
+    if any(point.load == repeated.load for point in measured[len(before) or 1 :]):
+        return None
+    step = _within_time(settings, measured, repeated.load, line_through(measured), spent_s)
+    if isinstance(step, Finished):
+        return None
+    place = (
+        next(at for at, point in enumerate(before, start=1) if point is repeated) if before else step.number
     )
+    return replace(step, number=place)
 
 
 def _is_end(point: Point, clients: int) -> bool:
@@ -337,5 +335,6 @@ def seconds_left(settings: SweepSettings, measured: Sequence[Point], spent_s: fl
     line = line_through(measured)
     middle_s = line.latency_s(0.5 * line.saturation_rps) if line else 0.0
     per_point_s = window_s + max(settings.warmup_seconds, middle_s) + middle_s
-    left_s = max(0, settings.loads - _usable(measured)) * per_point_s
+    loads = first_half(settings.loads) if settings.halved else settings.loads
+    left_s = max(0, loads - _usable(measured)) * per_point_s
     return left_s if settings.max_seconds is None else max(0.0, min(left_s, settings.max_seconds - spent_s))

@@ -13,7 +13,7 @@ from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
 from breakeven.load_driver.course import Course
-from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, again, of_the_sweep
+from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, of_the_sweep
 from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.question import Question
@@ -51,6 +51,7 @@ class Sweep:
         lengths: also measure the few points at other lengths, from which the cost of a step follows.
         question: the decision that the points serve; None if loads are spread evenly.
         others: points of other arms, by which the loads are chosen.
+        before: points of the arm's first start at its own lengths, if its engine was started a second time.
     """
 
     arm: Arm
@@ -60,11 +61,12 @@ class Sweep:
     lengths: bool = False
     question: Question | None = None
     others: tuple[Point, ...] = ()
+    before: tuple[Point, ...] = ()
 
     @property
     def course(self) -> Course:
         """Choice of its loads."""
-        return Course(self.settings, self.question, self.others)
+        return Course(self.settings, self.question, self.others, self.before)
 
     @property
     def probes(self) -> bool:
@@ -148,29 +150,6 @@ async def run_sweep(
         point = replace(window.point(), text_source=sweep.workload.text)
         await on_point(point)
         points.append(point)
-
-
-async def measure_again(
-    client: EngineClient,
-    sweep: Sweep,
-    before: Sequence[Point],
-    on_point: Callable[[Point], Awaitable[None]],
-) -> None:
-    """Measure a few loads of an earlier start of the same arm again, whose points stand in its own order.
-
-    An engine that fails under them leaves them out: what was measured before stands. `on_point` makes a point durable.
-    """
-    trial = await _trial(client, sweep)
-    begun_s = time.monotonic()
-    with contextlib.suppress(EngineError):
-        for step in again(sweep.settings, before):
-            used_s = time.monotonic() - begun_s + step.expected_s
-            if used_s > (sweep.settings.max_seconds or math.inf):
-                return
-            # The arrivals of the earlier start: the difference of two starts is then less noisy than either.
-            seed = sweep.workload.seed * 1000 + step.number
-            window = await measure(client, trial, step, seed)
-            await on_point(replace(window.point(), text_source=sweep.workload.text))
 
 
 async def _trial(client: EngineClient, sweep: Sweep) -> Trial:
