@@ -92,7 +92,9 @@ class _Surveyor:
     def _finished(self, watch: Watch, namespace: str, pods: Sequence[Manifest]) -> float:
         """Part of the HTTP requests since the last roll that an engine finished; 0 if that is not counted."""
         later = self._world.later.get(watch)
-        found = later.requests if later is not None else {}
+        if later is None:
+            return 0.0
+        found = later.requests
         owners = {NamespacedName(namespace, siblings_of(pod["metadata"]["name"])) for pod in pods}
         counted = [found[owner] for owner in sorted(owners) if owner in found]
         posts = math.fsum(one.posts for one in counted)

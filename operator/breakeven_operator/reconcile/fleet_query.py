@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from breakeven.serving.engine_series import (
@@ -169,10 +170,12 @@ def series_name(stat: str) -> str:
     return f"{PREFIX}{gauges[stat] if stat in gauges else COUNTED[stat].name}"
 
 
+# Each cycle asks about the same ten thousand names.
+@lru_cache(maxsize=1 << 14)
 def siblings_of(pod_name: str) -> str:
     """Common beginning of the names of a pod and its siblings, by the grammar of its kind; empty if it is of no kind."""
-    found = (re.fullmatch(kind.siblings, pod_name) for kind in NAMING)
-    return next((match[1] for match in reversed([*found]) if match is not None), "")
+    found = (re.fullmatch(kind.siblings, pod_name) for kind in reversed(NAMING))
+    return next((match[1] for match in found if match is not None), "")
 
 
 def workload_of(pod_name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.profile import Conditions, Profile
-from breakeven.profile.credit import credited
+from breakeven.profile.credit import credited, with_steps_times
 from sweeps import closed
 
 EAGLE = Arm("eagle3", 3)
@@ -28,6 +28,12 @@ def profile(ceiling_rps: float | None = None) -> Profile:
 def test_a_rate_below_saturation_changes_nothing():
     before = profile()
     assert credited(before, EAGLE, 22.0, 5.0, AS_MEASURED) is before
+
+
+def test_steps_as_long_as_before_leave_the_profile_whose_curves_are_known():
+    before = profile()
+    assert with_steps_times(before, EAGLE, 1.0) is before
+    assert with_steps_times(before, EAGLE, 1.1).steps != before.steps
 
 
 def test_a_carried_rate_lifts_a_ceiling_and_leaves_the_law():

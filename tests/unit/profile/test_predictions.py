@@ -11,6 +11,7 @@ from breakeven.fitting import fit_points
 from breakeven.profile import Bounds, LoadPoint
 from breakeven.profile.operating_conditions import Conditions
 from breakeven.profile.predictions import quantile_law
+from breakeven.profile.step_curves import step_curve
 from sweeps import CLIENTS, closed, poisson, without_starts
 
 EAGLE = Arm("eagle3", 3)
@@ -265,8 +266,15 @@ def test_bounds_of_a_quantile_and_of_tpot_are_those_of_their_own_laws(load: dict
     assert (mean.ttft_s, mean.ttft_ci_s) == (None, None)
 
 
-def test_a_curve_is_made_once_for_the_same_profile_arm_and_conditions():
+def test_a_curve_is_made_once_for_the_same_profile_arm_and_conditions(monkeypatch):
     one = fit_points(closed("none", 0, 1.2, 0.07))
+    read: list[Conditions] = []
+    monkeypatch.setattr(
+        "breakeven.profile.document.step_curve", lambda *asked: read.append(asked[-1]) or step_curve(*asked)
+    )
     assert one.curve(NO_SPECULATION) is one.curve(NO_SPECULATION, Conditions())
     assert one.curve(NO_SPECULATION, Conditions(dispersion=4.0)) is not one.curve(NO_SPECULATION)
+    assert read == [Conditions()], "bursts are added to the curve that is known"
+    with pytest.raises(InputError, match="dispersion"):
+        one.curve(NO_SPECULATION, Conditions(dispersion=-1.0))
     assert replace(one).curve(NO_SPECULATION) is not one.curve(NO_SPECULATION)

@@ -386,12 +386,18 @@ async def test_the_page_is_made_once_per_cycle():
                 return await (await session.get(address, params=[("name[]", name) for name in names])).text()
 
             telemetry.services.set(3)
-            pages = [await page(), await page(), await page("breakeven_services")]
+            pages = [await page("breakeven_services")]
+            # A thousand services are no part of the question.
+            assert not made
+            pages += [await page(), await page()]
             assert len(made) == 1
+            flood = [await page(f"breakeven_{place}", "breakeven_paused") for place in range(9)]
+            assert len(made) == 2
+            assert [flood[0], *{*flood[1:]}] == ["", pages[1]]
             telemetry.services.set(4)
             health.loop_turned()
             assert "breakeven_services 4.0" in await page()
             assert all("breakeven_services 3.0" in text for text in pages)
-            assert len(made) == 2
+            assert len(made) == 3
     finally:
         await runner.cleanup()

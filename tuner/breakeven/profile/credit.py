@@ -57,10 +57,10 @@ def _with(profile: Profile, fit: ArmFit) -> Profile:
 
 
 def with_steps_times(profile: Profile, arm: Arm, factor: float) -> Profile:
-    """The profile with the steps of an arm times a factor; as it is if the arm has no law of steps."""
+    """The profile with the steps of an arm times a factor; the very profile, whose curves are known, if that changes nothing."""
     law = profile.steps
     level = None if law is None else law.layout.level(arm.name)
-    if law is None or level is None:
+    if law is None or level is None or factor == 1.0:
         return profile
     figures = list(law.figures)
     figures[level] += math.log(factor)

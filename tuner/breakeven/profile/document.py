@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Annotated, Any
 
@@ -239,6 +239,11 @@ class _Itself:
 @lru_cache(maxsize=256)
 def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
     profile = of.profile
+    if wanted.dispersion != 1.0:
+        # The law is asked once, however the requests arrive.
+        even = _curve(of, arm, replace(wanted, dispersion=1.0))
+        wanted.check(arm)
+        return in_bursts(even, wanted.dispersion)
     if profile.steps is None:
         raise NotIdentifiedError(f"{arm}: the profile has no usable row")
     if not profile.measured(arm) and (
@@ -246,8 +251,7 @@ def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
     ):
         # Raises: a schedule, or an arm of another drafter, has no curve before it was measured.
         profile.arm(arm)
-    found = step_curve(profile.steps, arm, profile.arms, profile.drafters, wanted)
-    return in_bursts(found, wanted.dispersion)
+    return step_curve(profile.steps, arm, profile.arms, profile.drafters, wanted)
 
 
 @cache
