@@ -208,7 +208,8 @@ def _turn_rows(kept: Sequence[Kept], looks: Sequence[MachineLook]) -> list[Row]:
         found.append(
             _row(
                 IN_TURN,
-                f"latency of {engine}, s",
+                f"latency of {engine}, s"
+                + (", requests piled up" if any(one.figures.get("piled_up") for one in group) else ""),
                 Estimate(mean, mean * scatter.value / math.sqrt(len(group)), len(group)),
             )
         )

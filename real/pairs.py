@@ -308,6 +308,7 @@ class PairScript:
             "rps": seen.answered_rps,
             "requests": float(clients.requests),
             "failed": float(clients.failed),
+            "piled_up": float(seen.overloaded),
         }
         point = None
         if asked.name != AGAIN:

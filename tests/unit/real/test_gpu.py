@@ -109,7 +109,9 @@ def own_engine(program, port=0):
 
 
 def test_an_engine_is_up_when_it_answers_and_gone_when_it_is_stopped(tmp_path, free_port):
-    engine = own_engine(f"{HEALTHY}; h.HTTPServer(('127.0.0.1', {free_port}), H).serve_forever()", free_port)
+    child = tmp_path / "child"
+    program = f"import subprocess; open({str(child)!r}, 'w').write(str(subprocess.Popen(['sleep', '60']).pid)); {HEALTHY}"
+    engine = own_engine(f"{program}; h.HTTPServer(('127.0.0.1', {free_port}), H).serve_forever()", free_port)
 
     async def play():
         engines = OwnEngines({"none": engine}, tmp_path)
@@ -120,6 +122,12 @@ def test_an_engine_is_up_when_it_answers_and_gone_when_it_is_stopped(tmp_path, f
         return url
 
     assert asyncio.run(play()) == f"http://127.0.0.1:{free_port}"
+    # An engine's own processes end with it; nobody may have collected what is left of them.
+    state = Path(f"/proc/{child.read_text()}/stat")
+    deadline = time.monotonic() + 10
+    while state.exists() and ") Z " not in state.read_text():
+        assert time.monotonic() < deadline, "a process of the engine is left"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,14 @@ def test_a_window_is_compared_with_the_nearest_one_of_no_speculation():
     kept = in_turn([1, 1, 1, 1, 1, 2])
     assert pair_rows.pairs(kept)["eagle3/5"] == pytest.approx([math.log(2), math.log(4)])
     assert pair_rows.pairs(kept[1:5]) == {}
+    # Two windows of each arm: three degrees of freedom.
+    assert pair_rows.state(kept).value == pytest.approx(math.log(2) / math.sqrt(2 * 3))
+    assert pair_rows.state(kept).error == pytest.approx(pair_rows.state(kept).value / math.sqrt(6))
+
+
+def test_a_window_in_which_requests_piled_up_is_no_latency_to_believe():
+    full = Kept(IN_TURN, "none", "26 rps", 0.0, 14.0, {"latency_s": 9.0, "piled_up": 1.0})
+    assert "latency of none, s, requests piled up" in rows_of([full], IN_TURN)
 
 
 def test_the_state_follows_what_the_machine_shows():
