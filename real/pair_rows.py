@@ -84,11 +84,8 @@ class Estimate:
 
 
 def _windows(kept: Iterable[Kept], part: str) -> list[Kept]:
-    return sorted((one for one in kept if one.part == part and "latency_s" in one.figures), key=_begun_s)
-
-
-def _begun_s(one: Kept) -> float:
-    return one.begun_s
+    """Windows of one part, in the order in which they were measured."""
+    return [one for one in kept if one.part == part and "latency_s" in one.figures]
 
 
 def _grouped(windows: Iterable[Kept]) -> dict[tuple[str, str], list[Kept]]:
@@ -122,8 +119,8 @@ def pairs(kept: Sequence[Kept]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for one in windows if plain else ():
         if one.engine != PLAIN:
-            near = min(plain, key=lambda other, at_s=one.begun_s: abs(other.begun_s - at_s))  # type: ignore[misc]
-            found.setdefault(one.engine, []).append(near.log_s - one.log_s)
+            _, near = min((abs(other.begun_s - one.begun_s), other.log_s) for other in plain)
+            found.setdefault(one.engine, []).append(near - one.log_s)
     return found
 
 
@@ -235,18 +232,8 @@ def _linked(
     spans = [later.begun_s - one.begun_s for one, later in pairwise(windows)]
     found = [(f"the next window's, {median(spans):.0f} s later", off[:-1], off[1:])] if spans else []
     for name in ("loop_ms", "busy", "sm_mhz"):
-        seen = [
-            (
-                residual,
-                [
-                    look.figures[name]
-                    for look in looks
-                    if name in look.figures and 0 <= look.at_s - one.begun_s <= one.seconds
-                ],
-            )
-            for one, residual in zip(windows, off, strict=True)
-        ]
-        known = [(residual, fmean(values)) for residual, values in seen if values]
+        seen = [(residual, _mean(name, one, looks)) for one, residual in zip(windows, off, strict=True)]
+        known = [(residual, mean) for residual, mean in seen if not math.isnan(mean)]
         found.append((_SHOWN[name], [one for one, _ in known], [one for _, one in known]))
     linked = []
     for what, first, second in found:
@@ -257,6 +244,13 @@ def _linked(
             continue
         linked.append((what, Estimate(value, 1 / math.sqrt(len(first)), len(first))))
     return linked
+
+
+def _mean(name: str, window: Kept, looks: Sequence[MachineLook]) -> float:
+    """Of a figure of the machine in a window; NaN if it was not seen."""
+    within = (look.figures for look in looks if 0 <= look.at_s - window.begun_s <= window.seconds)
+    values = [figures[name] for figures in within if name in figures]
+    return fmean(values) if values else math.nan
 
 
 def _ratio_rows(kept: Sequence[Kept], part: str, what: str) -> list[Row]:

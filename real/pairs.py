@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -37,24 +37,15 @@ from real import pair_rows
 from real.machine_state import read_looks
 from real.pair_rows import AGAIN, PLAIN, Kept
 
+if TYPE_CHECKING:
+    from real.gpu import OwnEngines
+
 KEPT = "kept.jsonl"
 _FILES = (KEPT, "points.csv", "table.txt")
 _STREAM_PROMPT = 16
 # A prompt of one token costs what is not the prompt's: the way to the engine and back, and a step.
 _SHORTEST = 1
 _FIRST_TOKENS_S = 20.0
-
-
-class Starter(Protocol):
-    """Starts and stops engines by their names."""
-
-    async def start(self, name: str, within_s: float) -> str:
-        """The address of an engine that serves; an `EngineError` if it does not within its time."""
-        ...
-
-    async def stop(self, name: str) -> None:
-        """Return when nothing of an engine is left."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +184,13 @@ class PairScript:
 
     Attributes:
         script: what is asked.
-        starter: has the engines.
+        starter: starts and stops engines by their names.
         results: takes what was measured.
         gpu: product name, for the points.
     """
 
     script: Script
-    starter: Starter
+    starter: OwnEngines
     results: KeptWindows
     gpu: str
     _urls: dict[str, str] = field(default_factory=dict)
@@ -313,11 +304,7 @@ class PairScript:
         point = None
         if asked.name != AGAIN:
             point = replace(
-                seen.point(),
-                begun_s=begun_s + asked.warmup_s,
-                gpu=self.gpu,
-                workload="pairs",
-                text_source=self.script.text,
+                seen.point(), begun_s=begun_s + asked.warmup_s, gpu=self.gpu, text_source=self.script.text
             )
         known = {name: value for name, value in figures.items() if value is not None}
         seconds = time.time() - begun_s
@@ -330,17 +317,9 @@ class PairScript:
         for clients in script.decode_clients:
             load = ImposedLoad(LoadMode.CLOSED, clients)
             for name in self._there_and_back():
+                lengths = _STREAM_PROMPT, answers
                 await self._window(
-                    _Asked(
-                        pair_rows.DECODE,
-                        name,
-                        str(load),
-                        load,
-                        _STREAM_PROMPT,
-                        answers,
-                        0.0,
-                        script.decode_s,
-                    )
+                    _Asked(pair_rows.DECODE, name, str(load), load, *lengths, 0.0, script.decode_s)
                 )
 
     def _there_and_back(self) -> list[str]:
