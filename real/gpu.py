@@ -129,9 +129,15 @@ class OwnEngines:
         _kill(process)
 
     def end(self) -> None:
-        """Kill what is running."""
+        """End what is running: vLLM removes its shared memory if it is asked to."""
+        for process in self._running.values():
+            process.terminate()
+        end_s = time.monotonic() + _STOP_S
         while self._running:
-            _kill(self._running.popitem()[1])
+            _, process = self._running.popitem()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end_s - time.monotonic()))
+            _kill(process)
 
 
 def _started(one: OwnEngine, log: Path) -> subprocess.Popen[bytes]:
