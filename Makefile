@@ -44,8 +44,8 @@ suitable-python:
 programs:
 	@$(PYTHON) -m localcluster.binaries
 
-real: env ## A real vLLM on CPU through that cluster: 50 minutes, first 4 more to install (MODEL=smollm2: a language model, ENGINE=gpu: one NVIDIA GPU)
-	@$(BIN)/python -m real $(if $(ENGINE),--engine "$(ENGINE)") $(if $(DRY_RUN),--dry-run) $(if $(LIKENESS),--likeness) $(if $(MODEL),--model "$(MODEL)")
+real: env ## A real vLLM on CPU through that cluster: an hour, first 4 minutes more to install (MODEL=smollm2: a language model); ENGINE=gpu: 15 minutes of one NVIDIA GPU
+	@$(BIN)/python -m real$(addprefix .,$(filter-out cpu,$(ENGINE))) $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(READ),--read "$(READ)") $(if $(LIKENESS),--likeness) $(if $(PAIRS),--pairs) $(if $(MODEL),--model "$(MODEL)")
 
 load: env ## Users for the cluster that `make demo KEEP=1` left: SERVICE=chat RPS=4 (per replica) SECONDS=120
 	@$(BIN)/python -m demo.load $(or $(SERVICE),chat) $(or $(RPS),4) --seconds $(or $(SECONDS),120)

@@ -1,4 +1,4 @@
-"""`make real`: a real vLLM, calibrated, decided on and rolled by the operator on the one-machine cluster; or on one GPU."""
+"""`make real`: a real vLLM, calibrated, decided on and rolled by the operator on the one-machine cluster."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from localcluster import LocalCluster
 from localcluster.account import account
 from localcluster.binaries import ensure
 from localcluster.catalog import CONTROL_PLANE
+from localcluster.free_ports import free_ports
 from real import cores, deployments, gpu, smollm2, vllm_environment
 from real.engines import Engines
 from real.findings import BrokenStage
@@ -35,37 +36,30 @@ def main() -> int:
     """Parse, run, judge; 0 only if every check holds."""
     parser = argparse.ArgumentParser(prog="real", description=__doc__)
     parser.add_argument(
-        "--engine", choices=("cpu", "gpu"), default="cpu", help="what vLLM runs on (default cpu)"
-    )
-    parser.add_argument(
         "--model",
         choices=("random", "smollm2"),
         default="random",
-        help="of cpu: random weights, or a language model (default random)",
+        help="random weights, or a language model (default random)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="of gpu: print the commands and run none")
-    parser.add_argument("--install-only", action="store_true", help="of cpu: install vLLM and stop")
+    parser.add_argument("--install-only", action="store_true", help="install vLLM and stop")
     parser.add_argument(
-        "--likeness", action="store_true", help="of cpu: stop when the simulated engine was compared with it"
+        "--likeness", action="store_true", help="stop when the simulated engine was compared with vLLM"
     )
+    parser.add_argument("--pairs", action="store_true", help="only the script of a GPU, shortened")
     options = parser.parse_args()
-    if options.dry_run and options.engine == "cpu":
-        parser.error("--dry-run (DRY_RUN=1) needs --engine gpu (ENGINE=gpu)")
-    if (options.likeness or options.install_only) and options.engine == "gpu":
-        parser.error("--likeness (LIKENESS=1) and --install-only are for --engine cpu")
-    if options.model != "random" and (options.engine == "gpu" or options.likeness):
-        parser.error("--model smollm2 (MODEL=smollm2) is for --engine cpu, and is not compared by --likeness")
+    if options.model != "random" and (options.likeness or options.pairs):
+        parser.error("--model smollm2 (MODEL=smollm2) goes with neither --likeness nor --pairs")
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        if options.engine == "gpu":
-            status, words = gpu.run(RESULTS, console, dry_run=options.dry_run)
-        elif options.install_only:
+        if options.install_only:
             python = vllm_environment.install()
             served = _served(options.model, python)
             beside = f", SmolLM2 in {served.folder}" if served.speaks else ""
             status, words = 0, f"vLLM is in {python.parents[1]}{beside}"
         else:
-            status, words = _run_on_cpu(console, options.model, likeness_only=options.likeness)
+            status, words = _run(
+                console, options.model, likeness_only=options.likeness, pairs_only=options.pairs
+            )
     except STAGE_FAILURES as problem:
         status, words = 1, str(problem)
         if notes := getattr(problem, "__notes__", ()):
@@ -98,10 +92,11 @@ def _served(name: str, python: Path) -> ServedModel:
     return served
 
 
-def _run_on_cpu(console: Console, name: str, *, likeness_only: bool) -> tuple[int, str]:
-    """Install, stand up, run, judge; exit status and last line."""
+def _run(console: Console, name: str, *, likeness_only: bool, pairs_only: bool) -> tuple[int, str]:
+    """Install, measure pairs, stand up, run, judge; exit status and last line."""
     python = vllm_environment.install()
-    ensure(_PROGRAMS)
+    if not pairs_only:
+        ensure(_PROGRAMS)
     RESULTS.mkdir(exist_ok=True)
     served = _served(name, python)
     division = cores.split(os.sched_getaffinity(0))
@@ -111,19 +106,15 @@ def _run_on_cpu(console: Console, name: str, *, likeness_only: bool) -> tuple[in
     results.say(division.sentence())
     table = RESULTS / "images.yaml"
     table.write_text(yaml.safe_dump(deployments.images(python, division)))
-    failures: list[str] | None = None
+    engines, failures = Engines(python, RESULTS, division.engine), None
     try:
-        with LocalCluster(STATE) as cluster:
-            results.say(f"control plane is up (kubectl --kubeconfig {os.path.relpath(cluster.kubeconfig)})")
-            deployments.stand_up(cluster, table)
-            results.say(
-                "nodes for vLLM and for the simulated engine, Prometheus, and the operator from its chart"
+        if not (served.speaks or likeness_only):
+            own = deployments.own_engines(served, python, division, free_ports(4))
+            results.record.left_out = gpu.measure_pairs(
+                deployments.SHORT_SCRIPT, own, RESULTS / "pairs", "one-x86-64-core", results.say
             )
-            engines = Engines(python, RESULTS, division.engine)
-            asyncio.run(_run_stages(cluster, served, engines, results, likeness_only=likeness_only))
-            if results.record.broken:
-                _write_account(account(cluster), console)
-            failures = None if likeness_only else operator_failures(*operator_log(cluster))
+        if not pairs_only:
+            failures = _on_cluster(table, served, engines, results, console, likeness_only=likeness_only)
     except BaseException as problem:
         why = "interrupted" if isinstance(problem, KeyboardInterrupt) else str(problem)
         results.record.broken.append(BrokenStage("the run", " ".join(why.split()) or type(problem).__name__))
@@ -133,6 +124,28 @@ def _run_on_cpu(console: Console, name: str, *, likeness_only: bool) -> tuple[in
         results.print_tables()
         judged = results.conclude(failures)
     return judged
+
+
+def _on_cluster(
+    table: Path,
+    served: ServedModel,
+    engines: Engines,
+    results: RunResults,
+    console: Console,
+    *,
+    likeness_only: bool,
+) -> list[str] | None:
+    """Take the stages on the one-machine cluster; failures in the operator's log, None if it was asked for nothing."""
+    with LocalCluster(STATE) as cluster:
+        results.say(f"control plane is up (kubectl --kubeconfig {os.path.relpath(cluster.kubeconfig)})")
+        deployments.stand_up(cluster, table)
+        results.say(
+            "nodes for vLLM and for the simulated engine, Prometheus, and the operator from its chart"
+        )
+        asyncio.run(_run_stages(cluster, served, engines, results, likeness_only=likeness_only))
+        if results.record.broken:
+            _write_account(account(cluster), console)
+        return None if likeness_only else operator_failures(*operator_log(cluster))
 
 
 async def _run_stages(

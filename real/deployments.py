@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.load_driver.sent_workload import SYNTHETIC
 from demo.installation import CHART, NAMESPACE, OPERATOR_NAMESPACE
 from localcluster import GpuNode, LocalCluster
 from real.cores import CoreSplit
-from real.engine_process import CORE
+from real.engine_process import CORE, LOOPBACK
+from real.gpu import OwnEngine
+from real.pair_rows import AGAIN
+from real.pairs import Script
 from real.served_model import ServedModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,10 +33,9 @@ CPU_NODE = GpuNode("cpu-0", "one-x86-64-core", 2)
 SIMULATED_NODE = GpuNode("a100-0", "NVIDIA-A100-SXM4-80GB", 4)
 LOOKUP, DRAFTER = "lookup", "drafter"
 DRAFT_LENGTH = 3
+_LOOKED_UP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
 
 Manifest = dict[str, Any]
-# vLLM's processes talk to each other by sockets on the address of the machine's first network, unless another one is given.
-LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def images(python: Path, cores: CoreSplit) -> list[Manifest]:
@@ -59,12 +64,12 @@ def images(python: Path, cores: CoreSplit) -> list[Manifest]:
     ]
 
 
-def engine_arguments(served: ServedModel) -> list[str]:
+def engine_arguments(served: ServedModel, port: int = PORT) -> list[str]:
     """Arguments of both engines, without those that choose the arm."""
     return [
         str(served.target),
         f"--served-model-name={MODEL}",
-        f"--port={PORT}",
+        f"--port={port}",
         *(() if served.speaks else ("--load-format=dummy",)),
         "--dtype=float32",
         "--enforce-eager",
@@ -74,6 +79,50 @@ def engine_arguments(served: ServedModel) -> list[str]:
         "--no-enable-prefix-caching",
         "--shutdown-timeout=60",
     ]
+
+
+# The script of a GPU, as long as one core needs for its loads.
+SHORT_SCRIPT = Script(
+    arms=(NO_SPECULATION, Arm("ngram", DRAFT_LENGTH), Arm("ngram", 8)),
+    whole_s=1200.0,
+    start_s=400.0,
+    decode_clients=(1, 8),
+    decode_answer=32,
+    decode_s=2.5,
+    streams=4,
+    stream_tokens=900,
+    prompts=(64, 256),
+    every_s=1.0,
+    each=4,
+    quiet_s=1.0,
+    rps=1.5,
+    prompt=48,
+    answer=48,
+    warmup_s=3.0,
+    rounds=1,
+    closed_clients=4,
+    answers=(24, 72),
+    text=SYNTHETIC,
+)
+
+
+def own_engines(
+    served: ServedModel, python: Path, cores: CoreSplit, ports: Sequence[int]
+) -> dict[str, OwnEngine]:
+    """The engines of the short script by name, as pods run them; the restarted one has nothing else, so that it shows a start."""
+    (image,) = images(python, cores)
+    arms = SHORT_SCRIPT.arms
+    words = {
+        arm.name: () if arm == NO_SPECULATION else (f"--speculative-config={_lookup(arm.k)}",) for arm in arms
+    }
+    return {
+        name: OwnEngine((*image["entrypoint"], *engine_arguments(served, port), *own), port, image["env"])
+        for (name, own), port in zip({**words, AGAIN: ()}.items(), ports, strict=True)
+    }
+
+
+def _lookup(k: int) -> str:
+    return json.dumps({"method": "ngram", "num_speculative_tokens": k, **_LOOKED_UP})
 
 
 def target(served: ServedModel) -> Manifest:
@@ -153,7 +202,7 @@ def service(served: ServedModel) -> Manifest:
             "name": LOOKUP,
             "method": "ngram",
             "draftLengths": list(served.draft_lengths),
-            "options": {"prompt_lookup_max": 4, "prompt_lookup_min": 2},
+            "options": _LOOKED_UP,
             **({} if len(served.draft_lengths) > 1 else {"schedule": "Never"}),
         },
         {

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 CORE = "BREAKEVEN_ENGINE_CORE"
+# vLLM's processes talk to each other by sockets on the address of the machine's first network, unless another one is given.
+LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
 _LOOK_S = 0.5
 _YIELD_S = 50e-6
 

@@ -1,15 +1,19 @@
-"""`make real ENGINE=gpu`: the same question on one NVIDIA GPU, with a vLLM that is installed there already.
+"""`make real ENGINE=gpu`: pairs of arms on one NVIDIA GPU, with a vLLM that is installed there already.
 
-A model shaped as Llama-3.1-8B without its weights, an EAGLE-3 head shaped as the published one, and n-gram lookup; drafts
-are accepted by chance at shares that are given (`rejection_sample_method: synthetic`), so that cost is measured at a known
-acceptance and nothing has to be downloaded. Every arm is swept by `breakeven calibrate`, as a user would; points, profile
-and report end up in one folder. Answers are garbage: no such engine may ever serve anybody.
+A model shaped as Llama-3.1-8B without its weights and an EAGLE-3 head shaped as the published one; drafts are accepted by
+chance at shares that are given (`rejection_sample_method: synthetic`), so that cost is measured at a known acceptance and
+nothing has to be downloaded. Answers are garbage: no such engine may ever serve anybody.
+
+It imports what vLLM's own environment has (aiohttp, numpy, pydantic) and nothing of a cluster.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import contextlib
 import json
+import math
 import os
 import shlex
 import shutil
@@ -17,27 +21,29 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from localcluster.failure import LocalClusterError
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from localcluster.free_ports import free_ports
+from localcluster.progress import Say
 from real import model
-from real.deployments import LOOPBACK
+from real.engine_process import LOOPBACK
+from real.machine_state import recorded
+from real.pair_rows import AGAIN
+from real.pairs import KeptWindows, PairScript, Script, table_of
 
+RESULTS = Path(__file__).resolve().parents[1] / ".real" / "gpu"
 # Share of steps whose first i drafts are all accepted; about what EAGLE-3 reaches on chat at temperature 0.
 SURVIVAL = (0.75, 0.56, 0.42, 0.31, 0.23)
-DRAFT_LENGTHS = (2, 5)
 _WORDS = 128_256
 _DRAFT_WORDS = 32_000
-_START_S = 1800.0
-_STOP_S = 120.0
+_STOP_S = 30.0
+# Weights, graphs and what a step needs, of one engine; the rest of a GPU is for the KV caches of three.
+_ENGINE_BYTES, _MOST_KV_BYTES, _USED = 20e9, 14e9, 0.92
 _LLAMA_8B: Mapping[str, Any] = {
     "hidden_size": 4096,
     "intermediate_size": 14336,
@@ -68,103 +74,146 @@ HEAD = {
     "architectures": ["LlamaForCausalLMEagle3"],
     "num_hidden_layers": 1,
     "draft_vocab_size": _DRAFT_WORDS,
-    # The published head has 2048, and a sweep also asks prompts of 2048 tokens: their answers would lie beyond its table.
+    # The published head has 2048, and prompts of 2048 tokens are asked too: their answers would lie beyond its table.
     "rope_scaling": None,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class SweptArm:
-    """One arm: how the engine is started for it, and how it is swept.
+class OwnEngine:
+    """An engine of this machine: how it is started, and its port on loopback."""
 
-    Attributes:
-        name: in words.
-        serve: the engine's command line.
-        health: the address that answers once the engine serves.
-        calibrate: the load driver's.
-    """
-
-    name: str
     serve: tuple[str, ...]
-    health: str
-    calibrate: tuple[str, ...]
+    port: int
+    environment: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPlan:
-    """The whole run as command lines.
+class OwnEngines:
+    """Engines as processes of this one; nothing of them stays after `end`.
 
-    Attributes:
-        arms: in order, none first.
-        after: what makes profile and report of the points.
+    Args:
+        engines: by name.
+        folder: for their logs.
     """
 
-    arms: tuple[SweptArm, ...]
-    after: tuple[tuple[str, ...], ...]
+    def __init__(self, engines: Mapping[str, OwnEngine], folder: Path) -> None:
+        self._engines = engines
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def lines(self) -> Iterator[str]:
-        """For a person to read, or to run by hand."""
-        for arm in self.arms:
-            yield f"# {arm.name}"
-            yield f"{shlex.join(arm.serve)} &"
-            yield f"until curl --silent --fail {arm.health}; do sleep 1; done"
-            yield shlex.join(arm.calibrate)
-            yield "kill %1; wait"
-        yield from map(shlex.join, self.after)
+    async def start(self, name: str, within_s: float) -> str:
+        """The address of an engine that serves.
+
+        Raises:
+            EngineError: it ended, or did not answer in time.
+        """
+        one, log = self._engines[name], self._folder / f"{name.replace('/', '-').replace(' ', '-')}.log"
+        process = self._running[name] = _started(one, log)
+        url, end_s = f"http://127.0.0.1:{one.port}", time.monotonic() + within_s
+        async with EngineClient(Endpoint(url)) as client:
+            while process.poll() is None and time.monotonic() < end_s:
+                with contextlib.suppress(EngineError):
+                    await client.wait_until_ready(deadline_s=1.0, pause_s=0.5)
+                    return url
+        why = "did not answer in" if process.poll() is None else "ended within"
+        await self.stop(name)
+        words = log.read_text(errors="replace").strip().rpartition("\n")[2][-200:]
+        raise EngineError(f"it {why} {within_s:.0f} s; its last line is {words!r}")
+
+    async def stop(self, name: str) -> None:
+        """Return when nothing of an engine is left."""
+        process = self._running.pop(name)
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(process.wait, _STOP_S)
+        _kill(process)
+
+    def end(self) -> None:
+        """End what is running: vLLM removes its shared memory if it is asked to."""
+        for process in self._running.values():
+            process.terminate()
+        end_s = time.monotonic() + _STOP_S
+        while self._running:
+            _, process = self._running.popitem()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end_s - time.monotonic()))
+            _kill(process)
 
 
-def speculative_config(method: str, k: int, head: Path) -> dict[str, Any]:
+def _started(one: OwnEngine, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        # In a session of its own: its engine processes must end with it, however this run ends.
+        return subprocess.Popen(
+            one.serve,
+            env={**os.environ, **one.environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def speculative_config(arm: Arm, head: Path) -> dict[str, Any]:
     """The engine's configuration of an arm: drafts are accepted by chance, at the shares of `SURVIVAL`."""
-    drafter = {"model": str(head)} if method == "eagle3" else {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
     return {
-        "method": method,
-        "num_speculative_tokens": k,
-        **drafter,
+        "method": arm.method,
+        "model": str(head),
+        "num_speculative_tokens": arm.k,
         "rejection_sample_method": "synthetic",
-        "synthetic_acceptance_rates": list(SURVIVAL[:k]),
+        "synthetic_acceptance_rates": list(SURVIVAL[: arm.k]),
     }
 
 
-def plan(folder: Path, vllm: str, breakeven: str, gpu: str, port: int) -> SweepPlan:
-    """The commands of the run.
+def engines(folder: Path, vllm: str, memory_bytes: float, ports: Sequence[int]) -> dict[str, OwnEngine]:
+    """The engines of a script on one GPU, by name.
 
     Args:
-        folder: for everything that is written; models are in `models/`.
+        folder: holds `models`.
         vllm: the program.
-        breakeven: ours.
-        gpu: product name, for the points.
-        port: of the engine, on loopback.
+        memory_bytes: of the GPU, which three of them share.
+        ports: one for each, on loopback.
+
+    Raises:
+        EngineError: the GPU is too small.
     """
-    target, head = folder / "models" / "target", folder / "models" / "eagle3"
-    points, profile = folder / "points.csv", folder / "profile.json"
-    serve = (
-        vllm, "serve", str(target), "--load-format=dummy", "--served-model-name=llama-3.1-8b-shaped", "--host=127.0.0.1",
-        f"--port={port}", "--max-model-len=4096", "--max-num-seqs=128", "--no-enable-prefix-caching",
-    )  # fmt: skip
-    health = f"http://127.0.0.1:{port}/health"
-    calibrate = (
-        breakeven, "calibrate", f"--url=http://127.0.0.1:{port}", f"--output={points}", "--loads=8",
-        "--prompt-tokens=512", "--output-tokens=128", "--point-seconds=60", "--max-concurrency=128", f"--gpu={gpu}",
-        "--workload=synthetic-acceptance", "--text=synthetic acceptance",
-    )  # fmt: skip
-    arms = [SweptArm("none", serve, health, (*calibrate, "--method=none"))]
-    for method in ("eagle3", "ngram"):
-        for k in DRAFT_LENGTHS:
-            config = json.dumps(speculative_config(method, k, head))
-            arms.append(
-                SweptArm(
-                    f"{method}, k = {k}",
-                    (*serve, f"--speculative-config={config}"),
-                    health,
-                    (*calibrate, f"--method={method}", f"--k={k}"),
-                )
-            )
-    after = (
-        (breakeven, "fit", str(points), f"--output={profile}"),
-        (breakeven, "plan", str(profile), "--rps=2"),
-        (breakeven, "report", str(profile), f"--output={folder / 'report.html'}"),
-    )
-    return SweepPlan(tuple(arms), after)
+    arms, models = Script().arms, folder / "models"
+    kv_bytes = min(_MOST_KV_BYTES, _USED * memory_bytes / len(arms) - _ENGINE_BYTES)
+    if kv_bytes < _MOST_KV_BYTES / 3:
+        raise EngineError(
+            f"the GPU has {memory_bytes / 1e9:.0f} GB; expected 80, because three engines share it"
+        )
+    environment = {
+        **LOOPBACK,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        # It is compiled at the start, where a compiler is there.
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    }
+    own: dict[str, tuple[str, ...]] = {AGAIN: ("--max-cudagraph-capture-size=1024",)}
+    for arm in arms:
+        config = json.dumps(speculative_config(arm, models / "eagle3"))
+        own[arm.name] = () if arm == NO_SPECULATION else (f"--speculative-config={config}",)
+    return {
+        name: OwnEngine(
+            (
+                vllm, "serve", str(models / "target"), "--load-format=dummy", "--served-model-name=llama-3.1-8b-shaped",
+                "--host=127.0.0.1", f"--port={port}", "--max-model-len=4096", "--max-num-seqs=256",
+                "--no-enable-prefix-caching", f"--kv-cache-memory-bytes={kv_bytes:.0f}",
+                # Only a limit of what must be free at the start, beside an explicit size of the KV cache.
+                "--gpu-memory-utilization=0.25", *words,
+            ),
+            port,
+            environment,
+        )
+        for (name, words), port in zip(own.items(), ports, strict=True)
+    }  # fmt: skip
 
 
 def write_models(folder: Path) -> None:
@@ -175,129 +224,88 @@ def write_models(folder: Path) -> None:
         model.write_files(folder / "models" / name, config, [*prose, *filler])
 
 
-def gpu_product(listing: str) -> str:
-    """The one GPU's name from `nvidia-smi --query-gpu=name --format=csv,noheader`.
+def first_gpu(listing: str) -> tuple[str, float]:
+    """Name and bytes of memory from `nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits`.
 
     Raises:
-        LocalClusterError: there is none, or there are several of different names.
+        EngineError: there is none.
     """
-    names = {line.strip() for line in listing.splitlines() if line.strip()}
-    if not names:
-        raise LocalClusterError("nvidia-smi lists no GPU; expected one NVIDIA GPU")
-    if len(names) > 1:
-        raise LocalClusterError(f"nvidia-smi lists {', '.join(sorted(names))}; expected GPUs of one product")
-    return names.pop().replace(" ", "-")
+    name, comma, mebibytes = listing.strip().partition("\n")[0].rpartition(", ")
+    if not comma or not mebibytes.strip().isdecimal():
+        raise EngineError("nvidia-smi lists no GPU with its memory; expected one NVIDIA GPU")
+    return name.replace(" ", "-"), float(mebibytes) * 2**20
 
 
-def run(folder: Path, console: Console, *, dry_run: bool) -> tuple[int, str]:
-    """Sweep every arm and write points, profile and report; exit status and its words.
+def measure_pairs(
+    script: Script, own: Mapping[str, OwnEngine], folder: Path, gpu: str, report: Say
+) -> list[str]:
+    """Run a script on engines of this machine; a sentence for each thing that was left out.
 
-    Raises:
-        LocalClusterError: there is no GPU or no vLLM; the text is one line.
+    A run that is cut off makes its table of what it has, and leaves no process.
     """
-    home = folder / "gpu"
-    breakeven = str(Path(sys.executable).with_name("breakeven"))
-    if dry_run:
-        for line in plan(home, "vllm", "breakeven", "GPU", 8000).lines():
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        return 0, "nothing was run"
-    vllm, smi = shutil.which("vllm"), shutil.which("nvidia-smi")
-    if smi is None:
-        raise LocalClusterError(
-            "there is no nvidia-smi; ENGINE=gpu needs one NVIDIA GPU with its driver (--dry-run prints what would run)"
-        )
-    if vllm is None:
-        raise LocalClusterError("there is no vllm on PATH; expected an environment with vLLM 0.32 or later")
-    asked = [smi, "--query-gpu=name", "--format=csv,noheader"]
-    product = gpu_product(_ended_well(asked, capture_output=True, text=True).stdout)
-    (port,) = free_ports(1)
-    whole = plan(home, vllm, breakeven, product, port)
-    write_models(home)
-    (home / "commands.txt").write_text("\n".join(whole.lines()) + "\n")
-    broken = sweep(
-        whole, home, lambda line: console.print(f"{line} on {product}", markup=False, highlight=False)
-    )
-    where = f"points, profile and report are in {os.path.relpath(home)}"
-    if broken:
-        return (
-            1,
-            f"{len(broken)} commands or sweeps broke off: {'; '.join(broken)}; {where}, as far as they go",
-        )
-    return 0, where
-
-
-def sweep(whole: SweepPlan, folder: Path, say: Callable[[str], None]) -> list[str]:
-    """Sweep every arm, and make of the points what there is to make; a line for each sweep or command that broke off.
-
-    Args:
-        whole: the commands.
-        folder: for the engines' logs.
-        say: takes a line per arm.
-    """
-    broken = []
-    for number, arm in enumerate(whole.arms, start=1):
-        say(f"{number} of {len(whole.arms)}: {arm.name}")
-        try:
-            with _serving(arm, folder / f"engine-{number}.log"):
-                _ended_well(arm.calibrate)
-        except LocalClusterError as problem:
-            broken.append(f"{arm.name}: {problem}")
-    for command in whole.after:
-        try:
-            _ended_well(command)
-        except LocalClusterError as problem:
-            broken.append(str(problem))
-    return broken
-
-
-def _ended_well(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; what it prints is seen unless the options say otherwise.
-
-    Raises:
-        LocalClusterError: its exit status is not 0.
-    """
-    done = subprocess.run(command, check=False, **options)
-    if done.returncode:
-        words = " ".join([Path(command[0]).name, *command[1:2]])
-        raise LocalClusterError(f"{words} ended with exit status {done.returncode}; what it says is above")
-    return done
-
-
-@contextlib.contextmanager
-def _serving(arm: SweptArm, log: Path) -> Iterator[None]:
-    """The engine, from its first answer until the block ends; nothing of it stays.
-
-    Raises:
-        LocalClusterError: it ended, or did not answer in time.
-    """
-    with log.open("wb") as output:
-        # In a session of its own: its engine processes must end with it, however this run ends.
-        process = subprocess.Popen(
-            arm.serve,
-            env={**os.environ, **LOOPBACK},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    results = KeptWindows(folder, report)
+    lines = [f"# {name}\n{shlex.join(one.serve)}\n" for name, one in own.items()]
+    (folder / "commands.txt").write_text("".join(lines))
+    starter = OwnEngines(own, folder)
     try:
-        deadline = time.monotonic() + _START_S
-        while not _answers(arm.health):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LocalClusterError(f"vLLM did not start; its last words are in {os.path.relpath(log)}")
-            time.sleep(1.0)
-        yield
+        with recorded(folder):
+            asyncio.run(PairScript(script, starter, results, gpu).run())
     finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        starter.end()
+        shown = table_of(folder)
+        (folder / "table.txt").write_text(shown)
+        report(f"pairs of arms: {os.path.relpath(folder)}\n{shown}")
+    return results.left_out
 
 
-def _answers(url: str) -> bool:
+def _measure(whole_s: float) -> tuple[int, str]:
+    smi, vllm, begun_s = shutil.which("nvidia-smi"), shutil.which("vllm"), time.monotonic()
+    if smi is None:
+        raise EngineError("there is no nvidia-smi; ENGINE=gpu needs one NVIDIA GPU with its driver")
+    if vllm is None:
+        raise EngineError("there is no vllm on PATH; expected an environment with vLLM 0.26 or later")
+    asked = [smi, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    name, memory_bytes = first_gpu(subprocess.run(asked, check=False, capture_output=True, text=True).stdout)
+    own = engines(RESULTS, vllm, memory_bytes, free_ports(4))
+    write_models(RESULTS)
+
+    def report(line: str) -> None:
+        _print(f"{time.monotonic() - begun_s:5.0f} s  {line}")
+
+    left_out = measure_pairs(replace(Script(), whole_s=whole_s), own, RESULTS, name, report)
+    where = f"what was kept is in {os.path.relpath(RESULTS)}"
+    return (1, f"{len(left_out)} left out; {where}") if left_out else (0, where)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Measure; 0 only if nothing was left out."""
+    parser = argparse.ArgumentParser(prog="real.gpu", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=Script().whole_s, help="time for all (default 900)")
+    parser.add_argument(
+        "--read", type=Path, help="print the table of a folder that a run left, and measure nothing"
+    )
+    options = parser.parse_args()
+    if not 0 < options.seconds < math.inf:
+        parser.error(f"--seconds {options.seconds:g} (SECONDS); expected a time above 0")
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+        if options.read:
+            _print(table_of(options.read))
+            return 0
+        status, words = _measure(options.seconds)
+    except EngineError as problem:
+        status, words = 1, str(problem)
+    except KeyboardInterrupt:
+        status, words = 130, "interrupted; everything it had started is gone"
+    _print(f"real: exit status {status}: {words}")
+    return status
+
+
+if __name__ == "__main__":
+    # A SIGTERM does the same as Ctrl-C: engines stop, and the table is printed as far as it goes.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())

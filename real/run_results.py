@@ -42,6 +42,7 @@ class RunRecord:
         tasks: answers of a language model, task by task.
         mixes: the operator's view of mixes of tasks, in their order.
         likeness: differences between the engines by what was compared.
+        left_out: of the script of a GPU, a sentence each; None if it was not run.
         broken: stages that did not go to their end.
     """
 
@@ -57,6 +58,7 @@ class RunRecord:
     tasks: list[TaskAnswer] = field(default_factory=list)
     mixes: list[MixSeen] = field(default_factory=list)
     likeness: dict[str, list[str]] = field(default_factory=dict)
+    left_out: list[str] | None = None
     broken: list[BrokenStage] = field(default_factory=list)
 
 
@@ -137,6 +139,9 @@ class RunResults:
 def findings_of(record: RunRecord) -> list[RunFinding]:
     """Every check and goal of what was seen so far; none of a step that has not been taken."""
     found = [*findings.judge_stages(record.broken), *findings.judge_likeness(record.likeness)]
+    if record.left_out is not None:
+        detail = record.left_out[0] if record.left_out else "nothing left out"
+        found.append(RunFinding("the script of a GPU was measured whole", not record.left_out, detail))
     if (record.run.get("status") or {}).get("armStatuses") or record.profile is not None:
         found += findings.judge_arms(record.run, deployments.LOOKUP)
     found += findings.judge_answers(record.run)

@@ -1,85 +1,77 @@
-"""The run on a GPU as command lines: every arm of the issue, each engine on loopback, and one folder for what comes out."""
+"""The run on a GPU as command lines and processes: each engine on loopback, the machine's state beside them, one folder."""
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import json
-import shlex
 import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-import real.__main__ as program
-from breakeven.cli import COMMANDS
+from breakeven.load_driver.client import EngineError
 from breakeven.serving import command_line
 from breakeven_operator.calibration.sending import SYNTHETIC_ACCEPTANCE
 from breakeven_sim.engine.speculative_config import speculation
-from localcluster import LocalClusterError
-from real import gpu
+from localcluster.free_ports import free_ports
+from real import gpu, machine_state
+from real.gpu import OwnEngine, OwnEngines
+from real.pair_rows import AGAIN
+from real.pairs import Script
 
-FOLDER = Path("/results/gpu")
-PLAN = gpu.plan(FOLDER, "vllm", "breakeven", "NVIDIA-H100", 8123)
+H200_BYTES = 150.8e9
+ENGINES = gpu.engines(Path("/results"), "vllm", H200_BYTES, (8123, 8124, 8125, 8126))
 
 
-def test_no_speculation_comes_first_then_every_method_at_every_draft_length():
-    assert [arm.name for arm in PLAN.arms] == [
-        "none", "eagle3, k = 2", "eagle3, k = 5", "ngram, k = 2", "ngram, k = 5",
-    ]  # fmt: skip
+def option(one, name):
+    return next(word.partition("=")[2] for word in one.serve if word.startswith(f"{name}="))
 
 
 def test_every_engine_is_on_loopback_with_dummy_weights_and_reads_as_its_arm():
-    for arm in PLAN.arms:
-        words = list(arm.serve)
+    script = Script()
+    assert list(ENGINES)[-3:] == [arm.name for arm in script.arms]
+    for arm in script.arms:
+        words = list(ENGINES[arm.name].serve)
         assert "--host=127.0.0.1" in words
         assert "--load-format=dummy" in words
         config = command_line.speculation(words[2:]).config
-        method = arm.name.partition(",")[0]
-        if method == "none":
+        if arm.k == 0:
             assert config is None
             continue
-        k = int(arm.name[-1])
-        assert config["rejection_sample_method"] == "synthetic"
-        assert config["synthetic_acceptance_rates"] == list(gpu.SURVIVAL[:k])
+        assert config["synthetic_acceptance_rates"] == list(gpu.SURVIVAL[: arm.k])
         read = speculation(config)
-        assert (read.method, read.drafts.longest) == (method, k)
+        assert (read.method, read.drafts.longest) == (arm.method, arm.k)
+    again = set(ENGINES[AGAIN].serve) ^ set(ENGINES["none"].serve)
+    assert again == {"--max-cudagraph-capture-size=1024", "--port=8123", f"--port={ENGINES['none'].port}"}
+    assert script.text == SYNTHETIC_ACCEPTANCE
 
 
 def test_shares_of_accepted_drafts_are_what_vllm_takes():
     """Unconditional, falling, one per draft (vLLM 0.32)."""
-    assert len(gpu.SURVIVAL) == max(gpu.DRAFT_LENGTHS)
+    assert len(gpu.SURVIVAL) == max(arm.k for arm in Script().arms)
     assert list(gpu.SURVIVAL) == sorted(gpu.SURVIVAL, reverse=True)
     assert all(0 < share < 1 for share in gpu.SURVIVAL)
 
 
-@pytest.mark.parametrize(
-    "command", [*(arm.calibrate for arm in PLAN.arms), *PLAN.after], ids=lambda c: " ".join(c[1:3])
-)
-def test_our_own_commands_exist_with_these_options(command):
-    """Click refuses an unknown option before it looks at anything else."""
-    module = importlib.import_module(COMMANDS[command[1]].module)
-    answer = CliRunner().invoke(module.command, [*command[2:], "--no-such-option"])
-    assert answer.output.count("No such option") == 1
-    assert "--no-such-option" in answer.output
+def test_requests_are_as_long_as_the_engine_takes():
+    script, most = Script(), int(option(ENGINES["none"], "--max-model-len"))
+    assert max(script.stream_tokens, *script.prompts) + 64 < most
+    assert script.streams * script.stream_tokens * 131_072 < float(
+        option(ENGINES["none"], "--kv-cache-memory-bytes")
+    )
 
 
-def test_points_name_the_text_as_the_operator_does():
-    assert all(f"--text={SYNTHETIC_ACCEPTANCE}" in arm.calibrate for arm in PLAN.arms)
+@pytest.mark.parametrize(("gigabytes", "kv"), [(150.8, 14e9), (85.5, 6.2e9)])
+def test_three_engines_share_the_memory_of_a_gpu(gigabytes, kv):
+    own = gpu.engines(Path("/results"), "vllm", 1e9 * gigabytes, (1, 2, 3, 4))
+    assert float(option(own["none"], "--kv-cache-memory-bytes")) == pytest.approx(kv, rel=0.01)
 
 
-def test_everything_that_is_written_is_in_one_folder():
-    for command in (*(arm.calibrate for arm in PLAN.arms), *PLAN.after):
-        outputs = [word for word in command if word.startswith("--output=")]
-        assert all(word.startswith(f"--output={FOLDER}/") for word in outputs)
-    assert {str(FOLDER / name) for name in ("points.csv", "profile.json", "report.html")} == {
-        word.removeprefix("--output=")
-        for line in PLAN.lines()
-        for word in shlex.split(line)
-        if word.startswith("--output=")
-    }
+def test_a_gpu_that_is_too_small_is_one_line():
+    with pytest.raises(EngineError, match="the GPU has 51 GB; expected 80"):
+        gpu.engines(Path("/results"), "vllm", 51e9, (1, 2, 3, 4))
 
 
 def test_head_and_target_have_one_tokenizer_and_fitting_sizes(tmp_path):
@@ -96,55 +88,97 @@ def test_head_and_target_have_one_tokenizer_and_fitting_sizes(tmp_path):
 
 
 def test_the_gpu_is_named_as_a_label_would():
-    assert gpu.gpu_product("NVIDIA H100 80GB HBM3\nNVIDIA H100 80GB HBM3\n") == "NVIDIA-H100-80GB-HBM3"
-    with pytest.raises(LocalClusterError, match="lists no GPU"):
-        gpu.gpu_product("\n")
-    with pytest.raises(LocalClusterError, match="lists A100, H100; expected GPUs of one product"):
-        gpu.gpu_product("H100\nA100\n")
+    assert gpu.first_gpu("NVIDIA H100 80GB HBM3, 81559\nNVIDIA H100 80GB HBM3, 81559\n") == (
+        "NVIDIA-H100-80GB-HBM3",
+        81559 * 2**20,
+    )
+    for listing in ("\n", "No devices were found\n", "NVIDIA GB10, [N/A]"):
+        with pytest.raises(EngineError, match="lists no GPU"):
+            gpu.first_gpu(listing)
 
 
 @pytest.fixture
-def answering():
-    """The address of a server that answers: which engine does is not what is tested."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def free_port():
+    (port,) = free_ports(1)
+    return port
 
 
-def test_a_sweep_that_breaks_off_leaves_the_other_arms_and_what_is_made_of_their_points(tmp_path, answering):
-    points = tmp_path / "points.csv"
+def own_engine(program, port=0):
+    return OwnEngine((sys.executable, "-c", program), port, {"SAID": "it is broken"})
 
-    def arm(name, serve, calibrate):
-        return gpu.SweptArm(name, ("sh", "-c", serve), answering, ("sh", "-c", calibrate))
 
-    plan = gpu.SweepPlan(
-        (
-            arm("none", "exec sleep 60", f"echo none >> {points}"),
-            arm("ngram, k = 2", "exec sleep 60", "exit 3"),
-            arm("ngram, k = 5", "exec sleep 60", f"echo five >> {points}"),
-        ),
-        (("sh", "-c", "exit 4"), ("sh", "-c", f"echo fitted >> {points}")),
+@pytest.mark.parametrize("by_stop", [True, False])
+def test_an_engine_is_up_when_it_answers_and_gone_when_it_is_not_wanted(tmp_path, free_port, by_stop):
+    child, asked = tmp_path / "child", tmp_path / "asked"
+    program = f"""
+import signal, subprocess, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Healthy(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+def end(*_):
+    open({str(asked)!r}, "w").close()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+open({str(child)!r}, "w").write(str(subprocess.Popen(["sleep", "60"]).pid))
+HTTPServer(("127.0.0.1", {free_port}), Healthy).serve_forever()
+"""
+    engines = OwnEngines({"none": own_engine(program, free_port)}, tmp_path)
+
+    async def play():
+        url = await engines.start("none", 30.0)
+        if by_stop:
+            await engines.stop("none")
+        return url
+
+    assert asyncio.run(play()) == f"http://127.0.0.1:{free_port}"
+    engines.end()
+    # vLLM removes its shared memory when it is asked to end, and not when it is killed.
+    assert asked.exists()
+    # An engine's own processes end with it; nobody may have collected what is left of them.
+    state = Path(f"/proc/{child.read_text()}/stat")
+    deadline = time.monotonic() + 10
+    while state.exists() and ") Z " not in state.read_text():
+        assert time.monotonic() < deadline, "a process of the engine is left"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import os; print('first'); raise SystemExit(os.environ['SAID'])", "ended within 5 s; its last line is 'it is broken'"),
+        ("import time; print('compiling', flush=True); time.sleep(60)", "did not answer in 1 s; its last line is 'compiling'"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_does_not_start_is_one_line_and_gone(program, why, tmp_path, free_port):
+    engines = OwnEngines({"eagle3/2": own_engine(program, free_port)}, tmp_path)
+    with pytest.raises(EngineError, match=why):
+        asyncio.run(engines.start("eagle3/2", 5.0 if "ended" in why else 1.0))
+    engines.end()
+
+
+def test_the_state_of_the_machine_is_written_as_long_as_it_is_wanted(tmp_path, monkeypatch):
+    smi = tmp_path / "nvidia-smi"
+    line = "2026/11/29 22:00:01.500, 1980, 2619, 301.5, 41, 0x0000000000000004"
+    # A driver that knows the older name of the reasons alone.
+    smi.write_text(
+        f"#!/bin/sh\ncase \"$*\" in *event*) exit 2;; esac\necho '{line}'\necho '2026/11/29 22:0'\n"
     )
-    said: list[str] = []
-    broken = gpu.sweep(plan, tmp_path, said.append)
-    assert points.read_text().split() == ["none", "five", "fitted"]
-    assert [line.partition(" ended")[0] for line in broken] == ["ngram, k = 2: sh -c", "sh -c"]
-    assert said == ["1 of 3: none", "2 of 3: ngram, k = 2", "3 of 3: ngram, k = 5"]
-
-
-def test_a_dry_run_prints_what_would_run_and_runs_nothing(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(program, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(sys, "argv", ["real", "--engine", "gpu", "--dry-run"])
-    assert program.main() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("vllm serve ") for line in lines) == len(PLAN.arms)
-    assert sum(line.startswith("breakeven calibrate ") for line in lines) == len(PLAN.arms)
-    assert lines[-1] == "real: exit status 0: nothing was run"
-    assert not (tmp_path / "results").exists()
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with machine_state.recorded(tmp_path):
+        deadline = time.monotonic() + 30
+        while len(looks := machine_state.read_looks(tmp_path)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+    host, card = looks
+    assert set(host.figures) == {"loop_ms", "busy", "steal"}
+    assert host.figures["loop_ms"] > 0
+    assert card.figures == {"sm_mhz": 1980.0, "memory_mhz": 2619.0, "watts": 301.5, "celsius": 41.0}
+    assert (card.at_s % 60, card.reasons) == (1.5, 4)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +186,7 @@ def test_a_dry_run_prints_what_would_run_and_runs_nothing(capsys, monkeypatch, t
     [
         ((), "there is no nvidia-smi"),
         (("nvidia-smi",), "there is no vllm on PATH"),
-        (("nvidia-smi", "vllm"), "nvidia-smi --query-gpu=name ended with exit status 9"),
+        (("nvidia-smi", "vllm"), "nvidia-smi lists no GPU"),
     ],
 )
 def test_a_machine_without_gpu_or_vllm_is_one_line(capsys, monkeypatch, tmp_path, there, words):
@@ -160,25 +194,43 @@ def test_a_machine_without_gpu_or_vllm_is_one_line(capsys, monkeypatch, tmp_path
         (tmp_path / name).write_text("#!/bin/sh\nexit 9\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(program, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(sys, "argv", ["real", "--engine", "gpu"])
-    assert program.main() == 1
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(f"real: exit status 1: {words}")
+    monkeypatch.setattr(gpu, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["real.gpu"])
+    assert gpu.main() == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"real: exit status 1: {words}")
+
+
+def test_a_run_without_any_engine_leaves_its_table_and_its_commands(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "pairs"
+    said: list[str] = []
+    own = {name: own_engine("raise SystemExit('no GPU')") for name in ENGINES}
+    left_out = gpu.measure_pairs(replace(Script(), start_s=20.0), own, folder, "GPU", said.append)
+    assert "decode only: it ended within 20 s; its last line is 'no GPU'" in left_out
+    assert (folder / "commands.txt").read_text().count("raise SystemExit") == 4
+    monkeypatch.setattr(sys, "argv", ["real.gpu", "--read", str(folder)])
+    assert gpu.main() == 0
+    shown = capsys.readouterr().out
+    assert said[-1].endswith((folder / "table.txt").read_text())
+    assert "left out: decode only, eagle3/5: it ended within 20 s; its last line is 'no GPU'" in shown
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--dry-run"], "--dry-run (DRY_RUN=1) needs --engine gpu (ENGINE=gpu)"),
-        (["--engine", "gpu", "--likeness"], "are for --engine cpu"),
-        (["--engine", "gpu", "--install-only"], "are for --engine cpu"),
+        (["--seconds", "nan"], "--seconds nan (SECONDS); expected a time above 0"),
+        (["--likeness"], "unrecognized arguments: --likeness"),
     ],
 )
-def test_an_option_of_the_other_engine_is_refused_before_anything_begins(
+def test_a_word_that_is_not_of_this_engine_is_refused_before_anything_begins(
     words, complaint, capsys, monkeypatch
 ):
-    monkeypatch.setattr(sys, "argv", ["real", *words])
+    monkeypatch.setattr(sys, "argv", ["real.gpu", *words])
     with pytest.raises(SystemExit, match="2"):
-        program.main()
+        gpu.main()
     assert capsys.readouterr().err.splitlines()[-1].endswith(complaint)
+
+
+def test_a_folder_that_no_run_left_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["real.gpu", "--read", str(tmp_path)])
+    assert gpu.main() == 1
+    assert capsys.readouterr().out.endswith("no kept.jsonl; expected a folder that a run left\n")
