@@ -28,7 +28,7 @@ from breakeven.load_driver.sweep import SweepProgress, check_arm, measure_again,
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.answer_trial import ask_and_keep, judge_kept
-from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, usable_points
+from breakeven_operator.calibration.measurements import measured_of, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.point_store import PointStore, RunGoneError
 from breakeven_operator.ports import Cluster, ClusterError
@@ -62,7 +62,7 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
         RunGoneError: nobody waits for the points.
         ClusterError: points cannot be stored.
         EngineError: the engine cannot be measured.
-        OutOfTimeError: too few points fitted into the time.
+        OutOfTimeError: no usable point fitted into the time.
     """
     store = PointStore(trial, runs)
     run = await store.load()
@@ -109,7 +109,7 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
         if trial.answers is not None:
             # After the load: a cache that a drafter has spoilt is full by then.
             await ask_and_keep(trial.answers, client, runs)
-        if finished.out_of_time and usable_points(store.points) < MIN_POINTS:
+        if finished.out_of_time and not usable_points(store.points):
             raise OutOfTimeError(finished.reason)
         return finished
 
