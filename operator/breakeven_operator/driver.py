@@ -27,7 +27,7 @@ from breakeven.load_driver.sweep import SweepProgress, run_sweep
 from breakeven.points.point import Point
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.answer_trial import ask_and_keep, judge_kept
-from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, usable_points
+from breakeven_operator.calibration.measurements import measured_of, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.point_store import PointStore, RunGoneError
 from breakeven_operator.ports import Cluster, ClusterError
@@ -61,7 +61,7 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
         RunGoneError: nobody waits for the points.
         ClusterError: points cannot be stored.
         EngineError: the engine cannot be measured.
-        OutOfTimeError: too few points fitted into the time.
+        OutOfTimeError: no usable point fitted into the time.
     """
     store = PointStore(trial, runs)
     run = await store.load()
@@ -118,7 +118,7 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
     if trial.answers is not None and trial.answers.judged:
         async with EngineClient(trial.endpoint) as client:
             await judge_kept(trial.answers, client, store.add_answers)
-    if finished.out_of_time and usable_points(store.points) < (1 if trial.second_start else MIN_POINTS):
+    if finished.out_of_time and not usable_points(store.points):
         raise OutOfTimeError(finished.reason)
     return finished
 

@@ -8,11 +8,12 @@ from datetime import datetime
 from itertools import takewhile
 from typing import NamedTuple
 
+from breakeven.phrases import counted
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import Action, Delete, EmitEvent
 from breakeven_operator.calibration import schedule_making
 from breakeven_operator.calibration.jobs import TrialLimits
-from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, usable_points
+from breakeven_operator.calibration.measurements import measured_of, usable_points
 from breakeven_operator.calibration.run_plan import budget_left_s, needed_s, trial_limits
 from breakeven_operator.calibration.transition import Transition, human_time, job_ref
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState, outlives
@@ -100,13 +101,13 @@ def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: dat
     if arm.arm.endswith(AGAIN) and arm.job is None:
         return over(arm, ArmPhase.SKIPPED, ClusterReason.ARM_SKIPPED, message, now)
     judged = _judges(arm, status) and bool(status.answers)
-    enough = judged or usable_points(status.points_of(arm.arm)) >= _needed(arm)
+    enough = judged or usable_points(status.points_of(arm.arm))
     phase = ArmPhase.DONE if enough else ArmPhase.FAILED
     return over(arm, phase, ClusterReason.BUDGET_EXHAUSTED, message, now)
 
 
 def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
-    """The arm's Job came to its end: the arm is done if it left enough points for a law."""
+    """The arm's Job came to its end: the arm is done if it left a usable point."""
     points, ended = status.points_of(arm.arm), trial.ended or now
     if _judges(arm, status):
         return _judged(arm, trial, status, ended)
@@ -115,11 +116,11 @@ def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, n
         if deaf is not None:
             return over(arm, ArmPhase.FAILED, ClusterReason.SCHEDULE_IGNORED, deaf, ended)
     usable, beside = usable_points(points), f"; {trial.message}" if trial.message else ""
-    if usable >= _needed(arm):
+    if usable:
         reason = trial.reason or ClusterReason.ARM_MEASURED
-        return over(arm, ArmPhase.DONE, reason, f"{usable} usable points{beside}", ended)
+        return over(arm, ArmPhase.DONE, reason, f"{counted(usable, 'usable point')}{beside}", ended)
     reason = trial.reason or ClusterReason.DRIVER_FAILED
-    message = f"only {usable} usable points; expected {_needed(arm)} or more{beside}"
+    message = f"no usable point{beside}"
     return over(arm, ArmPhase.FAILED, reason, message, ended)
 
 
@@ -134,11 +135,6 @@ def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, end
         return over(arm, ArmPhase.FAILED, reason, trial.message or "no answers were kept to judge", ended)
     message = ", ".join(f"{one.arm}: {one.word}" for one in status.answers)
     return over(arm, ArmPhase.DONE, ClusterReason.ARM_MEASURED, message, ended)
-
-
-def _needed(arm: ArmStatus) -> int:
-    """Usable points with which a trial is done; a second start adds to the points of the first."""
-    return 1 if arm.arm.endswith(AGAIN) else MIN_POINTS
 
 
 class ArmLeftOut(NamedTuple):
@@ -179,12 +175,12 @@ class ArmsProgress:
 
     @property
     def fittable(self) -> list[str]:
-        """Names of the arms with enough points for a law."""
+        """Names of the arms with a usable point."""
         return [arm for arm in self.to_fit if not arm.endswith(AGAIN) and self.has_law(arm)]
 
     def has_law(self, arm: str) -> bool:
-        """Whether an arm has enough points for a law."""
-        return usable_points(self.transition.run.status.points_of(arm)) >= MIN_POINTS
+        """Whether an arm has a usable point."""
+        return usable_points(self.transition.run.status.points_of(arm)) > 0
 
     def limits(self, index: int) -> TrialLimits:
         """How long the trial of an arm may take."""

@@ -24,7 +24,7 @@ from breakeven.readers.reading import is_yaml, read_text
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import Trials
-from breakeven_operator.calibration.measurements import MIN_POINTS, measured_of, stored
+from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.run_view import RunView
@@ -355,9 +355,9 @@ def _arm_status(arm: str, points: list[StoredPoint]) -> ArmStatus:
     usable = sum(point.usable for point in measured_of(points))
     phase, reason = ArmPhase.DONE, ClusterReason.ARM_MEASURED
     message = f"{usable} usable points imported"
-    if usable < MIN_POINTS:
+    if not usable:
         phase, reason = ArmPhase.FAILED, ClusterReason.INPUT_REFUSED
-        message = f"only {usable} of {len(points)} imported points are usable, {MIN_POINTS} are needed"
+        message = f"no usable point among {len(points)} imported"
     return ArmStatus(arm=arm, phase=phase, reason=str(reason), message=message)
 
 

@@ -17,9 +17,6 @@ from breakeven_operator.resources.calibrationrun import (
     StoredPoint,
 )
 
-MIN_POINTS = 3
-"""Usable points below which an arm has no law worth fitting."""
-
 
 def stored(arm: str, index: int, point: Point, time: datetime | None) -> StoredPoint:
     """A point as a run's status holds it, without the columns that were not measured.
@@ -48,12 +45,12 @@ def measured_of(points: Iterable[StoredPoint]) -> list[Point]:
 
 
 def sweep_of(points: Iterable[StoredPoint]) -> list[Point]:
-    """The points of an arm at its own lengths: the other points show the costs of steps, and count towards no law."""
+    """The points of an arm at its own lengths: the other points show the costs of steps, and do not count."""
     return of_the_sweep(measured_of(points))
 
 
 def usable_points(points: Iterable[StoredPoint]) -> int:
-    """Number of an arm's points that count towards its law."""
+    """Number of an arm's points that can be used, at its own lengths."""
     return sum(point.usable for point in sweep_of(points))
 
 

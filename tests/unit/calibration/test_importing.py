@@ -175,12 +175,12 @@ def test_a_config_map_that_may_not_be_read_says_which_right_is_missing(importing
     assert (reason, "grant the operator `get` on configmaps" in message) == ("InputRefused", True)
 
 
-def test_too_few_points_of_no_speculation_end_the_run(importing):
-    importing.config_maps["sweeps"]["data"]["none.json"] = bench(4, 1.0, 0.05)
+def test_no_usable_point_of_no_speculation_ends_the_run(importing):
+    importing.config_maps["sweeps"]["data"]["none.json"] = bench(4, 1.0, 0.05, failed=100)
     importing.turn()
     status = importing.turn()
     assert (status["phase"], status["reason"]) == ("Failed", "InputRefused")
-    assert "only 1 of 1 imported points are usable, 3 are needed" in status["message"]
+    assert "no usable point among 1 imported" in status["message"]
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_without_a_draft_length_of_its_method_no_schedule_is_made(scheduled):
     scheduled.measure_arm()
     for _ in range(2):
         scheduled.turn()
-        scheduled.measure_arm(points=1)
+        scheduled.measure_arm(points=0)
     scheduled.turn()
     assert (arm(scheduled)["phase"], arm(scheduled)["reason"]) == ("Skipped", "FitRejected")
     assert not scheduled.fits

@@ -321,6 +321,14 @@ def test_without_requests_or_a_measurement_it_holds():
     assert "nothing is known of no speculation" in sentence(found)
 
 
+@pytest.mark.parametrize("noise", [0.01, 0.3])
+@pytest.mark.parametrize("rps", [23.5, 26.0, 30.0])
+def test_an_arm_that_the_load_saturates_is_not_entered_however_fast_it_is_alone(rps, noise):
+    """It saturates at 23 requests per second, no speculation at 34."""
+    found = ask(chat(eagle=ArmLaw(0.05, 0.0434, 3.0, noise)), rps, past=flat(rps))
+    assert found.arm == NO_SPECULATION
+
+
 def test_an_idle_service_rolls_when_that_is_worth_it_and_no_request_pays_for_it():
     past = flat(3.0)
     quiet = replace(past, rps=[*past.rps[:-24], *[0.0] * 24])
