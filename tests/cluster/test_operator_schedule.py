@@ -39,7 +39,7 @@ def test_a_run_makes_a_schedule_of_what_it_has_measured_and_measures_it_as_an_ar
     (run,) = place.all("calrun")
     arms = {arm["arm"]: arm for arm in run["status"]["armStatuses"]}
     assert {name: arm["phase"] for name, arm in arms.items()} == dict.fromkeys(
-        ("none", "eagle/3", "eagle/schedule"), "Done"
+        ("none", "eagle/3", "eagle/schedule", "eagle/3/again", "none/again"), "Done"
     ), arms
     table = Schedule.parse(arms["eagle/schedule"]["schedule"], "status")
     # The law predicts the draft lengths between those that were measured: one of them may lie between.

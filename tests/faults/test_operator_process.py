@@ -64,7 +64,7 @@ def test_killed_at_random_moments_of_a_calibration(place, stage, facing):
     with facing(
         place,
         "operator SIGKILLed in a calibration",
-        "points that were measured are kept; one profile, one Job per arm",
+        "points that were measured are kept; one profile, one Job per start",
         times=times,
     ) as row:
         until("a run has begun", lambda: place.all("calrun"))
@@ -77,7 +77,7 @@ def test_killed_at_random_moments_of_a_calibration(place, stage, facing):
         place.until_calibrated()
         row.recovered()
         jobs = [event.name for event in place.writes("jobs") if event.verb == "create"]
-        assert len(jobs) == len(set(jobs)) == 2, jobs
+        assert len(jobs) == len(set(jobs)) == 3, jobs
         assert len(place.all("specprof")) == 1
         row.seen = f"{len(jobs)} Jobs, 1 profile"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
@@ -80,6 +81,7 @@ async def measured(world: FleetWorld, law: tuple[float, float]) -> str:
     points = lawful_points(
         arm, law, 2.0 if arm.k else 1.0, prompt_tokens=64.0, output_tokens=32.0, schedule=table
     )
+    start = planned.arm if planned.second_start else None
     await world.cluster.apply(
         RUNS,
         {
@@ -88,7 +90,9 @@ async def measured(world: FleetWorld, law: tuple[float, float]) -> str:
                 # The fake's lists have one owner: the driver of an arm applies those of the arms before it as well.
                 "points": only_run(world).get("points", [])
                 + [
-                    stored(planned.arm, index, point, world.clock.now()).to_json_object()
+                    stored(
+                        planned.arm, index, replace(point, start=start), world.clock.now()
+                    ).to_json_object()
                     for index, point in enumerate(points)
                 ]
             },
@@ -113,13 +117,16 @@ async def test_a_run_measures_the_schedule_it_has_made_and_every_arm_s_end_stand
     status = next(arm for arm in only_run(world)["armStatuses"] if arm["arm"] == "eagle/schedule")
     table = Schedule.parse(status["schedule"], "status")
     assert (table.at(1), table.at(256)) == (3, 0)
-    assert phases(world) == {"none": "Done", "eagle/3": "Done", "eagle/schedule": "Waiting"}
+    assert phases(world)["eagle/schedule"] == "Waiting"
     assert world.cluster.of(JOBS) == []
     world.restart()
     fits.asked.clear()
     assert await measured(world, (0.5, 0.055)) == "eagle/schedule"
+    assert await measured(world, LAWS[EAGLE]) == "eagle/3/again"
+    assert await measured(world, LAWS[NO_SPECULATION]) == "none/again"
     assert only_run(world)["phase"] == "Succeeded"
-    assert phases(world) == dict.fromkeys(("none", "eagle/3", "eagle/schedule"), "Done")
+    turns = ("none", "eagle/3", "eagle/schedule", "eagle/3/again", "none/again")
+    assert phases(world) == dict.fromkeys(turns, "Done")
     assert len(fits.asked) == 1, "a table that is written is not made again"
     (profile,) = world.cluster.of(PROFILES)
     shown = {arm["arm"]: arm.get("schedule") for arm in profile["spec"]["arms"]}
@@ -131,17 +138,20 @@ async def test_the_last_arm_s_end_stands_in_a_run_that_succeeded():
     fits_of(world)
     await measured(world, LAWS[NO_SPECULATION])
     await measured(world, LAWS[EAGLE])
+    await measured(world, LAWS[NO_SPECULATION])
     assert only_run(world)["phase"] == "Succeeded"
-    assert phases(world) == {"none": "Done", "eagle/3": "Done"}
+    assert phases(world) == dict.fromkeys(("none", "eagle/3", "none/again"), "Done")
 
 
 async def test_a_schedule_that_is_no_arm_of_its_own_ends_with_a_word_and_is_not_asked_for_again():
     world = scheduled()
     fits = fits_of(world)
     await measured(world, LAWS[NO_SPECULATION])
-    await measured(world, (0.5, 0.02))
+    for law in ((0.5, 0.02), (0.5, 0.02), LAWS[NO_SPECULATION]):
+        await measured(world, law)
     assert only_run(world)["phase"] == "Succeeded"
-    assert phases(world) == {"none": "Done", "eagle/3": "Done", "eagle/schedule": "Skipped"}
+    ends = dict.fromkeys(("none", "eagle/3", "eagle/3/again", "none/again"), "Done")
+    assert phases(world) == ends | {"eagle/schedule": "Skipped"}
     assert len(fits.asked) == 2
     for _ in range(10):
         await world.cycle(60.0)

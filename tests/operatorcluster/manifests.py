@@ -71,7 +71,7 @@ _SERVICE: Manifest = {
             "loads": 5,
             "pointSeconds": 3,
             "warmupSeconds": 0,
-            # One more engine start of each calibration; test_operator_answers.py turns it on.
+            # Minutes of each calibration; test_chart_operator.py turns them on.
             "answers": {"check": "Disabled"},
             "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
         },

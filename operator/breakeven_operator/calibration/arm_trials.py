@@ -1,4 +1,4 @@
-"""The arms of a run, one after the other: follow the present one's Job, start the next, fit when all are over."""
+"""The trials of a run in their order: follow the Job of the present one, start the next, fit when all are over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a CalibrationRun: one arm after the other on one Job each, then the fit; a pure function per cycle.
+"""The life of a CalibrationRun: one start of an arm after the other on one Job each, then the fit; a pure function per cycle.
 
     Pending ──> Starting ──> Measuring ──> Fitting ──> Succeeded
         └───────────┴────────────┴────────────┴──────> Failed, Superseded
