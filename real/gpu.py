@@ -247,14 +247,18 @@ def measure_pairs(
     lines = [f"# {name}\n{shlex.join(one.serve)}\n" for name, one in own.items()]
     (folder / "commands.txt").write_text("".join(lines))
     starter = OwnEngines(own, folder)
-    try:
-        with recorded(folder):
-            asyncio.run(PairScript(script, starter, results, gpu).run())
-    finally:
-        starter.end()
+
+    def show() -> None:
         shown = table_of(folder)
         (folder / "table.txt").write_text(shown)
         report(f"pairs of arms: {os.path.relpath(folder)}\n{shown}")
+
+    with contextlib.ExitStack() as last:
+        last.callback(starter.end)
+        # Before engines end, which takes its time: this one may have none.
+        last.callback(show)
+        with recorded(folder):
+            asyncio.run(PairScript(script, starter, results, gpu).run())
     return results.left_out
 
 
