@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from breakeven.load_driver.next_point import Purchase, imagined, next_point
+from breakeven.load_driver.question import Question
 from breakeven.points.point import ImposedLoad, LoadMode, Origin, Point
 from breakeven.points.row import point
 from breakeven.reasons import Reason
@@ -98,6 +102,17 @@ def seen(
         window_s=window_s,
         flag=" ".join(flags) or None,
     )
+
+
+def planned(question: Question, measured: Sequence[Point], left_s: float = math.inf) -> list[Purchase]:
+    """The points that would be bought if every point came out as expected now; an engine stays up until another starts."""
+    points, plan = list(measured), list[Purchase]()
+    while len(plan) < 500 and isinstance(step := next_point(question, points, left_s), Purchase):
+        plan.append(step)
+        points.append(imagined(step))
+        question = replace(question, running=step.arm)
+        left_s -= step.measuring_s
+    return plan
 
 
 _LENGTHS = (1.0, 2.0, 3.0, 30.0, 300.0, 1e5)

@@ -105,7 +105,9 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
 
     async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
-        finished = await run_sweep(client, sweep, measured_of(store.points), on_point=keep, on_progress=show)
+        finished = await run_sweep(
+            [client], sweep, measured_of(store.points), on_point=keep, on_progress=show
+        )
         if trial.answers is not None:
             # After the load: a cache that a drafter has spoilt is full by then.
             await ask_and_keep(trial.answers, client, runs)
@@ -124,14 +126,14 @@ async def _second_start(trial: TrialEnvironment, store: PointStore, run: Calibra
     judges = trial.answers is not None and bool(trial.answers.judged)
     async with EngineClient(trial.endpoint) as client:
         await client.wait_until_ready(_READY_S)
-        await check_arm(client, trial.sweep.arm)
+        await check_arm(client, trial.sweep.arms[0])
         if trial.answers is not None and judges:
             await judge_kept(trial.answers, client, store.add_answers)
     # Measured as the first start was, so with the sampling of its requests.
     async with EngineClient(trial.endpoint, trial.sweep.workload.sampling) as client:
         if not store.points:
             await measure_again(client, trial.sweep, before, store.add)
-    reason = "the answers of all arms are judged" if judges else f"{trial.sweep.arm} was measured again"
+    reason = "the answers of all arms are judged" if judges else f"{trial.sweep.arms[0]} was measured again"
     return Finished(complete=True, reason=reason)
 
 

@@ -142,7 +142,7 @@ async def test_refused_requests_end_the_point_and_are_named():
 
 @in_virtual_time
 async def test_a_sweep_is_resumed_where_it_was_cut():
-    sweep = Sweep(NONE, SentWorkload(30, 30), QUICK)
+    sweep = Sweep((NONE,), SentWorkload(30, 30), QUICK)
     points = []
 
     async def keep(point):
@@ -152,10 +152,10 @@ async def test_a_sweep_is_resumed_where_it_was_cut():
 
     async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
         with pytest.raises(asyncio.CancelledError):
-            await run_sweep(client, sweep, [], on_point=keep)
+            await run_sweep([client], sweep, [], on_point=keep)
         again = []
         finished = await run_sweep(
-            client, sweep, list(points), on_point=lambda p: asyncio.sleep(0, again.append(p))
+            [client], sweep, list(points), on_point=lambda p: asyncio.sleep(0, again.append(p))
         )
         assert finished.complete
         assert [point.load.mode for point in again] == [LoadMode.POISSON, LoadMode.CLOSED]

@@ -18,7 +18,8 @@ SETTINGS = SweepSettings(loads=8, warmup_seconds=2.0, max_concurrency=64)
 def test_steps_are_numbered_after_the_points_and_each_knows_how_many_there_will_be(question):
     none = tuple(closed("none", 0, 1.2, 0.07, clients=(1, 4, 16, 64), requests=200.0))
     measured = closed("eagle3", 3, 0.7, 0.1, clients=(1,), requests=200.0)
-    steps = Course(SETTINGS, question, none).steps(EAGLE, measured, lone_s=1.2)
+    steps = Course((EAGLE,), SETTINGS, question, none).steps(measured, lone_s=1.2)
     last = 1 + len(steps)
     assert last > 2
-    assert [(step.number, step.total) for step in steps] == [(number, last) for number in range(2, last + 1)]
+    numbered = [(arm, step.number, step.total) for arm, step in steps]
+    assert numbered == [(EAGLE, number, last) for number in range(2, last + 1)]

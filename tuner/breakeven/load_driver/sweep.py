@@ -1,25 +1,27 @@
-"""One arm's sweep: ask the design what to measure, measure it, hand the point over, until the design has no more."""
+"""A sweep of the engines that are up: ask the course what to measure, measure it, hand the point over, until there is no more."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
 from breakeven.load_driver.course import Course
-from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, again, of_the_sweep
+from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, again, carries, of_the_sweep
 from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
+from breakeven.load_driver.next_point import believed, some_schedule
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.sent_workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
-from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import FEWEST_GENERATIONS
 
 _SIZING_REQUESTS = 5
@@ -29,12 +31,20 @@ CLIENTS = 16
 LONE_REQUESTS = 5
 LONE_TOKENS = 2
 _FIRST_NUMBER = 900
+_FIRST_PAIR = 500
+PAIRED_SHARE = 0.2
+"""Share of a sweep's time for pairs, if it measures no speculation and another arm."""
+FEWEST_PAIRS = 4
+"""Fewer scatter by chance too little or too much for their standard error to say."""
+PAIRED_ERROR = 0.05
+"""Standard error of a ratio at which no more pairs are measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
     """Progress of a sweep; points of an earlier start count as done, and the seconds left are an estimate."""
 
+    arm: Arm
     step: SweepStep
     done: int
     total: int
@@ -44,16 +54,17 @@ class SweepProgress:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Everything that describes one arm's sweep.
+    """Everything that describes one sweep.
 
     Attributes:
+        arms: arms whose engines are up; each load is measured on all of them before the next one.
         prompts: in place of the workload's own.
         lengths: also measure the few points at other lengths, from which the cost of a step follows.
         question: the decision that the points serve; None if loads are spread evenly.
         others: points of other arms, by which the loads are chosen.
     """
 
-    arm: Arm
+    arms: tuple[Arm, ...]
     workload: SentWorkload = field(default_factory=SentWorkload)
     settings: SweepSettings = field(default_factory=SweepSettings)
     prompts: Prompts | None = None
@@ -64,33 +75,43 @@ class Sweep:
     @property
     def course(self) -> Course:
         """Choice of its loads."""
-        return Course(self.settings, self.question, self.others)
+        return Course(self.arms, self.settings, self.question, self.others)
 
-    @property
-    def probes(self) -> bool:
-        """Whether points at other lengths are measured; those of a schedule would be a mixture over its tiers."""
-        return self.lengths and not self.arm.scheduled
-
-    def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[SweepStep, ...]:
+    def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[tuple[Arm, SweepStep], ...]:
         """All steps that are left, those at other lengths included, if every point comes out as it is believed now.
 
-        `measured` are points of this arm and workload from earlier starts; `lone_s` is a guess at a lone request's latency without
+        `measured` are points of these arms and workload from earlier starts; `lone_s` is a guess at a lone request's latency without
         speculation (s), used while there is no point.
         """
-        own, course = of_the_sweep(measured), self.course
-        if not self.probes or isinstance(course.next_step(own), Finished):
-            return course.steps(self.arm, own, lone_s)
-        probes = planned_probes(
-            measured,
-            self.workload,
-            self.settings,
-            self.settings.max_seconds or math.inf,
-            lambda clients: course.latency_s(self.arm, own, clients, lone_s),
+        own, course = loads_of(measured), self.course
+        probes = (
+            [] if isinstance(course.next_step(own), Finished) else self._probe_steps(measured, own, lone_s)
         )
-        steps = course.steps(self.arm, own, lone_s, sum(probe.expected_s for probe in probes))
-        # The first point shows how long prompts are.
-        first = 0 if own else 1
+        steps = course.steps(own, lone_s, sum(step.expected_s for _, step in probes))
+        # The first point of each arm shows how long prompts are.
+        first = next((i for i, (_, step) in enumerate(steps) if step.number > 1), len(steps))
         return (*steps[:first], *probes, *steps[first:])
+
+    def _probe_steps(
+        self, measured: Sequence[Point], own: Sequence[Point], lone_s: float
+    ) -> list[tuple[Arm, SweepStep]]:
+        """The steps at other lengths that are left, as long as they are expected to take."""
+        settings, left_s = self.settings, (self.settings.max_seconds or math.inf) / len(self.arms)
+        return [
+            (arm, step)
+            for arm in self.arms
+            if self.lengths and not arm.scheduled
+            for step in planned_probes(
+                [point for point in measured if point.arm == arm],
+                self.workload,
+                settings,
+                left_s,
+                partial(self._latency_s, arm, own, lone_s),
+            )
+        ]
+
+    def _latency_s(self, arm: Arm, own: Sequence[Point], lone_s: float, clients: int) -> float:
+        return self.course.latency_s(arm, own, clients, lone_s)
 
     @property
     def precision(self) -> Precision:
@@ -100,54 +121,250 @@ class Sweep:
         )
 
 
+def loads_of(points: Sequence[Point]) -> list[Point]:
+    """The points of a sweep's loads: neither at other lengths nor of a pair."""
+    return [point for point in of_the_sweep(points) if point.replicate is None]
+
+
 async def run_sweep(
-    client: EngineClient,
+    clients: Sequence[EngineClient],
     sweep: Sweep,
     measured: Sequence[Point],
     *,
     on_point: Callable[[Point], Awaitable[None]],
     on_progress: Callable[[SweepProgress], None] | None = None,
+    on_lost: Callable[[Arm, EngineError], None] | None = None,
 ) -> Finished:
-    """Measure what is missing of a sweep, and return what ended it; `measured` are points of this arm and workload from earlier starts.
+    """Measure what is missing of a sweep, and return what ended it; `measured` are points of its arms and workload from earlier starts.
 
-    A point is handed over, and made durable, before the next one starts; stopping the sweep (cancellation) loses at most the point
-    under way, and starting it again with the points so far goes on where it stopped.
+    The clients are of the arms' engines, in the order of the arms. A point is handed over, and made durable, before the next one
+    starts; stopping the sweep (cancellation) loses at most the point under way, and starting it again with the points so far goes
+    on where it stopped. An engine that is lost under way leaves its arm out, and `on_lost` is called; the other arms go on.
 
     Raises:
-        EngineError: the engine is not there, does not run the arm, or answers nothing.
+        EngineError: an engine is not there, or does not run its arm; or the last one answers nothing.
     """
-    await client.model()
-    await check_arm(client, sweep.arm)
-    points = of_the_sweep(measured)
-    begun_s = time.monotonic()
-    if isinstance(nothing := sweep.course.step_or_last(points), Finished):
+    engines = dict(zip(sweep.arms, clients, strict=True))
+    for arm, client in engines.items():
+        await client.model()
+        try:
+            await check_arm(client, arm)
+        except EngineError as error:
+            raise EngineError(f"{arm}: {error}" if len(clients) > 1 else str(error)) from None
+    if isinstance(nothing := sweep.course.next_step(loads_of(measured)), Finished):
         return nothing
-    trial = await _trial(client, sweep)
-    probing = sweep.probes
+    run = _Run(engines, sweep, list(measured), on_point, on_progress)
+    trials = {arm: await _trial(client, sweep, arm) for arm, client in engines.items()}
+    while isinstance(turn := await run.next_turn(), tuple):
+        arm, step = turn
+        try:
+            await run.measure(trials[arm], step)
+        except EngineError as error:
+            if len(run.sweep.arms) == 1 or on_lost is None:
+                raise
+            on_lost(arm, error)
+            run.sweep = replace(run.sweep, arms=tuple(one for one in run.sweep.arms if one != arm))
+    return turn
 
-    def report(left_s: float, step: SweepStep, point_s: float) -> None:
-        if on_progress is not None:
-            on_progress(SweepProgress(step, len(points), step.total, point_s, max(0.0, left_s - point_s)))
 
-    while True:
-        used_s = time.monotonic() - begun_s
-        left_s = sweep.course.seconds_left(points, used_s)
-        if probing and points:
-            probing = False
-            longest_s = (sweep.settings.max_seconds or math.inf) - used_s
-            known = measured or points
-            await _measure_other_lengths(client, sweep, known, longest_s, on_point, partial(report, left_s))
-            continue
-        step = sweep.course.step_or_last(points, used_s)
-        if isinstance(step, Finished):
-            return step
-        report(left_s, step, 0.0)
+@dataclass
+class _Run:
+    """One start of a sweep: engines by arm, the points so far, also those of earlier starts, and who is told of them."""
+
+    engines: Mapping[Arm, EngineClient]
+    sweep: Sweep
+    points: list[Point]
+    on_point: Callable[[Point], Awaitable[None]]
+    on_progress: Callable[[SweepProgress], None] | None = None
+    left_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun_s = time.monotonic()
+
+    async def measure(
+        self, trial: Trial, step: SweepStep, text: str | None = None, replicate: str | None = None
+    ) -> None:
+        """Measure a point and hand it over."""
+        arm, workload, done = trial.arm, self.sweep.workload, len(loads_of(self.points))
+        left_s, total = self.left_s, step.total * len(self.sweep.arms)
+
+        def report(point_s: float) -> None:
+            if self.on_progress is not None:
+                self.on_progress(SweepProgress(arm, step, done, total, point_s, max(0.0, left_s - point_s)))
+
+        report(0.0)
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
-        seed = sweep.workload.seed * 1000 + step.number
-        window = await measure(client, trial, step, seed, partial(report, left_s, step))
-        point = replace(window.point(), text_source=sweep.workload.text)
-        await on_point(point)
-        points.append(point)
+        window = await measure(self.engines[arm], trial, step, workload.seed * 1000 + step.number, report)
+        # A schedule stands for the one that the engine has, which the driver does not know.
+        point = replace(window.point(), schedule=some_schedule(arm), text_source=text or workload.text)
+        self.points.append(replace(point, replicate=replicate))
+        await self.on_point(self.points[-1])
+
+    async def next_turn(self) -> tuple[Arm, SweepStep] | Finished:
+        """The next arm and load, once each arm has what it needs at other lengths."""
+        sweep, own = self.sweep, loads_of(self.points)
+        if sweep.lengths and {arm for arm in sweep.arms if not arm.scheduled} <= {point.arm for point in own}:
+            await self._measure_other_lengths()
+            self.sweep = sweep = replace(sweep, lengths=False)
+        used_s = time.monotonic() - self.begun_s
+        self.left_s = sweep.course.seconds_left(own, used_s)
+        return sweep.course.next_step(own, used_s)
+
+    async def _measure_other_lengths(self) -> None:
+        """Measure what is missing of the points at other lengths, by at least one point of each arm at its own lengths."""
+        sweep, prompts = self.sweep, dict[Arm, Prompts]()
+        left_s = (sweep.settings.max_seconds or math.inf) - (time.monotonic() - self.begun_s)
+        # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
+        precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
+        missing = [
+            (probe.number, -place if probe.number % 2 else place, arm, probe)
+            for place, arm in enumerate(sweep.arms)
+            if not arm.scheduled
+            for probe in missing_probes(
+                [point for point in self.points if point.arm == arm], sweep.workload, sweep.settings
+            )
+        ]
+        for _, _, arm, probe in sorted(missing):
+            step = probe.step(sweep.settings, left_s / len(sweep.arms))
+            if step is None:
+                return
+            # Too long for the model: the arm is measured as before, and other lengths stay a range. An engine that is gone fails
+            # the sweep's next point.
+            with contextlib.suppress(EngineError):
+                if arm not in prompts:
+                    # Made-up prose of one length without a shared prefix: a cached prompt would hide the cost of prefill.
+                    plain = SentWorkload(
+                        probe.prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed
+                    )
+                    prompts[arm] = await sized_prose(self.engines[arm], plain)
+                lengths = LogNormalLengths(1, probe.output_tokens)
+                await self.measure(Trial(arm, prompts[arm], lengths, precision), step, SYNTHETIC)
+
+
+# Pairs of windows next to each other, no speculation and one arm with the same arrivals and prompts, in the order A B, B A.
+# The state of the machine is the same in both windows of a pair, and a slow drift cancels in two pairs.
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """Latency without speculation over latency of an arm at one rate, from pairs of windows.
+
+    `error` is the standard error of its logarithm, infinite from one pair.
+    """
+
+    arm: Arm
+    load: ImposedLoad
+    pairs: int
+    ratio: float
+    error: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Bounds that hold it in 90 % of all cases: Student's t, because the pairs are few."""
+        from scipy.special import stdtrit  # noqa: PLC0415  commands that do not ask for it start faster
+
+        half = float(stdtrit(self.pairs - 1, 0.95)) * self.error if self.pairs > 1 else math.inf
+        return self.ratio * math.exp(-half), self.ratio * math.exp(half)
+
+
+def speedup_of(points: Sequence[Point], arm: Arm, load: ImposedLoad) -> Speedup | None:
+    """The speedup that the pairs among these points show; None without one of two usable windows."""
+    pairs = dict[str, dict[Arm, float]]()
+    for point in points:
+        if point.replicate and point.load == load and point.usable:
+            pairs.setdefault(point.replicate, {})[point.arm] = math.log(point.mean_latency_s)
+    gains = [
+        pair[NO_SPECULATION] - pair[arm] for pair in pairs.values() if {NO_SPECULATION, arm} <= pair.keys()
+    ]
+    if not gains:
+        return None
+    error = statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+    return Speedup(arm, load, len(gains), math.exp(statistics.fmean(gains)), error)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A rate at which pairs are measured, the arm that is believed fastest there, and the time for them.
+
+    The arm is None at a rate that no arm carries, or no speculation does not.
+    """
+
+    load: ImposedLoad
+    arm: Arm | None
+    longest_s: float
+
+
+def to_pair(
+    sweep: Sweep, measured: Sequence[Point], expected_rps: Sequence[float], left_s: float
+) -> list[Pairing]:
+    """The pairs that a sweep ends with.
+
+    Without expected rates they are at the middle one of those that were measured with and without speculation.
+    """
+    known = loads_of(measured)
+    own = {arm: [point for point in known if point.arm == arm] for arm in sweep.arms}
+    if not expected_rps:
+        faster = {point.load for arm in sweep.arms if arm != NO_SPECULATION for point in own[arm]}
+        shared = {point.load for point in own[NO_SPECULATION]} & faster
+        rates = sorted(load.rps for load in shared if load.rps)
+        expected_rps = rates[len(rates) // 2 :][:1]
+    found = list[Pairing]()
+    for load in (ImposedLoad(sweep.settings.arrivals, significant(rate)) for rate in expected_rps):
+        able = [arm for arm in sweep.arms if carries(sweep.settings, own[arm], load)]
+        question, window_s = Question(sweep.arms, sweep.settings), sweep.settings.min_point_seconds
+        guesses = believed(question, known, able, load, window_s) if NO_SPECULATION in able else []
+        guesses = sorted(guesses, key=lambda one: one.latency_s)
+        best = next((one.arm for one in guesses if one.arm != NO_SPECULATION), None)
+        found.append(Pairing(load, best, left_s / len(expected_rps)))
+    return found
+
+
+async def measure_pairs(
+    engines: Mapping[Arm, EngineClient],
+    sweep: Sweep,
+    measured: Sequence[Point],
+    pairing: Pairing,
+    on_point: Callable[[Point], Awaitable[None]],
+    on_progress: Callable[[SweepProgress], None] | None = None,
+) -> None:
+    """Measure pairs of no speculation and an arm at a rate until their ratio is known well enough, or the time is used.
+
+    `measured` are points from earlier starts, pairs among them count; the new points have the pair's number as their replicate.
+
+    Raises:
+        EngineError: an engine answers nothing.
+    """
+    settings, load, arm = sweep.settings, pairing.load, pairing.arm or NO_SPECULATION
+    both = (NO_SPECULATION, arm)
+    run = _Run(engines, replace(sweep, arms=both), list(measured), on_point, on_progress)
+    expected = believed(Question(both, settings), loads_of(measured), both, load, settings.point_seconds)
+    # The same warm-up and window for both, because arrivals are drawn for the two together; no window ends early.
+    warmup_s = max(one.warmup_s for one in expected)
+    around_s = warmup_s + max(one.latency_s for one in expected)
+    window_s = min(settings.point_seconds, pairing.longest_s / (2 * FEWEST_PAIRS) - around_s)
+    window_s = max(window_s, settings.min_point_seconds)
+    precision = Precision(min_window_s=math.inf)
+    trials = {one: replace(await _trial(engines[one], sweep, one), precision=precision) for one in both}
+    number = max((int(point.replicate or 0) for point in measured if _paired(point)), default=0)
+    known, wasted = speedup_of(measured, arm, load), 0
+    while (left_s := pairing.longest_s - (time.monotonic() - run.begun_s)) >= 2 * (window_s + around_s):
+        # Where windows of two pairs were not usable, a third one will not be.
+        if wasted > 1 or (known and known.pairs >= FEWEST_PAIRS and known.error <= PAIRED_ERROR):
+            return
+        number, run.left_s = number + 1, left_s
+        for one in expected if number % 2 else expected[::-1]:
+            place, total = _FIRST_PAIR + number, settings.loads
+            step = SweepStep(
+                load, one.latency_s, one.inflight, 0.0, warmup_s, window_s, window_s, place, total
+            )
+            await run.measure(trials[one.arm], step, replicate=str(number))
+        found = speedup_of(run.points, arm, load)
+        wasted += (found and found.pairs) == (known and known.pairs)
+        known = found
+
+
+def _paired(point: Point) -> bool:
+    return (point.replicate or "").isdecimal()
 
 
 async def measure_again(
@@ -160,7 +377,7 @@ async def measure_again(
 
     An engine that fails under them leaves them out: what was measured before stands. `on_point` makes a point durable.
     """
-    trial = await _trial(client, sweep)
+    trial = await _trial(client, sweep, sweep.arms[0])
     begun_s = time.monotonic()
     with contextlib.suppress(EngineError):
         for step in again(sweep.settings, before):
@@ -173,44 +390,11 @@ async def measure_again(
             await on_point(replace(window.point(), text_source=sweep.workload.text))
 
 
-async def _trial(client: EngineClient, sweep: Sweep) -> Trial:
-    """The requests of a sweep's points."""
+async def _trial(client: EngineClient, sweep: Sweep, arm: Arm) -> Trial:
+    """The requests of an arm's points."""
     workload = sweep.workload
     prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
-    return Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
-
-
-async def _measure_other_lengths(
-    client: EngineClient,
-    sweep: Sweep,
-    measured: Sequence[Point],
-    left_s: float,
-    on_point: Callable[[Point], Awaitable[None]],
-    report: Callable[[SweepStep, float], None],
-) -> None:
-    """Measure what is missing of the points at other lengths, by at least one point of the arm at its own lengths.
-
-    `left_s` is for the rest of the sweep; infinite without a limit.
-    """
-    missing = missing_probes(measured, sweep.workload, sweep.settings)
-    if not missing:
-        return
-    # Made-up prose of one length without a shared prefix: a cached prompt would hide the cost of prefill.
-    plain = SentWorkload(missing[0].prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed)
-    # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
-    precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
-    # Too long for the model: the arm is measured as before, and other lengths stay a range. An engine that is gone fails
-    # the sweep's next point.
-    with contextlib.suppress(EngineError):
-        prompts = await sized_prose(client, plain)
-        for probe in missing:
-            step = probe.step(sweep.settings, left_s)
-            if step is None:
-                return
-            asked = Trial(sweep.arm, prompts, LogNormalLengths(1, probe.output_tokens), precision)
-            seed = sweep.workload.seed * 1000 + probe.number
-            window = await measure(client, asked, step, seed, partial(report, step))
-            await on_point(replace(window.point(), text_source=SYNTHETIC))
+    return Trial(arm, prompts, workload.answers(), sweep.precision)
 
 
 async def check_arm(client: EngineClient, arm: Arm) -> None:
