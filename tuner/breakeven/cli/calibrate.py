@@ -292,9 +292,11 @@ class SweepRun:
         """Time for pairs if there is no limit: by the share that they have of the whole."""
         from breakeven.load_driver.sweep import PAIRED_SHARE
 
-        warmup_s = self.sweep.settings.warmup_seconds
-        spent_s = sum((point.window_s or 0.0) + warmup_s for point in self.points if point.replicate is None)
-        return (spent_s + planned_s) * PAIRED_SHARE / (1.0 - PAIRED_SHARE)
+        warmup_s, spent_s = self.sweep.settings.warmup_seconds, planned_s * PAIRED_SHARE
+        for point in self.points:
+            share = PAIRED_SHARE if point.replicate is None else PAIRED_SHARE - 1.0
+            spent_s += share * ((point.window_s or 0.0) + warmup_s)
+        return max(spent_s / (1.0 - PAIRED_SHARE), 0.0)
 
     def _ended(self, finished: Finished) -> Finished:
         """The end in words, with what each arm lacks."""
