@@ -30,6 +30,7 @@ class LawfulEngine:
     fail_after: int | None = None
     metrics: bool = True
     drift: Callable[[float], float] = lambda _: 1.0
+    model: str = "tiny"
     url: str = ""
     open: int = 0
     peak: int = 0
@@ -80,7 +81,7 @@ class LawfulEngine:
         self.served += 1
 
     async def models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "tiny"}]})
+        return web.json_response({"object": "list", "data": [{"id": self.model}]})
 
     async def health(self, request: web.Request) -> web.Response:
         return web.Response()

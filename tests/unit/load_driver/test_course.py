@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.course import Course
 from breakeven.load_driver.design import SweepSettings
 from breakeven.load_driver.question import Question
-from sweeps import closed
+from breakeven.points.point import Point
+from sweeps import closed, poisson
 
 EAGLE = Arm("eagle3", 3)
 SETTINGS = SweepSettings(loads=8, warmup_seconds=2.0, max_concurrency=64)
@@ -23,3 +26,41 @@ def test_steps_are_numbered_after_the_points_and_each_knows_how_many_there_will_
     assert last > 2
     numbered = [(arm, step.number, step.total) for arm, step in steps]
     assert numbered == [(EAGLE, number, last) for number in range(2, last + 1)]
+
+
+def walked(arms: dict[Arm, tuple[float, float]], question: Question | None = None) -> list[Point]:
+    """The points of a joint sweep of engines that obey their laws, in their order."""
+    course, points = Course(tuple(arms), SETTINGS, question), list[Point]()
+    while isinstance(turn := course.next_step(points), tuple):
+        arm, step = turn
+        c1_s, c2_s = arms[arm]
+        shown, at = {"requests": 200.0, "window_s": step.window_s}, (step.load.value,)
+        if step.load.clients:
+            points += closed(arm.method, arm.k, c1_s, c2_s, clients=at, **shown)
+        else:
+            points += poisson(arm.method, arm.k, c1_s, c2_s, at, **shown)
+        assert len(points) < 100
+    assert turn.complete
+    return points
+
+
+@pytest.mark.parametrize("auto", [False, True])
+def test_each_load_is_measured_on_all_arms_that_carry_it_before_the_next_one(auto):
+    arms = {NO_SPECULATION: (1.2, 0.07), EAGLE: (0.7, 0.075), Arm("ngram", 5): (0.6, 0.2)}
+    question = Question((EAGLE,), SETTINGS, expected_rps=(3.0, 9.0)) if auto else None
+    points = walked(arms, question)
+    found = [[point.arm for point in block] for _, block in groupby(points, key=lambda point: point.load)]
+    assert len(found) == len({point.load for point in points}) + 1, "no load twice but the first"
+    for number, block in enumerate(found, start=1):
+        order = list(arms) if number % 2 else list(arms)[::-1]
+        assert block == [arm for arm in order if arm in block]
+    fast = [point.load.rps for point in points if point.arm == NO_SPECULATION and point.load.rps]
+    slow = [point.load.rps for point in points if point.arm == Arm("ngram", 5) and point.load.rps]
+    assert slow == [rps for rps in fast if rps * 0.2 < 0.85]
+    assert auto or (slow and slow != fast)
+
+
+def test_rates_reach_from_easy_for_the_slowest_arm_to_the_capacity_of_the_fastest():
+    points = walked({NO_SPECULATION: (1.2, 0.1), EAGLE: (0.7, 0.05)})
+    rates = [point.load.rps for point in points if point.load.rps]
+    assert (min(rates), max(rates)) == (pytest.approx(0.15 / 0.1), pytest.approx(0.8 / 0.05))

@@ -432,8 +432,9 @@ class MeasuredWindow:
         others = self.clients.others_met
         if others is None:
             return self.clients.mean_inflight
-        # At a very low rate no request met another one, but the column must be positive.
-        return max(others, 1e-6) if self.load.clients is None else others + 1
+        # At a very low rate no request met another one, but a reader that finds far less than rate times latency takes
+        # the latency for one in another unit.
+        return max(others, 0.05 * self.clients.mean_inflight) if self.load.clients is None else others + 1
 
     def point(self) -> Point:
         """The point, in the digits that a points file keeps, so that going on from a file is the same as going on."""

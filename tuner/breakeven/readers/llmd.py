@@ -16,7 +16,16 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.points.quality import few_generations
-from breakeven.readers.foreign import Counted, Document, Figure, ForeignResult, Moment, Number, at, mean_square
+from breakeven.readers.foreign import (
+    Counted,
+    Document,
+    Figure,
+    ForeignResult,
+    Moment,
+    Number,
+    at,
+    mean_square,
+)
 from breakeven.readers.imposed import imposed
 from breakeven.reasons import Reason
 

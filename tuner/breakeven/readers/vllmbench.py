@@ -174,8 +174,6 @@ def _points(document: Document, read: VllmBenchResult, arm: Arm) -> tuple[Point 
         columns["output_tokens_sq"] = (squares / len(read.output_lens), "output_lens")
     if read.achieved_rps is None and read.seconds:
         columns["achieved_rps"] = (read.requests / read.seconds, "seconds")
-    if read.ended_s is not None and read.seconds:
-        columns["begun_s"] = (max(read.ended_s - read.seconds, 0.0), "ended_s")
     if _unsteady(document, read):
         flags.append(Reason.NOT_STEADY)
     if _failures(document, read):
@@ -263,7 +261,7 @@ def _failures(document: Document, read: VllmBenchResult) -> float:
 
 
 def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
-    """The mean latency, TPOT, and the quantiles that the file leaves to its lists of single requests.
+    """The mean latency, TPOT, the begin, and the quantiles that the file leaves to its lists of single requests.
 
     A latency that can only be guessed is flagged.
     """
@@ -274,6 +272,8 @@ def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
     columns: _Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
     tokens = (read.output_total or 0.0) / read.requests
     columns["tpot_mean_s"] = (ratio_of_means_s(latency_s, read.ttft_mean_s, tokens), "mean_latency_s")
+    if read.ended_s is not None and read.seconds:
+        columns["begun_s"] = (max(read.ended_s - read.seconds, 0.0), "ended_s")
     listed = _listed(read)
     for name, form in (("latency", "p{}_latency_s"), ("ttft", "ttft_p{}_s"), ("tpot", "tpot_p{}_s")):
         for percent in (50, 95, 99):
