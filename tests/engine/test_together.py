@@ -22,10 +22,8 @@ from breakeven.load_driver.sweep import (
     Speedup,
     Sweep,
     loads_of,
-    measure_pairs,
     run_sweep,
-    speedup_of,
-    to_pair,
+    speedups_of,
 )
 from breakeven.points.point import Point
 from fakes.lawful_engine import LawfulEngine, serving
@@ -161,6 +159,8 @@ async def test_an_engine_that_fails_leaves_its_arm_out_and_the_last_one_ends_the
         points, ended, lost = await swept(clients, SWEEP)
         assert lost == [EAGLES[0]]
         assert ended is not None
+        assert not ended.complete
+        assert "eagle3/2 left out, its engine failed" in ended.reason
         assert blocks(points)[-1] == [NO_SPECULATION, EAGLES[1]]
         made[0].fail_after = made[2].fail_after = 0
         with pytest.raises(EngineError):
@@ -224,45 +224,48 @@ def test_ratios_of_arms_inside_a_load_stand_on_a_machine_that_drifts_and_those_o
     assert off_in_turn > 0.06
 
 
-async def paired(drift: Callable[[float], float], longest_s: float = 600.0) -> Speedup:
-    sweep = replace(SWEEP, arms=ARMS[:2])
+async def paired(drift: Callable[[float], float]) -> tuple[Speedup, list[Point]]:
+    sweep = replace(
+        SWEEP, arms=ARMS[:2], settings=replace(SETTINGS, max_seconds=800.0), paired_rps=(2.0, 50.0)
+    )
     async with engines(ARMS[:2], drift) as (_, clients):
-        points, _, _ = await swept(clients, sweep)
-
-        async def keep(point: Point) -> None:
-            points.append(point)
-
-        (pairing,) = to_pair(sweep, points, (2.0,), longest_s)
-        assert pairing.arm == EAGLES[0]
-        known = dict(zip(sweep.arms, clients, strict=True))
-        await measure_pairs(known, sweep, tuple(points), pairing, keep)
-        rows = [point for point in points if point.replicate]
-        assert [point.arm for point in rows[:4]] == [*ARMS[:2], *ARMS[1::-1]]
-        assert loads_of(points) == [point for point in points if not point.replicate]
-        found = speedup_of(points, EAGLES[0], pairing.load)
-        assert found is not None
-        return found
+        points, ended, _ = await swept(clients, sweep)
+    assert ended is not None
+    assert ended.complete
+    assert ended.reason.endswith(
+        "no pairs at 50 rps: beyond 80 % of the capacity of no speculation or of all others"
+    )
+    rows = [point for point in points if point.replicate]
+    assert [point.arm for point in rows[:4]] == [*ARMS[:2], *ARMS[1::-1]]
+    assert loads_of(points) == [point for point in points if not point.replicate]
+    (found,) = speedups_of(points)
+    assert (found.arm, found.load.rps) == (EAGLES[0], 2.0)
+    return found, rows
 
 
 @in_virtual_time
 async def test_pairs_end_with_the_ratio_known_also_on_a_machine_that_drifts():
-    steady = await paired(lambda _: 1.0)
-    assert steady.pairs == FEWEST_PAIRS
-    assert steady.error < 0.02
+    steady, rows = await paired(lambda _: 1.0)
+    assert len(rows) == 2 * steady.pairs == 2 * FEWEST_PAIRS
+    assert steady.interval is not None
+    assert steady.interval[1] / steady.interval[0] < 1.1
+    # One list of arrivals in the two windows of a pair.
+    assert [rows[i].requests for i in (0, 2, 4, 6)] == [rows[i].requests for i in (1, 3, 5, 7)]
     for seed in range(3):
-        drifting = await paired(wandering(seed))
-        assert drifting.error <= PAIRED_ERROR
+        drifting, _ = await paired(wandering(seed))
         assert drifting.ratio == pytest.approx(steady.ratio, rel=0.08)
-        low, high = drifting.interval
-        assert low < drifting.ratio < high
+        low, high = drifting.interval or (0.0, 0.0)
+        assert low < drifting.ratio < high < drifting.ratio * (1.0 + 3.0 * PAIRED_ERROR)
 
 
 @in_virtual_time
-async def test_pairs_without_an_expected_rate_are_at_the_middle_load_and_none_beyond_the_capacity():
-    async with engines() as (_, clients):
-        points, _, _ = await swept(clients, SWEEP)
-    (middle,) = to_pair(SWEEP, points, (), 60.0)
-    assert middle.load.rps in {point.load.rps for point in points}
-    near, far = to_pair(SWEEP, points, (1.0, 50.0), 60.0)
-    assert (near.arm is not None, far.arm) == (True, None)
-    assert near.longest_s == 30.0
+async def test_pairs_without_an_expected_rate_are_at_the_middle_load_and_are_not_measured_twice():
+    sweep = replace(SWEEP, paired_rps=())
+    async with engines() as (made, clients):
+        points, _, _ = await swept(clients, sweep)
+        (found,) = speedups_of(points)
+        assert found.load in {point.load for point in loads_of(points)}
+        assert found.arm != NO_SPECULATION
+        sent = [len(engine.bodies) for engine in made]
+        assert (await swept(clients, sweep, points))[0] == []
+        assert [len(engine.bodies) for engine in made] == sent

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.arm import NO_SPECULATION
 from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import Number, OutputFile, read_loads
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from breakeven.arm import Arm
-    from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+    from breakeven.load_driver.client import Endpoint, EngineError
     from breakeven.load_driver.design import Finished
-    from breakeven.load_driver.sweep import Speedup, Sweep, SweepProgress
+    from breakeven.load_driver.sweep import Sweep, SweepProgress
     from breakeven.points.point import Point
 
 
@@ -142,17 +140,16 @@ def command(**options: Any) -> None:
     endpoints = [endpoint_of(options, engine.url) for engine in engines]
     file = PointsFile(options["output"])
     schedules = {engine.arm: engine.schedule for engine in engines}
-    run = SweepRun(
-        sweep, endpoints, file, schedules, gpu=options["gpu"] or "", as_json=as_json,
-        expected_rps=options["expected_rps"], max_seconds=options["max_seconds"],
-    )  # fmt: skip
+    run = SweepRun(sweep, endpoints, file, schedules, gpu=options["gpu"] or "", as_json=as_json)
     if options["dry_run"]:
         run.show_plan()
         return
-    finished = asyncio.run(run.sweep_engines())
-    if as_json:
-        from breakeven.points import table
+    from breakeven.load_driver.sweep import speedups_of
+    from breakeven.points import table
 
+    finished = asyncio.run(run.sweep_engines())
+    speedups = speedups_of(run.points)
+    if as_json:
         echo_result(
             {
                 **run.arms_document(),
@@ -167,20 +164,18 @@ def command(**options: Any) -> None:
                         "request_rate_rps": one.load.rps,
                         "pairs": one.pairs,
                         "speedup": one.ratio,
-                        "speedup_ci": list(one.interval) if one.pairs > 1 else None,
+                        "speedup_ci": one.interval,
                     }
-                    for one in run.speedups
+                    for one in speedups
                 ],
                 "confidence": DEFAULT_CONFIDENCE,
             }
         )
         return
-    for one in run.speedups:
-        low, high = map(figure, one.interval)
-        bounds = f"{low} to {high}" if one.pairs > 1 else "bounds not known yet"
-        click.echo(
-            f"{one.arm} at {one.load}: {figure(one.ratio)} times as fast as no speculation ({bounds}), {one.pairs} pairs measured side by side"
-        )
+    for one in speedups:
+        bounds = " to ".join(map(figure, one.interval)) if one.interval else "bounds not known yet"
+        what = f"{figure(one.ratio)} times as fast as no speculation ({bounds})"
+        click.echo(f"{one.arm} at {one.load}: {what}, measured side by side in {one.pairs} pairs")
     click.echo(
         f"{file.path}: {len(run.points)} points of {', '.join(map(str, sweep.arms))}; {finished.reason}"
     )
@@ -203,13 +198,9 @@ class SweepRun:
     schedules: Mapping[Arm, str | None]
     gpu: str
     as_json: bool
-    expected_rps: tuple[float, ...] = ()
-    max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         self.points: list[Point] = []
-        self.speedups: list[Speedup] = []
-        self._lost: set[Arm] = set()
         self._constant: dict[str, Any] = {}
         self._versions: dict[Arm, str | None] = {}
         self._headed = False
@@ -228,7 +219,7 @@ class SweepRun:
         from breakeven.load_driver.client import EngineClient
         from breakeven.load_driver.sweep import run_sweep
 
-        existing, begun_s = self.file.points(), time.monotonic()
+        existing = self.file.points()
         async with contextlib.AsyncExitStack() as stack:
             sampling = self.sweep.workload.sampling
             clients = [await stack.enter_async_context(EngineClient(one, sampling)) for one in self.endpoints]
@@ -252,7 +243,7 @@ class SweepRun:
                 disable=not sys.stderr.isatty(),
             ) as bar:
                 self._bar = bar, bar.add_task("", total=self.sweep.settings.loads, detail="")
-                finished = await run_sweep(
+                return await run_sweep(
                     clients,
                     self.sweep,
                     tuple(self.points),
@@ -260,56 +251,6 @@ class SweepRun:
                     on_progress=self._show,
                     on_lost=self._lose,
                 )
-                engines = dict(zip(self.sweep.arms, clients, strict=True))
-                await self._measure_pairs(engines, time.monotonic() - begun_s)
-        return self._ended(finished)
-
-    async def _measure_pairs(self, engines: Mapping[Arm, EngineClient], used_s: float) -> None:
-        """Pairs of no speculation and the fastest arm, of the engines that are still there."""
-        from breakeven.load_driver.client import EngineError
-        from breakeven.load_driver.sweep import measure_pairs, speedup_of, to_pair
-
-        arms = tuple(arm for arm in engines if arm not in self._lost)
-        if not (NO_SPECULATION in arms and len(arms) > 1):
-            return
-        sweep = replace(self.sweep, arms=arms)
-        left_s = self._pairs_s() if self.max_seconds is None else self.max_seconds - used_s
-        for pairing in to_pair(sweep, self.points, self.expected_rps, left_s):
-            load, arm = pairing.load, pairing.arm
-            if arm is None:
-                why = "beyond 80 % of the capacity without speculation, or of every arm"
-                click.echo(f"no pairs at {load}: {why}", err=True)
-                continue
-            try:
-                await measure_pairs(engines, sweep, tuple(self.points), pairing, self._keep, self._show)
-            except EngineError as error:
-                click.echo(f"no more pairs: {error}", err=True)
-                return
-            if found := speedup_of(self.points, arm, load):
-                self.speedups.append(found)
-
-    def _pairs_s(self, planned_s: float = 0.0) -> float:
-        """Time for pairs if there is no limit: by the share that they have of the whole."""
-        from breakeven.load_driver.sweep import PAIRED_SHARE
-
-        warmup_s, spent_s = self.sweep.settings.warmup_seconds, planned_s * PAIRED_SHARE
-        for point in self.points:
-            share = PAIRED_SHARE if point.replicate is None else PAIRED_SHARE - 1.0
-            spent_s += share * ((point.window_s or 0.0) + warmup_s)
-        return max(spent_s / (1.0 - PAIRED_SHARE), 0.0)
-
-    def _ended(self, finished: Finished) -> Finished:
-        """The end in words, with what each arm lacks."""
-        from breakeven.load_driver.sweep import loads_of
-
-        beyond = self.sweep.course.left_out(loads_of(self.points))
-        reasons = [finished.reason]
-        reasons += [
-            f"{arm} not at {', '.join(map(str, loads))}: beyond 80 % of its capacity"
-            for arm, loads in beyond.items()
-        ]
-        reasons += [f"{arm} left out after its engine failed" for arm in self.sweep.arms if arm in self._lost]
-        return replace(finished, complete=finished.complete and not self._lost, reason="; ".join(reasons))
 
     def show_plan(self) -> None:
         """Print the loads that would be measured. The model is unknown before a start, so all points of the file count."""
@@ -319,9 +260,9 @@ class SweepRun:
         self._take_over(self.file.points())
         steps = self.sweep.steps(self.points, guessed_lone_s(self.sweep.workload.output_tokens))
         seconds = sum((step.expected_s for _, step in steps), 0.0)
-        pairs_s = 0.0
-        if NO_SPECULATION in self.sweep.arms and len(self.sweep.arms) > 1:
-            pairs_s = self._pairs_s(seconds) if self.max_seconds is None else self.max_seconds - seconds
+        most_s, pairs_s = self.sweep.settings.max_seconds, 0.0
+        if self.sweep.paired:
+            pairs_s = self.sweep.pairs_s(self.points, seconds) if most_s is None else most_s - seconds
         if self.as_json:
             plan = [
                 {
@@ -381,7 +322,6 @@ class SweepRun:
         self.sweep = replace(self.sweep, others=others)
 
     def _lose(self, arm: Arm, error: EngineError) -> None:
-        self._lost.add(arm)
         click.echo(f"{arm} is left out: {error}; the other arms go on", err=True)
 
     async def _keep(self, measured: Point) -> None:

@@ -156,18 +156,15 @@ def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:
         UsageError: options that do not belong together.
         InputError: an option whose value is refused.
     """
-    from breakeven.arm import NO_SPECULATION
     from breakeven.load_driver.design import SweepSettings
-    from breakeven.load_driver.sweep import PAIRED_SHARE, Sweep
+    from breakeven.load_driver.sweep import Sweep
     from breakeven.points.point import LoadMode
     from breakeven.serving.refused_requests import check_min_p
 
     workload = _workload_of(options)
     for arm in arms:
         check_min_p(workload.sampling.min_p, arm)
-    loads, most_s = options["loads"], options["max_seconds"]
-    if most_s is not None and len(arms) > 1 and NO_SPECULATION in arms:
-        most_s *= 1.0 - PAIRED_SHARE
+    loads = options["loads"]
     settings = SweepSettings(
         loads=_MOST_LOADS if loads == "auto" else loads,
         arrivals=LoadMode(options["arrivals"]),
@@ -176,10 +173,11 @@ def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:
         min_point_seconds=min(5.0, options["point_seconds"]),
         warmup_seconds=options["warmup_seconds"],
         relative_error=options["relative_error"],
-        max_seconds=most_s,
+        max_seconds=options["max_seconds"],
     )
     question = _question(arms, settings, workload, options)
-    return Sweep(arms, workload, settings, question=question, lengths=options["other_lengths"])
+    paired_rps, lengths = tuple(options["expected_rps"]), options["other_lengths"]
+    return Sweep(arms, workload, settings, question=question, lengths=lengths, paired_rps=paired_rps)
 
 
 def _question(

@@ -109,17 +109,6 @@ def next_point(
     return replace(offers[best].purchase, regret=regret, saved=gains[best])
 
 
-def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
-    """Per expected load (1/s) the arm that is believed fastest of all with enough points; None without one."""
-    state = known_from(question, measured)
-    logs, _ = log_latencies(state)
-    found = list[tuple[float, Arm | None]]()
-    for at, rate in enumerate(state.rates):
-        best = min(state.recommendable(at), key=lambda i: float(logs[i, at]), default=None)
-        found.append((rate, None if best is None else state.belief.arms[best]))
-    return tuple(found)
-
-
 def _startable(state: Knowledge) -> list[int]:
     """Arms that may have another point."""
     question = state.question

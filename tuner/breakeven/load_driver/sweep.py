@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import EngineClient, EngineError
@@ -17,7 +16,7 @@ from breakeven.load_driver.course import Course
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, again, carries, of_the_sweep
 from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
-from breakeven.load_driver.next_point import believed, some_schedule
+from breakeven.load_driver.next_point import Purchase, believed, some_schedule
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.sent_workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
@@ -32,7 +31,7 @@ LONE_REQUESTS = 5
 LONE_TOKENS = 2
 _FIRST_NUMBER = 900
 _FIRST_PAIR = 500
-PAIRED_SHARE = 0.2
+_PAIRED_SHARE = 0.2
 """Share of a sweep's time for pairs, if it measures no speculation and another arm."""
 FEWEST_PAIRS = 4
 """Fewer scatter by chance too little or too much for their standard error to say."""
@@ -62,6 +61,7 @@ class Sweep:
         lengths: also measure the few points at other lengths, from which the cost of a step follows.
         question: the decision that the points serve; None if loads are spread evenly.
         others: points of other arms, by which the loads are chosen.
+        paired_rps: rates (1/s) for pairs of no speculation and another arm; empty for a load in the middle, None for no pairs.
     """
 
     arms: tuple[Arm, ...]
@@ -71,11 +71,31 @@ class Sweep:
     lengths: bool = False
     question: Question | None = None
     others: tuple[Point, ...] = ()
+    paired_rps: tuple[float, ...] | None = None
 
     @property
     def course(self) -> Course:
-        """Choice of its loads."""
-        return Course(self.arms, self.settings, self.question, self.others)
+        """Choice of its loads, with the time for pairs left over."""
+        settings, most_s = self.settings, self.settings.max_seconds
+        if most_s is not None and self.paired:
+            settings = replace(settings, max_seconds=most_s * (1.0 - _PAIRED_SHARE))
+        return Course(self.arms, settings, self.question, self.others)
+
+    @property
+    def paired(self) -> bool:
+        """Whether it ends with pairs of no speculation and the fastest arm."""
+        return self.paired_rps is not None and NO_SPECULATION in self.arms and len(self.arms) > 1
+
+    def pairs_s(self, measured: Sequence[Point], planned_s: float = 0.0) -> float:
+        """Time for pairs (s) of a sweep without a limit, by their share of the whole.
+
+        `planned_s` is for loads that are still to be measured.
+        """
+        loads_s, pairs_s = planned_s, 0.0
+        for point in measured:
+            took_s = (point.window_s or 0.0) + self.settings.warmup_seconds
+            loads_s, pairs_s = (loads_s, pairs_s + took_s) if point.replicate else (loads_s + took_s, pairs_s)
+        return max(loads_s * _PAIRED_SHARE / (1.0 - _PAIRED_SHARE) - pairs_s, 0.0)
 
     def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[tuple[Arm, SweepStep], ...]:
         """All steps that are left, those at other lengths included, if every point comes out as it is believed now.
@@ -84,34 +104,23 @@ class Sweep:
         speculation (s), used while there is no point.
         """
         own, course = loads_of(measured), self.course
-        probes = (
-            [] if isinstance(course.next_step(own), Finished) else self._probe_steps(measured, own, lone_s)
-        )
+        left_s = (course.settings.max_seconds or math.inf) / len(self.arms)
+        probes = [
+            (arm, step)
+            for arm in self.arms
+            if self.lengths and not arm.scheduled and not isinstance(course.next_step(own), Finished)
+            for step in planned_probes(
+                [point for point in measured if point.arm == arm],
+                self.workload,
+                self.settings,
+                left_s,
+                lambda clients, arm=arm: course.latency_s(arm, own, clients, lone_s),  # type: ignore[misc]
+            )
+        ]
         steps = course.steps(own, lone_s, sum(step.expected_s for _, step in probes))
         # The first point of each arm shows how long prompts are.
         first = next((i for i, (_, step) in enumerate(steps) if step.number > 1), len(steps))
         return (*steps[:first], *probes, *steps[first:])
-
-    def _probe_steps(
-        self, measured: Sequence[Point], own: Sequence[Point], lone_s: float
-    ) -> list[tuple[Arm, SweepStep]]:
-        """The steps at other lengths that are left, as long as they are expected to take."""
-        settings, left_s = self.settings, (self.settings.max_seconds or math.inf) / len(self.arms)
-        return [
-            (arm, step)
-            for arm in self.arms
-            if self.lengths and not arm.scheduled
-            for step in planned_probes(
-                [point for point in measured if point.arm == arm],
-                self.workload,
-                settings,
-                left_s,
-                partial(self._latency_s, arm, own, lone_s),
-            )
-        ]
-
-    def _latency_s(self, arm: Arm, own: Sequence[Point], lone_s: float, clients: int) -> float:
-        return self.course.latency_s(arm, own, clients, lone_s)
 
     @property
     def precision(self) -> Precision:
@@ -151,20 +160,26 @@ async def run_sweep(
             await check_arm(client, arm)
         except EngineError as error:
             raise EngineError(f"{arm}: {error}" if len(clients) > 1 else str(error)) from None
-    if isinstance(nothing := sweep.course.next_step(loads_of(measured)), Finished):
-        return nothing
     run = _Run(engines, sweep, list(measured), on_point, on_progress)
-    trials = {arm: await _trial(client, sweep, arm) for arm, client in engines.items()}
     while isinstance(turn := await run.next_turn(), tuple):
         arm, step = turn
         try:
-            await run.measure(trials[arm], step)
+            await run.measure(await run.trial(arm), step)
         except EngineError as error:
             if len(run.sweep.arms) == 1 or on_lost is None:
                 raise
             on_lost(arm, error)
             run.sweep = replace(run.sweep, arms=tuple(one for one in run.sweep.arms if one != arm))
-    return turn
+    reasons = [turn.reason]
+    reasons += [
+        f"{arm} not at {', '.join(map(str, loads))}: beyond 80 % of its capacity"
+        for arm, loads in run.sweep.course.left_out(loads_of(run.points)).items()
+    ]
+    reasons += [f"{arm} left out, its engine failed" for arm in sweep.arms if arm not in run.sweep.arms]
+    if run.sweep.paired:
+        reasons += await run.measure_pairs()
+    lost = run.sweep.arms != sweep.arms
+    return replace(turn, complete=turn.complete and not lost, reason="; ".join(reasons))
 
 
 @dataclass
@@ -179,7 +194,13 @@ class _Run:
     left_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.begun_s = time.monotonic()
+        self.begun_s, self._trials = time.monotonic(), dict[Arm, Trial]()
+
+    async def trial(self, arm: Arm) -> Trial:
+        """The requests of an arm's points."""
+        if arm not in self._trials:
+            self._trials[arm] = await _trial(self.engines[arm], self.sweep, arm)
+        return self._trials[arm]
 
     async def measure(
         self, trial: Trial, step: SweepStep, text: str | None = None, replicate: str | None = None
@@ -204,7 +225,8 @@ class _Run:
         """The next arm and load, once each arm has what it needs at other lengths."""
         sweep, own = self.sweep, loads_of(self.points)
         if sweep.lengths and {arm for arm in sweep.arms if not arm.scheduled} <= {point.arm for point in own}:
-            await self._measure_other_lengths()
+            if not isinstance(sweep.course.next_step(own), Finished):
+                await self._measure_other_lengths()
             self.sweep = sweep = replace(sweep, lengths=False)
         used_s = time.monotonic() - self.begun_s
         self.left_s = sweep.course.seconds_left(own, used_s)
@@ -213,7 +235,7 @@ class _Run:
     async def _measure_other_lengths(self) -> None:
         """Measure what is missing of the points at other lengths, by at least one point of each arm at its own lengths."""
         sweep, prompts = self.sweep, dict[Arm, Prompts]()
-        left_s = (sweep.settings.max_seconds or math.inf) - (time.monotonic() - self.begun_s)
+        left_s = (sweep.course.settings.max_seconds or math.inf) - (time.monotonic() - self.begun_s)
         # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
         precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
         missing = [
@@ -240,131 +262,113 @@ class _Run:
                 lengths = LogNormalLengths(1, probe.output_tokens)
                 await self.measure(Trial(arm, prompts[arm], lengths, precision), step, SYNTHETIC)
 
+    # Pairs of windows next to each other, no speculation and one arm with the same arrivals and prompts, in the order A B, B A.
+    # The state of the machine is the same in both windows of a pair, and a slow drift cancels in two pairs.
 
-# Pairs of windows next to each other, no speculation and one arm with the same arrivals and prompts, in the order A B, B A.
-# The state of the machine is the same in both windows of a pair, and a slow drift cancels in two pairs.
+    async def measure_pairs(self) -> list[str]:
+        """Measure pairs of no speculation and the fastest arm; returns why there are none at a rate, or no more."""
+        sweep, known, why = self.sweep, loads_of(self.points), list[str]()
+        own = {arm: [point for point in known if point.arm == arm] for arm in sweep.arms}
+        rates = sweep.paired_rps or _middle_rate(own)
+        most_s, until_s = sweep.settings.max_seconds, time.monotonic()
+        until_s = until_s + sweep.pairs_s(self.points) if most_s is None else self.begun_s + most_s
+        for index, rate in enumerate(rates):
+            load = ImposedLoad(sweep.settings.arrivals, significant(rate))
+            able = [arm for arm in sweep.arms if carries(sweep.settings, own[arm], load)]
+            question, window_s = Question(sweep.arms, sweep.settings), sweep.settings.point_seconds
+            guesses = sorted(believed(question, known, able, load, window_s), key=lambda one: one.latency_s)
+            none, others = (
+                [one for one in guesses if (one.arm == NO_SPECULATION) == wanted] for wanted in (True, False)
+            )
+            if not (none and others):
+                why.append(
+                    f"no pairs at {load}: beyond 80 % of the capacity of no speculation or of all others"
+                )
+                continue
+            left_s = (until_s - time.monotonic()) / (len(rates) - index)
+            try:
+                await self._pairs_at(load, (none[0], others[0]), time.monotonic() + left_s)
+            except EngineError as error:
+                why.append(f"no more pairs at {load}: {error}")
+        return why
+
+    async def _pairs_at(self, load: ImposedLoad, both: tuple[Purchase, Purchase], until_s: float) -> None:
+        """Measure pairs until their ratio is known well enough, or the time is used: their number is the points' replicate."""
+        settings, arm = self.sweep.settings, both[1].arm
+        # The same warm-up and window for both, because arrivals are drawn for the two together; no window ends early.
+        warmup_s = max(one.warmup_s for one in both)
+        around_s = warmup_s + max(one.latency_s for one in both)
+        window_s = (until_s - time.monotonic()) / (2 * FEWEST_PAIRS) - around_s
+        window_s = max(min(settings.point_seconds, window_s), settings.min_point_seconds)
+        precision = Precision(min_window_s=math.inf)
+        number = max(
+            (int(p.replicate) for p in self.points if p.replicate and p.replicate.isdecimal()), default=0
+        )
+        found, wasted = _gains(self.points, arm, load), 0
+        while (left_s := until_s - time.monotonic()) >= 2 * (window_s + around_s):
+            # Where windows of two pairs were not usable, a third one will not be.
+            if wasted > 1 or (len(found) >= FEWEST_PAIRS and _error(found) <= PAIRED_ERROR):
+                return
+            number, self.left_s, before = number + 1, left_s, len(found)
+            for one in both if number % 2 else both[::-1]:
+                times = warmup_s, window_s, window_s, _FIRST_PAIR + number, settings.loads
+                step = SweepStep(load, one.latency_s, one.inflight, 0.0, *times)
+                trial = replace(await self.trial(one.arm), precision=precision)
+                await self.measure(trial, step, replicate=str(number))
+            found = _gains(self.points, arm, load)
+            wasted += len(found) == before
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
     """Latency without speculation over latency of an arm at one rate, from pairs of windows.
 
-    `error` is the standard error of its logarithm, infinite from one pair.
+    `interval` holds it in 90 % of all cases by Student's t, because the pairs are few; None from one pair.
     """
 
     arm: Arm
     load: ImposedLoad
     pairs: int
     ratio: float
-    error: float
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Bounds that hold it in 90 % of all cases: Student's t, because the pairs are few."""
-        from scipy.special import stdtrit  # noqa: PLC0415  commands that do not ask for it start faster
-
-        half = float(stdtrit(self.pairs - 1, 0.95)) * self.error if self.pairs > 1 else math.inf
-        return self.ratio * math.exp(-half), self.ratio * math.exp(half)
+    interval: tuple[float, float] | None
 
 
-def speedup_of(points: Sequence[Point], arm: Arm, load: ImposedLoad) -> Speedup | None:
-    """The speedup that the pairs among these points show; None without one of two usable windows."""
+def speedups_of(points: Sequence[Point]) -> list[Speedup]:
+    """The speedups that the pairs among these points show."""
+    from scipy.special import stdtrit  # noqa: PLC0415  commands that do not ask for it start faster
+
+    found = list[Speedup]()
+    for arm, load in dict.fromkeys((point.arm, point.load) for point in points if point.replicate):
+        if arm != NO_SPECULATION and (gains := _gains(points, arm, load)):
+            mean, bounds = statistics.fmean(gains), None
+            if len(gains) > 1:
+                half = float(stdtrit(len(gains) - 1, 0.95)) * _error(gains)
+                bounds = math.exp(mean - half), math.exp(mean + half)
+            found.append(Speedup(arm, load, len(gains), math.exp(mean), bounds))
+    return found
+
+
+def _gains(points: Sequence[Point], arm: Arm, load: ImposedLoad) -> list[float]:
+    """Ln of the speedup by each pair of usable windows."""
     pairs = dict[str, dict[Arm, float]]()
     for point in points:
         if point.replicate and point.load == load and point.usable:
             pairs.setdefault(point.replicate, {})[point.arm] = math.log(point.mean_latency_s)
-    gains = [
+    return [
         pair[NO_SPECULATION] - pair[arm] for pair in pairs.values() if {NO_SPECULATION, arm} <= pair.keys()
     ]
-    if not gains:
-        return None
-    error = statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
-    return Speedup(arm, load, len(gains), math.exp(statistics.fmean(gains)), error)
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """A rate at which pairs are measured, the arm that is believed fastest there, and the time for them.
-
-    The arm is None at a rate that no arm carries, or no speculation does not.
-    """
-
-    load: ImposedLoad
-    arm: Arm | None
-    longest_s: float
+def _error(gains: Sequence[float]) -> float:
+    return statistics.stdev(gains) / math.sqrt(len(gains))
 
 
-def to_pair(
-    sweep: Sweep, measured: Sequence[Point], expected_rps: Sequence[float], left_s: float
-) -> list[Pairing]:
-    """The pairs that a sweep ends with.
-
-    Without expected rates they are at the middle one of those that were measured with and without speculation.
-    """
-    known = loads_of(measured)
-    own = {arm: [point for point in known if point.arm == arm] for arm in sweep.arms}
-    if not expected_rps:
-        faster = {point.load for arm in sweep.arms if arm != NO_SPECULATION for point in own[arm]}
-        shared = {point.load for point in own[NO_SPECULATION]} & faster
-        rates = sorted(load.rps for load in shared if load.rps)
-        expected_rps = rates[len(rates) // 2 :][:1]
-    found = list[Pairing]()
-    for load in (ImposedLoad(sweep.settings.arrivals, significant(rate)) for rate in expected_rps):
-        able = [arm for arm in sweep.arms if carries(sweep.settings, own[arm], load)]
-        question, window_s = Question(sweep.arms, sweep.settings), sweep.settings.min_point_seconds
-        guesses = believed(question, known, able, load, window_s) if NO_SPECULATION in able else []
-        guesses = sorted(guesses, key=lambda one: one.latency_s)
-        best = next((one.arm for one in guesses if one.arm != NO_SPECULATION), None)
-        found.append(Pairing(load, best, left_s / len(expected_rps)))
-    return found
-
-
-async def measure_pairs(
-    engines: Mapping[Arm, EngineClient],
-    sweep: Sweep,
-    measured: Sequence[Point],
-    pairing: Pairing,
-    on_point: Callable[[Point], Awaitable[None]],
-    on_progress: Callable[[SweepProgress], None] | None = None,
-) -> None:
-    """Measure pairs of no speculation and an arm at a rate until their ratio is known well enough, or the time is used.
-
-    `measured` are points from earlier starts, pairs among them count; the new points have the pair's number as their replicate.
-
-    Raises:
-        EngineError: an engine answers nothing.
-    """
-    settings, load, arm = sweep.settings, pairing.load, pairing.arm or NO_SPECULATION
-    both = (NO_SPECULATION, arm)
-    run = _Run(engines, replace(sweep, arms=both), list(measured), on_point, on_progress)
-    expected = believed(Question(both, settings), loads_of(measured), both, load, settings.point_seconds)
-    # The same warm-up and window for both, because arrivals are drawn for the two together; no window ends early.
-    warmup_s = max(one.warmup_s for one in expected)
-    around_s = warmup_s + max(one.latency_s for one in expected)
-    window_s = min(settings.point_seconds, pairing.longest_s / (2 * FEWEST_PAIRS) - around_s)
-    window_s = max(window_s, settings.min_point_seconds)
-    precision = Precision(min_window_s=math.inf)
-    trials = {one: replace(await _trial(engines[one], sweep, one), precision=precision) for one in both}
-    number = max((int(point.replicate or 0) for point in measured if _paired(point)), default=0)
-    known, wasted = speedup_of(measured, arm, load), 0
-    while (left_s := pairing.longest_s - (time.monotonic() - run.begun_s)) >= 2 * (window_s + around_s):
-        # Where windows of two pairs were not usable, a third one will not be.
-        if wasted > 1 or (known and known.pairs >= FEWEST_PAIRS and known.error <= PAIRED_ERROR):
-            return
-        number, run.left_s = number + 1, left_s
-        for one in expected if number % 2 else expected[::-1]:
-            place, total = _FIRST_PAIR + number, settings.loads
-            step = SweepStep(
-                load, one.latency_s, one.inflight, 0.0, warmup_s, window_s, window_s, place, total
-            )
-            await run.measure(trials[one.arm], step, replicate=str(number))
-        found = speedup_of(run.points, arm, load)
-        wasted += (found and found.pairs) == (known and known.pairs)
-        known = found
-
-
-def _paired(point: Point) -> bool:
-    return (point.replicate or "").isdecimal()
+def _middle_rate(own: Mapping[Arm, Sequence[Point]]) -> list[float]:
+    """The middle one of the rates that were measured with and without speculation."""
+    faster = {point.load for arm, points in own.items() if arm != NO_SPECULATION for point in points}
+    shared = {point.load for point in own[NO_SPECULATION]} & faster
+    rates = sorted(load.rps for load in shared if load.rps)
+    return rates[len(rates) // 2 :][:1]
 
 
 async def measure_again(
