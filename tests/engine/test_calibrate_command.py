@@ -104,6 +104,11 @@ async def test_several_engines_are_measured_in_one_command_and_end_with_pairs(tm
 
 async def test_a_joint_plan_has_all_arms_at_each_load(tmp_path):
     named = ["--engine", "none=http://127.0.0.1:9", "--engine", "eagle3/1-8:5,9-:0/big=http://127.0.0.1:9"]
+    beside = ["--engine", "eagle3/2=http://127.0.0.1:9"]
+    three = json.loads(
+        (await invoke(*named[:2], *beside, "-o", tmp_path / "p.csv", "--dry-run", "--json")).stdout
+    )
+    assert [point["k"] for point in three["plan"] if point["prompt_tokens"]] == [0, 2, 2, 0]
     ask = [*named, "-o", tmp_path / "p.csv", "--dry-run", "--max-seconds", 3600]
     document = json.loads((await invoke(*ask, "--json")).stdout)
     assert unexplained("calibrate", document) == set()
@@ -244,8 +249,8 @@ async def test_wrong_usage_is_named(tmp_path, arguments, said):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "--url is missing; or name engines by --engine ARM=URL"),
-        (["--url", "http://127.0.0.1:9"], "--method is missing"),
+        ([], "expected --url and --method, or engines by --engine ARM=URL"),
+        (["--url", "http://127.0.0.1:9"], "expected --url and --method"),
         (["--engine", "none"], "no address: expected http://host:port"),
         (["--engine", "none=ftp://a"], "ftp://a: expected http://host:port"),
         (["--engine", "eagle3=http://a"], "--k is needed with --method eagle3 (--engine eagle3/K=URL)"),

@@ -170,7 +170,7 @@ async def test_an_engine_that_fails_leaves_its_arm_out_and_the_last_one_ends_the
 @in_virtual_time
 async def test_a_wrong_arm_is_refused_by_its_name_before_anything_is_measured():
     async with engines() as (_, clients):
-        with pytest.raises(EngineError, match=r"^eagle3/5: the engine drafts up to 2 tokens"):
+        with pytest.raises(EngineError, match=r"drafts up to 2 tokens per step; expected 5 for eagle3/5$"):
             await swept(clients, replace(SWEEP, arms=(NO_SPECULATION, *EAGLES[::-1])))
 
 
@@ -260,7 +260,7 @@ async def test_pairs_end_with_the_ratio_known_also_on_a_machine_that_drifts():
 
 @in_virtual_time
 async def test_pairs_without_an_expected_rate_are_at_the_middle_load_and_are_not_measured_twice():
-    sweep = replace(SWEEP, paired_rps=())
+    sweep = replace(SWEEP, settings=replace(SETTINGS, max_seconds=900.0), paired_rps=())
     async with engines() as (made, clients):
         points, _, _ = await swept(clients, sweep)
         (found,) = speedups_of(points)

@@ -122,20 +122,18 @@ def engines_of(options: Mapping[str, Any]) -> tuple[MeasuredEngine, ...]:
     Raises:
         UsageError: they name none, name one in both ways, or name an arm twice or one that cannot be.
     """
-    one = {name: options[name] for name in ("url", "method", "k", "candidate")}
-    if options["engine"]:
-        if any(one.values()):
-            raise click.UsageError("--engine excludes --url, --method, --k and --candidate")
-        named = [text.partition("=") for text in options["engine"]]
-        engines = [_engine(url, *name.split("/", 2)) for name, _, url in named]
-    else:
-        for name in ("url", "method"):
-            if not one[name]:
-                raise click.UsageError(f"--{name} is missing; or name engines by --engine ARM=URL")
-        engines = [_engine(one["url"], one["method"], one["k"], one["candidate"])]
-    for engine in engines:
-        if sum(engine.arm == other.arm for other in engines) > 1:
+    one, engines = [options[name] for name in ("method", "k", "candidate")], list[MeasuredEngine]()
+    texts = options["engine"]
+    if texts and any((options["url"], *one)):
+        raise click.UsageError("--engine excludes --url, --method, --k and --candidate")
+    if not (texts or (options["url"] and options["method"])):
+        raise click.UsageError("expected --url and --method, or engines by --engine ARM=URL")
+    named = [(url, name.split("/", 2)) for name, _, url in (text.partition("=") for text in texts)]
+    for url, parts in named or [(options["url"], one)]:
+        engine = _engine(url, *parts)
+        if any(engine.arm == other.arm for other in engines):
             raise click.UsageError(f"--engine: {engine.arm} is named twice; expected each arm once")
+        engines.append(engine)
     return tuple(engines)
 
 
@@ -188,14 +186,11 @@ def _question(
 
     expected_rps, target_percent = tuple(options["expected_rps"]), options["target_regret_percent"]
     if options["loads"] != "auto":
+        why = "other loads are spread evenly"
         if expected_rps and len(arms) == 1:
-            raise click.UsageError(
-                "--expected-rps needs --loads auto or several engines: other loads are spread evenly"
-            )
+            raise click.UsageError(f"--expected-rps needs --loads auto or several engines: {why}")
         if target_percent:
-            raise click.UsageError(
-                "--target-regret-percent needs --loads auto: other loads are spread evenly"
-            )
+            raise click.UsageError(f"--target-regret-percent needs --loads auto: {why}")
         return None
     lone_s = guessed_lone_s(workload.output_tokens)
     question = Question(arms, settings, expected_rps=expected_rps, running=arms[0], lone_s=lone_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from breakeven.arm import Arm
 from breakeven.load_driver.design import (
@@ -63,11 +64,10 @@ class Course:
     def left_out(self, measured: Sequence[Point]) -> dict[Arm, list[ImposedLoad]]:
         """Loads of the sweep that are beyond the capacity of an arm, by arm."""
         found = dict[Arm, list[ImposedLoad]]()
-        for load in dict.fromkeys(point.load for point in measured):
-            for arm in self.arms:
-                own = [point for point in measured if point.arm == arm]
-                if not carries(self.settings, own, load) and all(point.load != load for point in own):
-                    found.setdefault(arm, []).append(load)
+        for arm, load in product(self.arms, dict.fromkeys(point.load for point in measured)):
+            own = [point for point in measured if point.arm == arm]
+            if not carries(self.settings, own, load) and all(point.load != load for point in own):
+                found.setdefault(arm, []).append(load)
         return found
 
     def seconds_left(self, measured: Sequence[Point], spent_s: float = 0.0) -> float:
@@ -126,7 +126,7 @@ class Course:
             there = (point.window_s for point in self._seen(own) if point.load == load)
             window_s = (chosen.window_s if chosen else next(there, None)) or self.settings.point_seconds
             bought = self._believed(self._seen(own), able, load, window_s)
-            steps = [self._bought(one, number, spent_s) for one in bought]
+            steps = [self._bought(one, self._left_s(spent_s)) for one in bought]
         else:
             steps = [step_at(self.settings, own[arm], load, spent_s, len(left)) for arm in able]
         step = steps[able.index(left[0])]
@@ -134,16 +134,15 @@ class Course:
             return step
         # One warm-up for all: arrivals are drawn for warm-up and window together.
         warmup_s = max(one.warmup_s for one in steps if isinstance(one, SweepStep))
-        return left[0], replace(step, warmup_s=warmup_s, number=number, total=self._total(number))
+        total = max(self.settings.loads, number)
+        return left[0], replace(step, warmup_s=warmup_s, number=number, total=total)
 
     def _next_load(self, own: Mapping[Arm, Sequence[Point]], spent_s: float) -> _Chosen | Finished:
         """A load that no arm has yet."""
         if self.question is not None:
             asked = replace(self.question, arms=self.arms, running=self.arms[0])
-            bought = next_point(asked, self._seen(own), self._left_s(spent_s))
-            return (
-                bought if isinstance(bought, Finished) else _Chosen(bought.arm, bought.load, bought.window_s)
-            )
+            one = next_point(asked, self._seen(own), self._left_s(spent_s))
+            return one if isinstance(one, Finished) else _Chosen(one.arm, one.load, one.window_s)
         capacities = {arm: line.saturation_rps for arm in self.arms if (line := line_of_ends(own[arm]))}
         # The arm of the highest capacity carries all loads; the lowest rate is as easy for the arm of the lowest capacity.
         first = max(capacities, key=lambda arm: capacities[arm], default=self.arms[0])
@@ -158,11 +157,8 @@ class Course:
         """The first load once more, on every arm."""
         for arm in self.arms if number % 2 else self.arms[::-1]:
             if own[arm] and (step := closing_step(self.settings, own[arm], spent_s)):
-                return arm, replace(step, number=number, total=self._total(number))
+                return arm, replace(step, number=number, total=number)
         return None
-
-    def _total(self, number: int) -> int:
-        return max(self.settings.loads, number)
 
     def _left_s(self, spent_s: float) -> float:
         most_s = self.settings.max_seconds
@@ -183,23 +179,14 @@ class Course:
         question = replace(question, arms=self.arms, running=self.arms[0])
         return believed(question, seen, arms, load, window_s)
 
-    def _bought(self, step: Purchase, number: int, spent_s: float) -> SweepStep | Finished:
-        left_s = self._left_s(spent_s)
+    def _bought(self, step: Purchase, left_s: float) -> SweepStep | Finished:
         if step.measuring_s > left_s:
             reason = f"nothing more fits into {left_s:.0f} s"
             return Finished(complete=False, reason=reason, out_of_time=True)
         rest_s = left_s - (step.measuring_s - step.window_s)
-        return SweepStep(
-            load=step.load,
-            latency_s=step.latency_s,
-            inflight=step.inflight,
-            company_s=step.company_s,
-            warmup_s=step.warmup_s,
-            window_s=step.window_s,
-            longest_s=min(10.0 * max(step.window_s, self.settings.point_seconds), rest_s),
-            number=number,
-            total=self._total(number),
-        )
+        longest_s = min(10.0 * max(step.window_s, self.settings.point_seconds), rest_s)
+        means = step.latency_s, step.inflight, step.company_s
+        return SweepStep(step.load, *means, step.warmup_s, step.window_s, longest_s, number=0, total=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,15 +87,10 @@ class Sweep:
         return self.paired_rps is not None and NO_SPECULATION in self.arms and len(self.arms) > 1
 
     def pairs_s(self, measured: Sequence[Point], planned_s: float = 0.0) -> float:
-        """Time for pairs (s) of a sweep without a limit, by their share of the whole.
-
-        `planned_s` is for loads that are still to be measured.
-        """
-        loads_s, pairs_s = planned_s, 0.0
-        for point in measured:
-            took_s = (point.window_s or 0.0) + self.settings.warmup_seconds
-            loads_s, pairs_s = (loads_s, pairs_s + took_s) if point.replicate else (loads_s + took_s, pairs_s)
-        return max(loads_s * _PAIRED_SHARE / (1.0 - _PAIRED_SHARE) - pairs_s, 0.0)
+        """Time for pairs (s) of a sweep without a limit, by their share of the whole; `planned_s` is for loads still to come."""
+        warmup_s = self.settings.warmup_seconds
+        loads_s = sum((point.window_s or 0.0) + warmup_s for point in measured if not point.replicate)
+        return (loads_s + planned_s) * _PAIRED_SHARE / (1.0 - _PAIRED_SHARE)
 
     def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[tuple[Arm, SweepStep], ...]:
         """All steps that are left, those at other lengths included, if every point comes out as it is believed now.
@@ -117,10 +112,16 @@ class Sweep:
                 lambda clients, arm=arm: course.latency_s(arm, own, clients, lone_s),  # type: ignore[misc]
             )
         ]
+        probes.sort(key=lambda turn: self.place_of(turn[0], turn[1].number))
         steps = course.steps(own, lone_s, sum(step.expected_s for _, step in probes))
         # The first point of each arm shows how long prompts are.
         first = next((i for i, (_, step) in enumerate(steps) if step.number > 1), len(steps))
         return (*steps[:first], *probes, *steps[first:])
+
+    def place_of(self, arm: Arm, number: int) -> tuple[int, int]:
+        """By which the points at other lengths are sorted: by their number, arms in reversed order at every second one."""
+        place = self.arms.index(arm)
+        return number, -place if number % 2 else place
 
     @property
     def precision(self) -> Precision:
@@ -156,10 +157,7 @@ async def run_sweep(
     engines = dict(zip(sweep.arms, clients, strict=True))
     for arm, client in engines.items():
         await client.model()
-        try:
-            await check_arm(client, arm)
-        except EngineError as error:
-            raise EngineError(f"{arm}: {error}" if len(clients) > 1 else str(error)) from None
+        await check_arm(client, arm)
     run = _Run(engines, sweep, list(measured), on_point, on_progress)
     while isinstance(turn := await run.next_turn(), tuple):
         arm, step = turn
@@ -171,15 +169,13 @@ async def run_sweep(
             on_lost(arm, error)
             run.sweep = replace(run.sweep, arms=tuple(one for one in run.sweep.arms if one != arm))
     reasons = [turn.reason]
-    reasons += [
-        f"{arm} not at {', '.join(map(str, loads))}: beyond 80 % of its capacity"
-        for arm, loads in run.sweep.course.left_out(loads_of(run.points)).items()
-    ]
+    for arm, loads in run.sweep.course.left_out(loads_of(run.points)).items():
+        reasons.append(f"{arm} not at {', '.join(map(str, loads))}: beyond 80 % of its capacity")
     reasons += [f"{arm} left out, its engine failed" for arm in sweep.arms if arm not in run.sweep.arms]
     if run.sweep.paired:
         reasons += await run.measure_pairs()
-    lost = run.sweep.arms != sweep.arms
-    return replace(turn, complete=turn.complete and not lost, reason="; ".join(reasons))
+    complete = turn.complete and run.sweep.arms == sweep.arms
+    return replace(turn, complete=complete, reason="; ".join(reasons))
 
 
 @dataclass
@@ -239,14 +235,14 @@ class _Run:
         # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
         precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
         missing = [
-            (probe.number, -place if probe.number % 2 else place, arm, probe)
-            for place, arm in enumerate(sweep.arms)
+            (arm, probe)
+            for arm in sweep.arms
             if not arm.scheduled
             for probe in missing_probes(
                 [point for point in self.points if point.arm == arm], sweep.workload, sweep.settings
             )
         ]
-        for _, _, arm, probe in sorted(missing):
+        for arm, probe in sorted(missing, key=lambda one: sweep.place_of(one[0], one[1].number)):
             step = probe.step(sweep.settings, left_s / len(sweep.arms))
             if step is None:
                 return
@@ -412,7 +408,7 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
     counters = read_counters(page)
     if arm.k == 0 and counters.speculates:
         raise EngineError(
-            "the engine speculates (its metrics have vllm:spec_decode_*); expected an engine without"
+            "the engine speculates (its metrics have vllm:spec_decode_*); expected no speculation"
         )
     if arm.k > 0 and "generated" in counters.counted and not counters.speculates:
         raise EngineError(f"the engine does not speculate (no vllm:spec_decode_* metrics); expected {arm}")
