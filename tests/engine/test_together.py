@@ -13,9 +13,10 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
-from breakeven.load_driver.design import Finished, SweepSettings
+from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
+from breakeven.load_driver.measuring import Trial, measure
 from breakeven.load_driver.question import Question
-from breakeven.load_driver.sent_workload import SentWorkload
+from breakeven.load_driver.sent_workload import ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import (
     FEWEST_PAIRS,
     PAIRED_ERROR,
@@ -115,9 +116,16 @@ async def test_arms_meet_the_same_arrivals_and_prompts_at_a_load():
         for load in {point.load for point in rates}:
             first, second = (point for point in rates if point.load == load)
             assert first.requests == second.requests
-        # The population at the begin has prompts of its own, later requests the same ones.
-        one, other = ([body["prompt"] for body in engine.bodies[-40:]] for engine in made)
-        assert len({*one} & {*other}) > 20
+        # The population at the begin is larger without speculation. It has prompts of its own, and later requests the same ones.
+        step = SweepStep(rates[0].load, 1.0, None, 0.0, 1.0, 4.0, 4.0, number=9, total=9)
+        prompts, sent = ProsePrompts(20, 0), list[list[str]]()
+        for engine, client, inflight in zip(made, clients, (6.0, 2.0), strict=True):
+            engine.bodies.clear()
+            trial = Trial(NO_SPECULATION, prompts, WORKLOAD.answers(), SWEEP.precision)
+            await measure(client, trial, replace(step, inflight=inflight), 5)
+            sent.append([body["prompt"] for body in engine.bodies if body["max_tokens"] == 16])
+        assert len(sent[1]) > 8
+        assert sent[0][:8] == sent[1][:8]
 
 
 @pytest.mark.parametrize("auto", [False, True])
