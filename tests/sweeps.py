@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from breakeven.arm import Arm
+from breakeven.load_driver.next_point import Purchase, imagined, log_latencies, next_point
+from breakeven.load_driver.question import Question, known_from
 from breakeven.points.point import ImposedLoad, LoadMode, Origin, Point
 from breakeven.points.row import point
 from breakeven.profile import Profile
@@ -112,6 +116,28 @@ def seen(
         window_s=window_s,
         flag=" ".join(flags) or None,
     )
+
+
+def planned(question: Question, measured: Sequence[Point], left_s: float = math.inf) -> list[Purchase]:
+    """The points that would be bought if every point came out as expected now; an engine stays up until another starts."""
+    points, plan = list(measured), list[Purchase]()
+    while len(plan) < 500 and isinstance(step := next_point(question, points, left_s), Purchase):
+        plan.append(step)
+        points.append(imagined(step))
+        question = replace(question, running=step.arm)
+        left_s -= step.measuring_s
+    return plan
+
+
+def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
+    """Per expected load (1/s) the arm that is believed fastest of all with enough points; None without one."""
+    state = known_from(question, measured)
+    logs, _ = log_latencies(state)
+    found = list[tuple[float, Arm | None]]()
+    for at, rate in enumerate(state.rates):
+        best = min(state.recommendable(at), key=lambda i: float(logs[i, at]), default=None)
+        found.append((rate, None if best is None else state.belief.arms[best]))
+    return tuple(found)
 
 
 _LENGTHS = (1.0, 2.0, 3.0, 30.0, 300.0, 1e5)

@@ -111,7 +111,7 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
     async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
         measured = [*first, *measured_of(store.points)]
-        finished = await run_sweep(client, sweep, measured, on_point=keep, on_progress=show)
+        finished = await run_sweep([client], sweep, measured, on_point=keep, on_progress=show)
         if trial.answers is not None and not trial.answers.judged:
             # After the load: a cache that a drafter has spoilt is full by then.
             await ask_and_keep(trial.answers, client, runs)

@@ -81,7 +81,7 @@ class TrialEnvironment:
             namespace=_text(env, "NAMESPACE"),
             run=trial.run,
             arm_name=planned.arm,
-            sweep=Sweep(arm, workload, settings, lengths=True, question=question),
+            sweep=Sweep((arm,), workload, settings, lengths=True, question=question),
             endpoint=Endpoint(
                 url=_text(env, "URL"),
                 model=plan.served_model_name,

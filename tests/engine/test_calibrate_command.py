@@ -63,6 +63,73 @@ async def test_points_are_appended_and_another_arm_joins_the_file(tmp_path):
     assert {row["model"] for row in rows} == {"tiny"}
 
 
+async def test_several_engines_are_measured_in_one_command_and_end_with_pairs(tmp_path):
+    file = tmp_path / "points.csv"
+    async with serving(LawfulEngine()) as none, serving(LawfulEngine(0.001, speculative_tokens=3)) as eagle:
+        named = [
+            "--engine",
+            f"none={none.url}",
+            "--engine",
+            f"eagle3/3={eagle.url}",
+            "-o",
+            file,
+            *QUICK,
+            *SMALL,
+        ]
+        done = await invoke(*named, "--expected-rps", 4, "--max-seconds", 60, "--json")
+        assert done.exception is None
+        document = json.loads(done.stdout)
+        assert unexplained("calibrate", document) == set()
+        assert document["arms"] == [{"method": "none", "k": 0}, {"method": "eagle3", "k": 3}]
+        (pair,) = document["pairs"]
+        assert (pair["method"], pair["request_rate_rps"], pair["pairs"]) == ("eagle3", 4.0, 4)
+        assert 1.0 < pair["speedup_ci"][0] < pair["speedup"] < pair["speedup_ci"][1]
+        rows = rows_of(file)
+        own = [row["method"] for row in rows if not row["replicate"]]
+        assert own == ["none", "eagle3", "eagle3", "none", "none", "eagle3", "eagle3", "none"]
+        pairs = [(row["method"], row["replicate"]) for row in rows[8:12]]
+        assert pairs == [("none", "1"), ("eagle3", "1"), ("eagle3", "2"), ("none", "2")]
+        assert len(rows) == 16
+        assert all(float(row["begun_s"]) > 1e9 for row in rows)
+        sent = len(none.bodies)
+        again = await invoke(*named, "--expected-rps", 4, "--max-seconds", 60)
+        assert "going on after 16 points" in again.stderr
+        assert "eagle3/3 at 4 rps: " in again.stdout
+        assert "times as fast as no speculation" in again.stdout
+        assert len(none.bodies) == sent, "nothing is asked twice"
+        assert len(rows_of(file)) == 16
+    gone = await invoke(*named)
+    assert isinstance(gone.exception, BreakevenError)
+
+
+async def test_a_joint_plan_has_all_arms_at_each_load(tmp_path):
+    named = ["--engine", "none=http://127.0.0.1:9", "--engine", "eagle3/1-8:5,9-:0/big=http://127.0.0.1:9"]
+    beside = ["--engine", "eagle3/2=http://127.0.0.1:9"]
+    three = json.loads(
+        (await invoke(*named[:2], *beside, "-o", tmp_path / "p.csv", "--dry-run", "--json")).stdout
+    )
+    assert [point["k"] for point in three["plan"] if point["prompt_tokens"]] == [0, 2, 2, 0]
+    ask = [*named, "-o", tmp_path / "p.csv", "--dry-run", "--max-seconds", 3600]
+    document = json.loads((await invoke(*ask, "--json")).stdout)
+    assert unexplained("calibrate", document) == set()
+    assert document["arms"] == [{"method": "none", "k": 0}, {"method": "eagle3", "k": 5}]
+    own = [point for point in document["plan"] if not point["prompt_tokens"]]
+    assert [point["k"] for point in own[:8]] == [0, 5, 5, 0, 0, 5, 5, 0]
+    # A schedule has no points at other lengths.
+    assert [point["k"] for point in document["plan"] if point["prompt_tokens"]] == [0, 0]
+    assert document["pairs_seconds"] > 720.0
+    assert "big/schedule" in (await invoke(*ask)).stdout
+    assert "then pairs for up to" in (await invoke(*ask)).stdout
+
+
+async def test_engines_of_two_models_are_refused_in_one_line(tmp_path, monkeypatch):
+    async with serving(LawfulEngine()) as none, serving(LawfulEngine(speculative_tokens=3)) as eagle:
+        eagle.model = "other"
+        named = ["--engine", f"none={none.url}", "--engine", f"eagle3/3={eagle.url}"]
+        refused = await invoke(*named, "-o", tmp_path / "p.csv", *QUICK)
+    assert str(refused.exception) == "--engine: engines that serve tiny and other; expected one model"
+
+
 async def test_what_is_there_is_not_measured_again(tmp_path):
     file = tmp_path / "points.csv"
     async with serving(LawfulEngine()) as engine:
@@ -159,6 +226,7 @@ async def test_the_fits_reader_takes_the_file(tmp_path):
     ("arguments", "said"),
     [
         (["--method", "eagle3"], "--k is needed"),
+        (["--method", "none", "--engine", "none=http://127.0.0.1:9"], "--engine excludes --url"),
         (["--method", "none", "--k", "3"], "k is 0 for method none"),
         (["--method", "none", "--prompts", "{file}", "--random-tokens"], "exclude each other"),
         (["--method", "none", "--dataset", "{file}", "--prefix-share", "0.5"], "--prefix-share excludes"),
@@ -176,6 +244,26 @@ async def test_wrong_usage_is_named(tmp_path, arguments, said):
     assert isinstance(result.exception, click.UsageError)
     assert said in str(result.exception)
     assert not (tmp_path / "p.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "expected --url and --method, or engines by --engine ARM=URL"),
+        (["--url", "http://127.0.0.1:9"], "expected --url and --method"),
+        (["--engine", "none"], "no address: expected http://host:port"),
+        (["--engine", "none=ftp://a"], "ftp://a: expected http://host:port"),
+        (["--engine", "eagle3=http://a"], "--k is needed with --method eagle3 (--engine eagle3/K=URL)"),
+        (["--engine", "eagle3/x=http://a"], "'x' is no draft length"),
+        (["--engine", "none/3=http://a"], "k is 0 for method none"),
+        (["--engine", "none=http://a", "--engine", "none=http://b"], "none is named twice"),
+        (["--engine", "none=http://a", "--engine", "ngram/2=http://b", "--target-regret-percent", "1"], "needs --loads auto"),
+    ],
+)  # fmt: skip
+async def test_engines_that_are_named_wrongly_are_wrong_usage(tmp_path, arguments, said):
+    result = await invoke(*arguments, "-o", tmp_path / "p.csv")
+    assert isinstance(result.exception, click.UsageError)
+    assert said in str(result.exception)
 
 
 async def test_an_engine_that_is_not_there_leaves_no_file(tmp_path):

@@ -36,8 +36,8 @@ async def measured(url: str, before: list[Point], workload: SentWorkload = WORKL
         found.append(point)
 
     async with EngineClient(Endpoint(url)) as client:
-        sweep = Sweep(NO_SPECULATION, workload, SETTINGS, lengths=True)
-        await run_sweep(client, sweep, before, on_point=keep)
+        sweep = Sweep((NO_SPECULATION,), workload, SETTINGS, lengths=True)
+        await run_sweep([client], sweep, before, on_point=keep)
     return found
 
 

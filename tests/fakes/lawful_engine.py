@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ class LawfulEngine:
     """Serves completions whose token interval grows linearly with the number of requests in the engine.
 
     Each token takes `token_s + company_s * (others in the engine)`, so a request of g tokens takes
-    g * (token_s + n * company_s): C1 = g * token_s and C2 = g * company_s.
+    g * (token_s + n * company_s): C1 = g * token_s and C2 = g * company_s. Both are multiplied by `drift` of the loop's time:
+    engines of one machine share it.
     """
 
     token_s: float = 0.002
@@ -28,6 +29,8 @@ class LawfulEngine:
     require_key: str | None = None
     fail_after: int | None = None
     metrics: bool = True
+    drift: Callable[[float], float] = lambda _: 1.0
+    model: str = "tiny"
     url: str = ""
     open: int = 0
     peak: int = 0
@@ -64,7 +67,7 @@ class LawfulEngine:
         while left > 0:
             tokens = min(self.chunk_tokens, left)
             # Against the clock of the stream, so that late wake-ups do not add up.
-            due += tokens * (self.token_s + self.company_s * (self.open - 1))
+            due += tokens * (self.token_s + self.company_s * (self.open - 1)) * self.drift(clock())
             await asyncio.sleep(due - clock())
             self.begun += left == body["max_tokens"]
             left -= tokens
@@ -78,7 +81,7 @@ class LawfulEngine:
         self.served += 1
 
     async def models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "tiny"}]})
+        return web.json_response({"object": "list", "data": [{"id": self.model}]})
 
     async def health(self, request: web.Request) -> web.Response:
         return web.Response()

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.beliefs import before_any_point
 from breakeven.load_driver.design import SweepSettings
-from breakeven.load_driver.next_point import Purchase, next_point, planned, recommended
+from breakeven.load_driver.next_point import Purchase, next_point
 from breakeven.load_driver.question import Question
 from breakeven.points.point import Point
 from draws import draws
-from sweeps import closed
+from sweeps import closed, planned, recommended
 
 ARMS = (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 5), Arm("ngram", 3))
 laws = st.tuples(st.floats(0.2, 5.0), st.floats(0.005, 0.3))

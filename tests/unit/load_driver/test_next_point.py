@@ -14,15 +14,13 @@ from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.next_point import (
     Purchase,
     next_point,
-    planned,
-    recommended,
     rival_pairs,
     tellable_regret,
 )
 from breakeven.load_driver.question import FEWEST_POINTS, Question, known_from
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
-from sweeps import closed, poisson
+from sweeps import closed, planned, poisson, recommended
 
 EAGLES = tuple(Arm("eagle3", k) for k in (1, 3, 7))
 ARMS = (NO_SPECULATION, *EAGLES)

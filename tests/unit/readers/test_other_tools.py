@@ -21,6 +21,7 @@ from fuzzing import (
     EVALSCOPE,
     EVALSCOPE_NEW,
     GENAI_BENCH,
+    GUIDELLM,
     INFERENCE_PERF,
     LLMD,
     SGLANG,
@@ -350,3 +351,32 @@ def test_a_report_that_is_no_yaml_is_one_line() -> None:
     with pytest.raises(InputError, match="not YAML") as refused:
         read_text("version: '0.2'\nscenario:\n  - {\n", "r.yaml", NO_SPECULATION)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "begun_s"),
+    [
+        (BENCH | {"date": "20260301-101530", "duration": 30.0}, 1772360100.0),
+        (BENCH | {"date": "20260301-101530"}, None),
+        (BENCH | {"date": "after lunch", "duration": 30.0}, None),
+        (AIPERF | {"start_time": "2026-03-01T10:15:00.25"}, 1772360100.25),
+        (AIPERF | {"start_time": "2026-03-01T12:15:00+02:00"}, 1772360100.0),
+        (AIPERF | {"start_time": None}, None),
+        (changed(LLMD, "run/time", {"start": "2026-03-01T10:15:00Z"}), 1772360100.0),
+        (changed(LLMD, "run/time", {"start": ["soon"]}), None),
+        ({"benchmarks": [GUIDELLM["benchmarks"][0] | {"start_time": 1772360100.5}]}, 1772360100.5),
+        (
+            {"benchmarks": [changed(GUIDELLM["benchmarks"][0], "run_stats/start_time", 1772360100.5)]},
+            1772360100.5,
+        ),
+        (SGLANG, None),
+    ],
+)
+def test_when_a_run_began_is_read_where_a_file_says_it(document: object, begun_s: float | None) -> None:
+    assert read(document, EAGLE).begun_s == begun_s
+
+
+def test_the_begin_is_read_from_yaml_too() -> None:
+    text = yaml.safe_dump(changed(LLMD, "run/time", {"start": "AT"})).replace("AT", "2026-03-01T10:15:00Z")
+    (point,) = read_text(text, "report.yaml", NO_SPECULATION)
+    assert point.begun_s == 1772360100.0

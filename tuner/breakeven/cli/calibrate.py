@@ -1,4 +1,4 @@
-"""`breakeven calibrate`: sweep one running engine and append its points to a points file."""
+"""`breakeven calibrate`: sweep the engines that are up, load by load, and append their points to a points file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option, url_option
+from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option
 from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
-from breakeven.cli.parameters import Number, OutputFile, read_length_or_schedule, read_loads
-from breakeven.cli.sweep_options import guessed_lone_s, sweep_of, workload_options
+from breakeven.cli.parameters import Number, OutputFile, read_loads
+from breakeven.cli.sweep_options import engines_of, guessed_lone_s, sweep_of, workload_options
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.phrases import figure
@@ -24,18 +25,25 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from breakeven.load_driver.client import Endpoint
+    from breakeven.arm import Arm
+    from breakeven.load_driver.client import Endpoint, EngineError
     from breakeven.load_driver.design import Finished
     from breakeven.load_driver.sweep import Sweep, SweepProgress
     from breakeven.points.point import Point
 
 
 @click.command()
-@url_option
-@click.option("--method", required=True, help="What the engine runs: none, or vLLM's method name.")
+@click.option(
+    "--engine",
+    multiple=True,
+    metavar="ARM=URL",
+    help="One of several engines that are up, such as none=http://localhost:8000, eagle3/3=http://localhost:8001; after / as --k, "
+    "after another / as --candidate.",
+)
+@click.option("--url", help="The engine if it is one, http://host:port.")
+@click.option("--method", help="What it runs: none, or vLLM's method name.")
 @click.option(
     "--k",
-    callback=read_length_or_schedule,
     metavar="K|TABLE|adaptive:K",
     help="Draft length, or a schedule's table such as 1-8:5,9-32:2,33-:0, or adaptive:K with vLLM's adaptive verification; not "
     "needed with --method none.",
@@ -55,7 +63,8 @@ if TYPE_CHECKING:
     "--expected-rps",
     multiple=True,
     type=Number(0, min_open=True),
-    help="With --loads auto: load for which you decide; may be given several times.  [default: 15 to 75 % of the capacity]",
+    help="Load for which you decide; may be given several times. --loads auto chooses loads for it, and pairs are measured at it. "
+    " [default: 15 to 75 % of the capacity, pairs at a load in the middle]",
 )
 @click.option(
     "--target-regret-percent",
@@ -72,7 +81,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Also two short points with prompts four times as long, made-up prose, six request latencies together: they tell what a step costs, and with it what other lengths and acceptance do.",
 )
-@click.option("--max-seconds", type=Number(0, min_open=True), help="Time for the sweep.  [default: no limit]")
+@click.option(
+    "--max-seconds",
+    type=Number(0, min_open=True),
+    help="Time for the sweep, the last fifth of it for pairs.  [default: no limit]",
+)
 @click.option("--point-seconds", type=Number(1), default=60.0, show_default=True, help="Longest window.")
 @click.option("--warmup-seconds", type=Number(0), default=5.0, show_default=True, help="Before each window.")
 @click.option(
@@ -100,48 +113,75 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(**options: Any) -> None:
-    """Sweep one running engine: from one client to the throughput ceiling, and open-loop rates between.
+    """Sweep the engines that are up: from one client to the throughput ceiling, and open-loop rates between.
+
+    Several engines, on one GPU or on several, are measured load by load: all arms at one load with the same arrivals and prompts,
+    one engine asked at a time, then the next load in reversed order. A machine that drifts so moves all arms alike. An arm is
+    not measured at rates beyond 80 % of its capacity. The last fifth of the time is for pairs of no speculation and the
+    fastest arm at one rate, in the order A B, B A, until their ratio is known to 5 % (standard error).
 
     With --loads auto each next load saves the most expected regret per second. Regret is about which arm is fastest at the
     expected loads, given the points of all arms in the file. The first load is one client.
 
     Each point is written to the file before the next one starts. Stop with Ctrl-C and give the same command again to go
-    on: points in the file are not measured twice. Nothing else may use the engine meanwhile.
+    on: points in the file are not measured twice. An engine that fails is left out, and the others go on. Nothing else may
+    use the engines meanwhile.
 
     \b
-      breakeven calibrate --url http://localhost:8000 --method none -o points.csv
+      breakeven calibrate --engine none=http://localhost:8000 --engine eagle3/3=http://localhost:8001 -o points.csv
       breakeven calibrate --url http://localhost:8001 --method eagle3 --k 3 -o points.csv
       breakeven calibrate --url http://localhost:8002 --method eagle3 --k 1-8:5,9-32:2,33-:0 -o points.csv
       breakeven calibrate --url http://localhost:8003 --method eagle3 --k 5 --loads auto --dry-run -o points.csv
       breakeven fit points.csv -o profile.json
     """
     as_json = options.pop("as_json")
-    sweep, endpoint = sweep_of(options), endpoint_of(options)
+    engines = engines_of(options)
+    sweep = sweep_of(options, tuple(engine.arm for engine in engines))
+    endpoints = [endpoint_of(options, engine.url) for engine in engines]
     file = PointsFile(options["output"])
-    schedule = str(options["k"]) if sweep.arm.scheduled else None
-    run = SweepRun(sweep, endpoint, file, schedule, gpu=options["gpu"] or "", as_json=as_json)
+    schedules = {engine.arm: engine.schedule for engine in engines}
+    run = SweepRun(sweep, endpoints, file, schedules, gpu=options["gpu"] or "", as_json=as_json)
     if options["dry_run"]:
         run.show_plan()
         return
-    finished = asyncio.run(run.sweep_engine())
-    if as_json:
-        from breakeven.points import table
+    from breakeven.load_driver.sweep import speedups_of
+    from breakeven.points import table
 
+    finished = asyncio.run(run.sweep_engines())
+    speedups = speedups_of(run.points)
+    if as_json:
         echo_result(
             {
-                "arm": {"method": sweep.arm.method, "k": sweep.arm.k},
+                **run.arms_document(),
                 "file": str(file.path),
                 "complete": finished.complete,
                 "reason": finished.reason,
                 "points": [table.document(point) for point in run.points],
+                "pairs": [
+                    {
+                        "method": one.arm.method,
+                        "k": one.arm.k,
+                        "request_rate_rps": one.load.rps,
+                        "pairs": one.pairs,
+                        "speedup": one.ratio,
+                        "speedup_ci": one.interval,
+                    }
+                    for one in speedups
+                ],
                 "confidence": DEFAULT_CONFIDENCE,
             }
         )
         return
-    click.echo(f"{file.path}: {len(run.points)} points of {sweep.arm}; {finished.reason}")
+    for one in speedups:
+        bounds = " to ".join(map(figure, one.interval)) if one.interval else "bounds not known yet"
+        what = f"{figure(one.ratio)} times as fast as no speculation ({bounds})"
+        click.echo(f"{one.arm} at {one.load}: {what}, measured side by side in {one.pairs} pairs")
+    click.echo(
+        f"{file.path}: {len(run.points)} points of {', '.join(map(str, sweep.arms))}; {finished.reason}"
+    )
 
 
-# One start of `breakeven calibrate`: the sweep of an engine, and what it prints.
+# One start of `breakeven calibrate`: the sweep of the engines, and what it prints.
 
 
 _SETTING = ("sweep", "model", "gpu")
@@ -153,37 +193,42 @@ class SweepRun:
     """One start of the command: the sweep, and what it prints."""
 
     sweep: Sweep
-    endpoint: Endpoint
+    endpoints: Sequence[Endpoint]
     file: PointsFile
-    schedule: str | None
+    schedules: Mapping[Arm, str | None]
     gpu: str
     as_json: bool
 
     def __post_init__(self) -> None:
         self.points: list[Point] = []
         self._constant: dict[str, Any] = {}
+        self._versions: dict[Arm, str | None] = {}
         self._headed = False
         self._bar: tuple[Bar, TaskID] | None = None
 
-    async def sweep_engine(self) -> Finished:
+    def arms_document(self) -> dict[str, Any]:
+        """The arms as the document of --json names them."""
+        arms = [{"method": arm.method, "k": arm.k} for arm in self.sweep.arms]
+        return {"arm": arms[0]} if len(arms) == 1 else {"arms": arms}
+
+    async def sweep_engines(self) -> Finished:
         """Measure what the file does not hold yet."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
         from breakeven.load_driver.client import EngineClient
-        from breakeven.load_driver.sweep import check_arm, run_sweep
+        from breakeven.load_driver.sweep import run_sweep
 
         existing = self.file.points()
-        async with EngineClient(self.endpoint, self.sweep.workload.sampling) as client:
-            self._constant = {
-                "workload": self.sweep.workload.name or None,
-                "gpu": self.gpu or None,
-                "model": await client.model(),
-                "engine_version": await client.version() or None,
-                "sweep": self.sweep.workload.identity,
-                "schedule": self.schedule,
-            }
-            await check_arm(client, self.sweep.arm)
+        async with contextlib.AsyncExitStack() as stack:
+            sampling = self.sweep.workload.sampling
+            clients = [await stack.enter_async_context(EngineClient(one, sampling)) for one in self.endpoints]
+            models = [await client.model() for client in clients]
+            if len(set(models)) > 1:
+                raise InputError("--engine", f"engines that serve {' and '.join(models)}", "one model")
+            self._constant = self._settings() | {"model": models[0]}
+            for arm, client in zip(self.sweep.arms, clients, strict=True):
+                self._versions[arm] = await client.version() or None
             self._take_over(existing)
             if self.points:
                 click.echo(f"{self.file.path}: going on after {len(self.points)} points", err=True)
@@ -197,27 +242,32 @@ class SweepRun:
                 transient=True,
                 disable=not sys.stderr.isatty(),
             ) as bar:
-                self._bar = bar, bar.add_task(self.sweep.arm.name, total=self.sweep.settings.loads, detail="")
+                self._bar = bar, bar.add_task("", total=self.sweep.settings.loads, detail="")
                 return await run_sweep(
-                    client, self.sweep, tuple(self.points), on_point=self._keep, on_progress=self._show
+                    clients,
+                    self.sweep,
+                    tuple(self.points),
+                    on_point=self._keep,
+                    on_progress=self._show,
+                    on_lost=self._lose,
                 )
 
     def show_plan(self) -> None:
         """Print the loads that would be measured. The model is unknown before a start, so all points of the file count."""
         from breakeven.cli.tables import figure, print_table
 
-        self._constant = {
-            "gpu": self.gpu or None,
-            "sweep": self.sweep.workload.identity,
-            "schedule": self.schedule,
-        }
+        self._constant = self._settings()
         self._take_over(self.file.points())
-        arm = self.sweep.arm
         steps = self.sweep.steps(self.points, guessed_lone_s(self.sweep.workload.output_tokens))
-        seconds = sum((step.expected_s for step in steps), 0.0)
+        seconds = sum((step.expected_s for _, step in steps), 0.0)
+        most_s, pairs_s = self.sweep.settings.max_seconds, 0.0
+        if self.sweep.paired:
+            pairs_s = self.sweep.pairs_s(self.points, seconds) if most_s is None else most_s - seconds
         if self.as_json:
             plan = [
                 {
+                    "method": arm.method,
+                    "k": arm.k,
                     "load_mode": step.load.mode.value,
                     "concurrency": step.load.clients,
                     "request_rate_rps": step.load.rps,
@@ -225,44 +275,60 @@ class SweepRun:
                     "latency_s": step.latency_s,
                     "seconds": step.expected_s,
                 }
-                for step in steps
+                for arm, step in steps
             ]
             echo_result(
                 {
-                    "arm": {"method": arm.method, "k": arm.k},
+                    **self.arms_document(),
                     "file": str(self.file.path),
                     "measured": len(self.points),
                     "plan": plan,
-                    "seconds": seconds,
+                    "pairs_seconds": pairs_s,
+                    "seconds": seconds + pairs_s,
                     "confidence": DEFAULT_CONFIDENCE,
                 }
             )
             return
         # The prompt length of a step if it differs from the sweep's.
-        longer = [f", prompts of {step.prompt_tokens}" if step.prompt_tokens else "" for step in steps]
+        longer = [f", prompts of {step.prompt_tokens}" if step.prompt_tokens else "" for _, step in steps]
         rows = [
             (arm.name, f"{step.load}{own}", figure(step.latency_s), f"{step.expected_s:.0f}")
-            for step, own in zip(steps, longer, strict=True)
+            for (arm, step), own in zip(steps, longer, strict=True)
         ]
         print_table(("arm", "load", "latency s", "GPU s"), rows)
         there = f" beside {len(self.points)} that are there" if self.points else ""
+        pairs = f", then pairs for up to {pairs_s:.0f} s" if pairs_s else ""
         click.echo(
-            f"{len(steps)} points{there}, about {seconds:.0f} GPU-seconds; each one measured may change those after it"
+            f"{len(steps)} points{there}, about {seconds:.0f} GPU-seconds{pairs}; each one measured may change those after it"
         )
 
+    def _settings(self) -> dict[str, Any]:
+        """Columns that are the same in all rows."""
+        workload = self.sweep.workload
+        return {"workload": workload.name or None, "gpu": self.gpu or None, "sweep": workload.identity}
+
     def _take_over(self, existing: list[Point]) -> None:
-        """Go on from the points of this arm, workload, model and GPU. Points of other arms only help to choose loads."""
+        """Go on from the points of these arms, workload, model and GPU. Points of other arms only help to choose loads."""
         known = [name for name in _SETTING if name in self._constant]
         here = [
             point for point in existing if all(getattr(point, name) == self._constant[name] for name in known)
         ]
-        own = [point.arm == self.sweep.arm and point.schedule == self.schedule for point in here]
-        self.points = [point for point, mine in zip(here, own, strict=True) if mine]
-        others = tuple(point for point in here if point.arm != self.sweep.arm)
+        self.points = [
+            point
+            for point in here
+            if point.arm in self.schedules and point.schedule == self.schedules[point.arm]
+        ]
+        others = tuple(point for point in here if point.arm not in self.schedules)
         self.sweep = replace(self.sweep, others=others)
 
+    def _lose(self, arm: Arm, error: EngineError) -> None:
+        click.echo(f"{arm} is left out: {error}; the other arms go on", err=True)
+
     async def _keep(self, measured: Point) -> None:
-        point = replace(measured, **self._constant)
+        arm = measured.arm
+        point = replace(
+            measured, schedule=self.schedules[arm], engine_version=self._versions[arm], **self._constant
+        )
         self.file.append(point)
         self.points.append(point)
         self._print(point)
@@ -280,7 +346,8 @@ class SweepRun:
             left_s = progress.seconds_left
             left = f"{left_s:.0f} s" if left_s < 90 else f"{left_s / 60:.0f} min"
             detail = f"{progress.step.load}, {progress.done}/{progress.total} points, {left} left"
-            bar.update(task, completed=progress.done + share, total=progress.total, detail=detail)
+            completed, name = progress.done + share, progress.arm.name
+            bar.update(task, description=name, completed=completed, total=progress.total, detail=detail)
 
 
 def _line(point: Point) -> str:

@@ -77,7 +77,7 @@ def command(
     """
     if bool(files) == (arm is not None):
         raise click.UsageError("expected either --arm and -o, or the files of no speculation and of arms")
-    endpoint = endpoint_of(options)
+    endpoint = endpoint_of(options, options["url"])
     if arm is not None:
         if output is None:
             raise click.UsageError("--arm needs -o: a file for the answers")

@@ -25,8 +25,8 @@ access_options = several(
 )
 
 
-def endpoint_of(options: Mapping[str, Any]) -> Endpoint:
-    """The engine that the options name.
+def endpoint_of(options: Mapping[str, Any], url: str) -> Endpoint:
+    """The engine at an address, with the model and the access that the options name.
 
     Raises:
         click.UsageError: its address is none.
@@ -34,9 +34,8 @@ def endpoint_of(options: Mapping[str, Any]) -> Endpoint:
     """
     from breakeven.load_driver.client import Endpoint
 
-    url = options["url"]
     if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--url {url}: expected http://host:port or https://host:port")
+        raise click.UsageError(f"{url or 'no address'}: expected http://host:port or https://host:port")
     name, key = options["api_key_env"], None
     if name is not None:
         key = os.environ.get(name)

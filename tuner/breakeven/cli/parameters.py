@@ -45,15 +45,11 @@ def read_lengths_or_schedules(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Drafts, ...]:
     """Read draft lengths from 0 to 1000, schedules such as 1-8:5,9-:0, and adaptive:7; wrong usage if one is none of these."""
-    return tuple(_length_or_schedule(value) for value in values)
+    return tuple(length_or_schedule(value) for value in values)
 
 
-def read_length_or_schedule(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Drafts | None:
+def length_or_schedule(value: str) -> Drafts:
     """Read a draft length or a schedule, as `read_lengths_or_schedules` does."""
-    return None if value is None else _length_or_schedule(value)
-
-
-def _length_or_schedule(value: str) -> Drafts:
     if adaptive := ADAPTIVE_FORM.fullmatch(value):
         return AdaptiveDrafts(int(adaptive[1]))
     if ":" in value:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from breakeven.cli.output import several
-from breakeven.cli.parameters import InputFile, Number
+from breakeven.cli.parameters import InputFile, Number, length_or_schedule
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
@@ -108,30 +108,63 @@ workload_options = several(
 )
 
 
-def sweep_of(options: Mapping[str, Any]) -> Sweep:
-    """The arm, its workload, and how its loads are chosen.
+class MeasuredEngine(NamedTuple):
+    """An engine that is up: its arm, the text of its schedule if its draft length follows the load, and its address."""
+
+    arm: Arm
+    schedule: str | None
+    url: str
+
+
+def engines_of(options: Mapping[str, Any]) -> tuple[MeasuredEngine, ...]:
+    """The engines that the options name, by --engine or one by --url, --method and --k.
+
+    Raises:
+        UsageError: they name none, name one in both ways, or name an arm twice or one that cannot be.
+    """
+    one, engines = [options[name] for name in ("method", "k", "candidate")], list[MeasuredEngine]()
+    texts = options["engine"]
+    if texts and any((options["url"], *one)):
+        raise click.UsageError("--engine excludes --url, --method, --k and --candidate")
+    if not (texts or (options["url"] and options["method"])):
+        raise click.UsageError("expected --url and --method, or engines by --engine ARM=URL")
+    named = [(url, name.split("/", 2)) for name, _, url in (text.partition("=") for text in texts)]
+    for url, parts in named or [(options["url"], one)]:
+        engine = _engine(url, *parts)
+        if any(engine.arm == other.arm for other in engines):
+            raise click.UsageError(f"--engine: {engine.arm} is named twice; expected each arm once")
+        engines.append(engine)
+    return tuple(engines)
+
+
+def _engine(url: str, method: str, k: str | None = None, candidate: str | None = None) -> MeasuredEngine:
+    from breakeven.cli.profile_options import arm_of
+
+    if k is None and method != "none":
+        raise click.UsageError(f"--k is needed with --method {method} (--engine {method}/K=URL)")
+    drafts = length_or_schedule(k or "0")
+    arm = arm_of(method, drafts, candidate)
+    return MeasuredEngine(arm, str(drafts) if arm.scheduled else None, url)
+
+
+def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:
+    """The sweep of these arms: its workload, and how its loads are chosen.
 
     Raises:
         UsageError: options that do not belong together.
         InputError: an option whose value is refused.
     """
-    from breakeven.cli.profile_options import arm_of
     from breakeven.load_driver.design import SweepSettings
     from breakeven.load_driver.sweep import Sweep
     from breakeven.points.point import LoadMode
     from breakeven.serving.refused_requests import check_min_p
 
-    method, k = options["method"], options["k"]
-    if k is None:
-        if method != "none":
-            raise click.UsageError(f"--k is needed with --method {method}")
-        k = 0
-    arm = arm_of(method, k, options["candidate"])
     workload = _workload_of(options)
-    check_min_p(workload.sampling.min_p, arm)
-    loads = _MOST_LOADS if options["loads"] == "auto" else options["loads"]
+    for arm in arms:
+        check_min_p(workload.sampling.min_p, arm)
+    loads = options["loads"]
     settings = SweepSettings(
-        loads=loads,
+        loads=_MOST_LOADS if loads == "auto" else loads,
         arrivals=LoadMode(options["arrivals"]),
         max_concurrency=options["max_concurrency"],
         point_seconds=options["point_seconds"],
@@ -140,29 +173,27 @@ def sweep_of(options: Mapping[str, Any]) -> Sweep:
         relative_error=options["relative_error"],
         max_seconds=options["max_seconds"],
     )
-    question = _question(arm, settings, workload, options)
-    return Sweep(arm, workload, settings, question=question, lengths=options["other_lengths"])
+    question = _question(arms, settings, workload, options)
+    paired_rps, lengths = tuple(options["expected_rps"]), options["other_lengths"]
+    return Sweep(arms, workload, settings, question=question, lengths=lengths, paired_rps=paired_rps)
 
 
 def _question(
-    arm: Arm, settings: SweepSettings, workload: SentWorkload, options: Mapping[str, Any]
+    arms: tuple[Arm, ...], settings: SweepSettings, workload: SentWorkload, options: Mapping[str, Any]
 ) -> Question | None:
     """The decision that the loads are chosen for; None if loads are spread evenly."""
     from breakeven.load_driver.question import Question
 
     expected_rps, target_percent = tuple(options["expected_rps"]), options["target_regret_percent"]
     if options["loads"] != "auto":
-        for flag, given in (("--expected-rps", expected_rps), ("--target-regret-percent", target_percent)):
-            if given:
-                raise click.UsageError(f"{flag} needs --loads auto: other loads are spread evenly")
+        why = "other loads are spread evenly"
+        if expected_rps and len(arms) == 1:
+            raise click.UsageError(f"--expected-rps needs --loads auto or several engines: {why}")
+        if target_percent:
+            raise click.UsageError(f"--target-regret-percent needs --loads auto: {why}")
         return None
-    question = Question(
-        (arm,),
-        settings,
-        expected_rps=expected_rps,
-        running=arm,
-        lone_s=guessed_lone_s(workload.output_tokens),
-    )
+    lone_s = guessed_lone_s(workload.output_tokens)
+    question = Question(arms, settings, expected_rps=expected_rps, running=arms[0], lone_s=lone_s)
     return question if target_percent is None else replace(question, target_regret=target_percent / 100.0)
 
 

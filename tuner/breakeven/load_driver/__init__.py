@@ -1,4 +1,4 @@
-"""Measures one running engine: which loads, for how long, and the point that follows from each.
+"""Measures the engines that are up: which loads, for how long, and the point that follows from each.
 
     sent_workload  prompt and output length of each request                          pure
     lengths    distributions of prompt and output lengths                            pure
@@ -11,10 +11,10 @@
     question   the decision behind a calibration, and the arms that may win it       pure
     beliefs    joint belief about the laws of several arms                           pure
     next_point the point that saves most expected loss per second                    pure
-    course     loads spread evenly or bought: one arm's sweep, step by step          pure
+    course     all arms at one load before the next, spread evenly or bought         pure
     client     the only socket: streamed completions and the metrics page
     measuring  one operating point under a steady load
-    sweep      design and measuring in a loop: resumable, budgeted, reporting
+    sweep      course and measuring in a loop: resumable, budgeted, reporting; pairs
     asking     the requests of the answer gate
 
 The driver influences the measurement, because it may share a node with the engine. So it is one small open-loop

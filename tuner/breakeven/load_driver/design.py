@@ -185,6 +185,20 @@ def line_through(measured: Sequence[Point]) -> Line | None:
     return Line(float(c1), float(c2)) if c1 > 0 and c2 > 0 else None
 
 
+def line_of_ends(measured: Sequence[Point]) -> Line | None:
+    """The line through the first lone point and the first at most clients: what is measured later does not move it."""
+    closed = [point for point in measured if point.load.clients is not None]
+    ends = (pick(closed, key=lambda point: point.load.value) for pick in (min, max)) if closed else ()
+    return line_through([*ends])
+
+
+def carries(settings: SweepSettings, measured: Sequence[Point], load: ImposedLoad) -> bool:
+    """Whether an arm of these points is measured at a load: a rate is below its saturation, as far as that is known."""
+    ends = line_of_ends(measured)
+    most = settings.highest_utilisation * (1 + SAME_RATE) * ends.saturation_rps if ends else math.inf
+    return load.rps is None or (load.rps <= most and load.rps < _saturated_rps(measured))
+
+
 def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[float, ...]:
     """The open-loop rates of the sweep, ascending, fixed by its two closed-loop ends; empty until both are measured."""
     ends = line_through([point for point in measured if point.load.clients is not None])
@@ -213,7 +227,7 @@ def next_step(
     """
     for clients in (1, settings.max_concurrency):
         if not any(_is_end(point, clients) for point in measured):
-            return _within_time(settings, measured, ImposedLoad(LoadMode.CLOSED, clients), None, spent_s)
+            return step_at(settings, measured, ImposedLoad(LoadMode.CLOSED, clients), spent_s)
     if (usable := _usable(measured)) >= settings.loads:
         return Finished(complete=True, reason=f"all {settings.loads} loads measured")
     if len(measured) >= settings.loads + settings.extra_attempts:
@@ -227,7 +241,7 @@ def next_step(
             else "latency does not grow with the number in flight: no rate to aim at"
         )
         return Finished(complete=False, reason=reason)
-    return _within_time(settings, measured, ImposedLoad(settings.arrivals, rate), line, spent_s)
+    return step_at(settings, measured, ImposedLoad(settings.arrivals, rate), spent_s)
 
 
 def has_first_half(settings: SweepSettings, measured: Sequence[Point]) -> bool:
@@ -251,7 +265,7 @@ def closing_step(
     repeated = usable[len(usable) // 2]
     if any(point.load == repeated.load for point in measured[len(before) or 1 :]):
         return None
-    step = _within_time(settings, measured, repeated.load, line_through(measured), spent_s)
+    step = step_at(settings, measured, repeated.load, spent_s)
     if isinstance(step, Finished):
         return None
     place = (
@@ -273,12 +287,7 @@ def _usable(measured: Sequence[Point]) -> int:
 def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequence[Point]) -> float | None:
     """The planned rate furthest from all measured ones; once they are used up, the middle of the widest gap."""
     done = [point.load.rps for point in measured if point.load.rps is not None]
-    saturated = [
-        point.load.rps
-        for point in measured
-        if point.load.rps is not None and {Reason.SATURATED_POINT, Reason.PREEMPTING} & set(point.flags)
-    ]
-    bound = min(saturated, default=math.inf)
+    bound = _saturated_rps(measured)
     occupied = [0.0, *done, rates[-1] / settings.highest_utilisation]
     left = [
         rate
@@ -295,9 +304,28 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
     return middle if width > 2 * SAME_RATE * edges[-1] else None
 
 
-def _within_time(
-    settings: SweepSettings, measured: Sequence[Point], load: ImposedLoad, line: Line | None, spent_s: float
+def _saturated_rps(measured: Sequence[Point]) -> float:
+    """The lowest rate (1/s) at which the arm was seen saturated; infinite if it was not."""
+    saturated = (
+        point.load.rps
+        for point in measured
+        if point.load.rps is not None and {Reason.SATURATED_POINT, Reason.PREEMPTING} & set(point.flags)
+    )
+    return min(saturated, default=math.inf)
+
+
+def step_at(
+    settings: SweepSettings,
+    measured: Sequence[Point],
+    load: ImposedLoad,
+    spent_s: float = 0.0,
+    sharing: int = 1,
 ) -> SweepStep | Finished:
+    """The step at a load for the arm of these points, or the reason why there is no time for it.
+
+    The time that is left is for so many arms.
+    """
+    line = None if load.rps is None else line_through(measured)
     latency_s, inflight = None, None
     if load.rps is not None and line is not None:
         # The line may have moved since the rate was planned: never expect more than the highest utilisation.
@@ -319,7 +347,7 @@ def _within_time(
     )
     if settings.max_seconds is None:
         return step
-    left_s = settings.max_seconds - spent_s - (step.expected_s - step.window_s)
+    left_s = (settings.max_seconds - spent_s) / sharing - (step.expected_s - step.window_s)
     if left_s < settings.min_point_seconds:
         reason = f"time is up: {spent_s:.0f} of {settings.max_seconds:.0f} s used"
         return Finished(complete=False, reason=reason, out_of_time=True)

@@ -80,12 +80,16 @@ class _Traffic:
     answers: OutputLengths
     first_prompt: int
     records: list[RequestRecord] = field(default_factory=list)
+    staggered: int = 0
     open: dict[asyncio.Task[None], RequestRecord] = field(default_factory=dict)
     failures: int = 0
 
     def send(self, scheduled_s: float, output_tokens: int | None = None) -> asyncio.Task[None]:
         record = RequestRecord(scheduled_s=scheduled_s, sent_s=time.monotonic())
-        number = self.first_prompt + len(self.records)
+        # The first population has prompts of its own: it differs between arms, and later requests are to have the same prompts.
+        self.staggered += output_tokens is not None
+        place = len(self.records) - self.staggered if output_tokens is None else -self.staggered
+        number = self.first_prompt + place % PROMPTS_PER_POINT
         prompt, length = self.prompts.prompt(number), output_tokens or self.answers.pair(number).output_tokens
         self.records.append(record)
         task = asyncio.create_task(self.client.complete(prompt, length, record))
@@ -181,7 +185,7 @@ async def measure(
     phases = _Phases(traffic, step, trial.precision, report)
     async with _under_load(traffic, step, seed) as sender:
         await phases.warm_up()
-        start_s = time.monotonic()
+        start_s, begun_s = time.monotonic(), time.time()
         overloaded = await phases.window()
         end_s = time.monotonic()
         await phases.scrape()
@@ -207,6 +211,7 @@ async def measure(
             (reading.kv_usage for reading in readings if reading.kv_usage is not None), default=None
         ),
         overloaded=overloaded or not answered,
+        begun_s=begun_s,
     )
 
 
@@ -357,7 +362,7 @@ class MeasuredWindow:
     """One window of one arm under one load, as the clients saw it and the engine counted it.
 
     `queued_ratio` is the mean share of the engine's requests that waited, over the gauges seen; None without metrics. `overloaded`:
-    the load was cut short because requests piled up.
+    the load was cut short because requests piled up. `begun_s`: Unix time at the window's begin.
     """
 
     arm: Arm
@@ -367,6 +372,7 @@ class MeasuredWindow:
     queued_ratio: float | None = None
     kv_usage_max: float | None = None
     overloaded: bool = False
+    begun_s: float | None = None
 
     @property
     def flags(self) -> tuple[Reason, ...]:
@@ -426,8 +432,9 @@ class MeasuredWindow:
         others = self.clients.others_met
         if others is None:
             return self.clients.mean_inflight
-        # At a very low rate no request met another one, but the column must be positive.
-        return max(others, 1e-6) if self.load.clients is None else others + 1
+        # At a very low rate no request met another one, but a reader that finds far less than rate times latency takes
+        # the latency for one in another unit.
+        return max(others, 0.05 * self.clients.mean_inflight) if self.load.clients is None else others + 1
 
     def point(self) -> Point:
         """The point, in the digits that a points file keeps, so that going on from a file is the same as going on."""
@@ -466,6 +473,7 @@ class MeasuredWindow:
             "queued_ratio": self.queued_ratio,
             "kv_usage_max": self.kv_usage_max,
             "prefix_hit_ratio": engine.prefix_hit_ratio,
+            "begun_s": self.begun_s,
         }
         return Point(
             method=self.arm.method,

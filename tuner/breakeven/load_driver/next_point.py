@@ -29,7 +29,6 @@ from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import FEWEST_GENERATIONS
 
 _FEWEST_REQUESTS = 5
-_PLAN_STEPS = 500
 _IMAGINED = -1
 _LEAST_GAIN = 1e-9
 """Regret per second below which a point saves nothing but rounding."""
@@ -108,31 +107,6 @@ def next_point(
     if gains[best] <= _LEAST_GAIN:
         return Finished(complete=True, reason=f"no point tells more; expected regret {regret:.2%}")
     return replace(offers[best].purchase, regret=regret, saved=gains[best])
-
-
-def recommended(question: Question, measured: Sequence[Point]) -> tuple[tuple[float, Arm | None], ...]:
-    """Per expected load (1/s) the arm that is believed fastest of all with enough points; None without one."""
-    state = known_from(question, measured)
-    logs, _ = log_latencies(state)
-    found = list[tuple[float, Arm | None]]()
-    for at, rate in enumerate(state.rates):
-        best = min(state.recommendable(at), key=lambda i: float(logs[i, at]), default=None)
-        found.append((rate, None if best is None else state.belief.arms[best]))
-    return tuple(found)
-
-
-def planned(question: Question, measured: Sequence[Point], left_s: float = math.inf) -> tuple[Purchase, ...]:
-    """The points that would be bought if every point came out as expected now; an engine stays up until another starts."""
-    points, plan = list(measured), list[Purchase]()
-    while len(plan) < _PLAN_STEPS:
-        step = next_point(question, points, left_s)
-        if isinstance(step, Finished):
-            break
-        plan.append(step)
-        points.append(_imagined(step))
-        question = replace(question, running=step.arm)
-        left_s -= step.measuring_s
-    return tuple(plan)
 
 
 def _startable(state: Knowledge) -> list[int]:
@@ -298,15 +272,15 @@ def _needed(state: Knowledge, offer: _Offer) -> list[_Offer]:
     return [offer, *_spread(state, arm, state.wanted(arm) - state.usable[arm])[1:]]
 
 
-def believed_point(
-    question: Question, measured: Sequence[Point], load: ImposedLoad, window_s: float
-) -> Point:
-    """The point that a load is believed to give on the first arm in question."""
+def believed(
+    question: Question, measured: Sequence[Point], arms: Sequence[Arm], load: ImposedLoad, window_s: float
+) -> list[Purchase]:
+    """The points that a load is believed to give on these arms, all in question."""
     state = known_from(question, measured)
-    return _imagined(_offer(state, state.belief.arms.index(question.arms[0]), load, window_s).purchase)
+    return [_offer(state, state.belief.arms.index(arm), load, window_s).purchase for arm in arms]
 
 
-def _imagined(step: Purchase) -> Point:
+def imagined(step: Purchase) -> Point:
     """The point as it is expected."""
     rate = step.inflight / step.latency_s
     closed = step.load.clients is not None
@@ -314,7 +288,7 @@ def _imagined(step: Purchase) -> Point:
         method=step.arm.method,
         k=step.arm.k,
         candidate=step.arm.candidate,
-        schedule=(ADAPTIVE if step.arm.adaptive else f"1-:{step.arm.k}") if step.arm.scheduled else None,
+        schedule=some_schedule(step.arm),
         load_mode=step.load.mode,
         concurrency=float(step.load.value) if closed else None,
         request_rate_rps=None if closed else step.load.value,
@@ -323,6 +297,11 @@ def _imagined(step: Purchase) -> Point:
         requests=max(significant(rate * step.window_s), 1.0),
         window_s=significant(step.window_s),
     )
+
+
+def some_schedule(arm: Arm) -> str | None:
+    """A column `schedule` by which a point is one of this arm."""
+    return (ADAPTIVE if arm.adaptive else f"1-:{arm.k}") if arm.scheduled else None
 
 
 def _why_nothing(state: Knowledge, left_s: float) -> str:

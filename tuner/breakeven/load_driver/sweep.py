@@ -1,25 +1,26 @@
-"""One arm's sweep: ask the design what to measure, measure it, hand the point over, until the design has no more."""
+"""A sweep of the engines that are up: ask the course what to measure, measure it, hand the point over, until there is no more."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
 from breakeven.load_driver.course import Course
-from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, of_the_sweep
+from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, carries, of_the_sweep
 from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
+from breakeven.load_driver.next_point import Purchase, believed, some_schedule
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.sent_workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
-from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import FEWEST_GENERATIONS
 
 _SIZING_REQUESTS = 5
@@ -29,12 +30,20 @@ CLIENTS = 16
 LONE_REQUESTS = 5
 LONE_TOKENS = 2
 _FIRST_NUMBER = 900
+_FIRST_PAIR = 500
+_PAIRED_SHARE = 0.2
+"""Share of a sweep's time for pairs, if it measures no speculation and another arm."""
+FEWEST_PAIRS = 4
+"""Fewer scatter by chance too little or too much for their standard error to say."""
+PAIRED_ERROR = 0.05
+"""Standard error of a ratio at which no more pairs are measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
     """Progress of a sweep; points of an earlier start count as done, and the seconds left are an estimate."""
 
+    arm: Arm
     step: SweepStep
     done: int
     total: int
@@ -44,17 +53,19 @@ class SweepProgress:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Everything that describes one arm's sweep.
+    """Everything that describes one sweep.
 
     Attributes:
+        arms: arms whose engines are up; each load is measured on all of them before the next one.
         prompts: in place of the workload's own.
         lengths: also measure the few points at other lengths, from which the cost of a step follows.
         question: the decision that the points serve; None if loads are spread evenly.
         others: points of other arms, by which the loads are chosen.
         before: points of the arm's first start at its own lengths, if its engine was started a second time.
+        paired_rps: rates (1/s) for pairs of no speculation and another arm; empty for a load in the middle, None for no pairs.
     """
 
-    arm: Arm
+    arms: tuple[Arm, ...]
     workload: SentWorkload = field(default_factory=SentWorkload)
     settings: SweepSettings = field(default_factory=SweepSettings)
     prompts: Prompts | None = None
@@ -62,37 +73,57 @@ class Sweep:
     question: Question | None = None
     others: tuple[Point, ...] = ()
     before: tuple[Point, ...] = ()
+    paired_rps: tuple[float, ...] | None = None
 
     @property
     def course(self) -> Course:
-        """Choice of its loads."""
-        return Course(self.settings, self.question, self.others, self.before)
+        """Choice of its loads, with the time for pairs left over."""
+        settings, most_s = self.settings, self.settings.max_seconds
+        if most_s is not None and self.paired:
+            settings = replace(settings, max_seconds=most_s * (1.0 - _PAIRED_SHARE))
+        return Course(self.arms, settings, self.question, self.others, self.before)
 
     @property
-    def probes(self) -> bool:
-        """Whether points at other lengths are measured; those of a schedule would be a mixture over its tiers."""
-        return self.lengths and not self.arm.scheduled
+    def paired(self) -> bool:
+        """Whether it ends with pairs of no speculation and the fastest arm."""
+        return self.paired_rps is not None and NO_SPECULATION in self.arms and len(self.arms) > 1
 
-    def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[SweepStep, ...]:
+    def pairs_s(self, measured: Sequence[Point], planned_s: float = 0.0) -> float:
+        """Time for pairs (s) of a sweep without a limit, by their share of the whole; `planned_s` is for loads still to come."""
+        warmup_s = self.settings.warmup_seconds
+        loads_s = sum((point.window_s or 0.0) + warmup_s for point in measured if not point.replicate)
+        return (loads_s + planned_s) * _PAIRED_SHARE / (1.0 - _PAIRED_SHARE)
+
+    def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[tuple[Arm, SweepStep], ...]:
         """All steps that are left, those at other lengths included, if every point comes out as it is believed now.
 
-        `measured` are points of this arm and workload from earlier starts; `lone_s` is a guess at a lone request's latency without
+        `measured` are points of these arms and workload from earlier starts; `lone_s` is a guess at a lone request's latency without
         speculation (s), used while there is no point.
         """
-        own, course = of_the_sweep(measured), self.course
-        if not self.probes or isinstance(course.next_step(own), Finished):
-            return course.steps(self.arm, own, lone_s)
-        probes = planned_probes(
-            measured,
-            self.workload,
-            self.settings,
-            self.settings.max_seconds or math.inf,
-            lambda clients: course.latency_s(self.arm, own, clients, lone_s),
-        )
-        steps = course.steps(self.arm, own, lone_s, sum(probe.expected_s for probe in probes))
-        # The first point shows how long prompts are.
-        first = 0 if own else 1
+        own, course = loads_of(measured), self.course
+        left_s = (course.settings.max_seconds or math.inf) / len(self.arms)
+        probes = [
+            (arm, step)
+            for arm in self.arms
+            if self.lengths and not arm.scheduled and not isinstance(course.next_step(own), Finished)
+            for step in planned_probes(
+                [point for point in measured if point.arm == arm],
+                self.workload,
+                self.settings,
+                left_s,
+                lambda clients, arm=arm: course.latency_s(arm, own, clients, lone_s),  # type: ignore[misc]
+            )
+        ]
+        probes.sort(key=lambda turn: self.place_of(turn[0], turn[1].number))
+        steps = course.steps(own, lone_s, sum(step.expected_s for _, step in probes))
+        # The first point of each arm shows how long prompts are.
+        first = next((i for i, (_, step) in enumerate(steps) if step.number > 1), len(steps))
         return (*steps[:first], *probes, *steps[first:])
+
+    def place_of(self, arm: Arm, number: int) -> tuple[int, int]:
+        """By which the points at other lengths are sorted: by their number, arms in reversed order at every second one."""
+        place = self.arms.index(arm)
+        return number, -place if number % 2 else place
 
     @property
     def precision(self) -> Precision:
@@ -102,94 +133,247 @@ class Sweep:
         )
 
 
+def loads_of(points: Sequence[Point]) -> list[Point]:
+    """The points of a sweep's loads: neither at other lengths nor of a pair."""
+    return [point for point in of_the_sweep(points) if point.replicate is None]
+
+
 async def run_sweep(
-    client: EngineClient,
+    clients: Sequence[EngineClient],
     sweep: Sweep,
     measured: Sequence[Point],
     *,
     on_point: Callable[[Point], Awaitable[None]],
     on_progress: Callable[[SweepProgress], None] | None = None,
+    on_lost: Callable[[Arm, EngineError], None] | None = None,
 ) -> Finished:
-    """Measure what is missing of a sweep, and return what ended it; `measured` are points of this arm and workload from earlier starts.
+    """Measure what is missing of a sweep, and return what ended it; `measured` are points of its arms and workload from earlier starts.
 
-    A point is handed over, and made durable, before the next one starts; stopping the sweep (cancellation) loses at most the point
-    under way, and starting it again with the points so far goes on where it stopped.
+    The clients are of the arms' engines, in the order of the arms. A point is handed over, and made durable, before the next one
+    starts; stopping the sweep (cancellation) loses at most the point under way, and starting it again with the points so far goes
+    on where it stopped. An engine that is lost under way leaves its arm out, and `on_lost` is called; the other arms go on.
 
     Raises:
-        EngineError: the engine is not there, does not run the arm, or answers nothing.
+        EngineError: an engine is not there, or does not run its arm; or the last one answers nothing.
     """
-    await client.model()
-    await check_arm(client, sweep.arm)
-    points = of_the_sweep(measured)
-    begun_s = time.monotonic()
-    if isinstance(nothing := sweep.course.step_or_last(points), Finished):
-        return nothing
-    trial = await _trial(client, sweep)
-    probing = sweep.probes
+    engines = dict(zip(sweep.arms, clients, strict=True))
+    for arm, client in engines.items():
+        await client.model()
+        await check_arm(client, arm)
+    run = _Run(engines, sweep, list(measured), on_point, on_progress)
+    while isinstance(turn := await run.next_turn(), tuple):
+        arm, step = turn
+        try:
+            await run.measure(await run.trial(arm), step)
+        except EngineError as error:
+            if len(run.sweep.arms) == 1 or on_lost is None:
+                raise
+            on_lost(arm, error)
+            run.sweep = replace(run.sweep, arms=tuple(one for one in run.sweep.arms if one != arm))
+    reasons = [turn.reason]
+    for arm, loads in run.sweep.course.left_out(loads_of(run.points)).items():
+        reasons.append(f"{arm} not at {', '.join(map(str, loads))}: beyond 80 % of its capacity")
+    reasons += [f"{arm} left out, its engine failed" for arm in sweep.arms if arm not in run.sweep.arms]
+    if run.sweep.paired:
+        reasons += await run.measure_pairs()
+    complete = turn.complete and run.sweep.arms == sweep.arms
+    return replace(turn, complete=complete, reason="; ".join(reasons))
 
-    def report(left_s: float, step: SweepStep, point_s: float) -> None:
-        if on_progress is not None:
-            on_progress(SweepProgress(step, len(points), step.total, point_s, max(0.0, left_s - point_s)))
 
-    while True:
-        used_s = time.monotonic() - begun_s
-        left_s = sweep.course.seconds_left(points, used_s)
-        if probing and points:
-            probing = False
-            longest_s = (sweep.settings.max_seconds or math.inf) - used_s
-            known = measured or points
-            await _measure_other_lengths(client, sweep, known, longest_s, on_point, partial(report, left_s))
-            continue
-        step = sweep.course.step_or_last(points, used_s)
-        if isinstance(step, Finished):
-            return step
-        report(left_s, step, 0.0)
+@dataclass
+class _Run:
+    """One start of a sweep: engines by arm, the points so far, also those of earlier starts, and who is told of them."""
+
+    engines: Mapping[Arm, EngineClient]
+    sweep: Sweep
+    points: list[Point]
+    on_point: Callable[[Point], Awaitable[None]]
+    on_progress: Callable[[SweepProgress], None] | None = None
+    left_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun_s, self._trials = time.monotonic(), dict[Arm, Trial]()
+
+    async def trial(self, arm: Arm) -> Trial:
+        """The requests of an arm's points."""
+        if arm not in self._trials:
+            self._trials[arm] = await _trial(self.engines[arm], self.sweep, arm)
+        return self._trials[arm]
+
+    async def measure(
+        self, trial: Trial, step: SweepStep, text: str | None = None, replicate: str | None = None
+    ) -> None:
+        """Measure a point and hand it over."""
+        arm, workload, done = trial.arm, self.sweep.workload, len(loads_of(self.points))
+        left_s, total = self.left_s, step.total * len(self.sweep.arms)
+
+        def report(point_s: float) -> None:
+            if self.on_progress is not None:
+                self.on_progress(SweepProgress(arm, step, done, total, point_s, max(0.0, left_s - point_s)))
+
+        report(0.0)
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
-        seed = sweep.workload.seed * 1000 + step.number
-        window = await measure(client, trial, step, seed, partial(report, left_s, step))
-        point = replace(window.point(), text_source=sweep.workload.text)
-        await on_point(point)
-        points.append(point)
+        window = await measure(self.engines[arm], trial, step, workload.seed * 1000 + step.number, report)
+        # A schedule stands for the one that the engine has, which the driver does not know.
+        point = replace(window.point(), schedule=some_schedule(arm), text_source=text or workload.text)
+        self.points.append(replace(point, replicate=replicate))
+        await self.on_point(self.points[-1])
 
+    async def next_turn(self) -> tuple[Arm, SweepStep] | Finished:
+        """The next arm and load, once each arm has what it needs at other lengths."""
+        sweep, own = self.sweep, loads_of(self.points)
+        if sweep.lengths and {arm for arm in sweep.arms if not arm.scheduled} <= {point.arm for point in own}:
+            if not isinstance(sweep.course.next_step(own), Finished):
+                await self._measure_other_lengths()
+            self.sweep = sweep = replace(sweep, lengths=False)
+        used_s = time.monotonic() - self.begun_s
+        self.left_s = sweep.course.seconds_left(own, used_s)
+        return sweep.course.next_step(own, used_s)
 
-async def _trial(client: EngineClient, sweep: Sweep) -> Trial:
-    """The requests of a sweep's points."""
-    workload = sweep.workload
-    prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
-    return Trial(sweep.arm, prompts, workload.answers(), sweep.precision)
-
-
-async def _measure_other_lengths(
-    client: EngineClient,
-    sweep: Sweep,
-    measured: Sequence[Point],
-    left_s: float,
-    on_point: Callable[[Point], Awaitable[None]],
-    report: Callable[[SweepStep, float], None],
-) -> None:
-    """Measure what is missing of the points at other lengths, by at least one point of the arm at its own lengths.
-
-    `left_s` is for the rest of the sweep; infinite without a limit.
-    """
-    missing = missing_probes(measured, sweep.workload, sweep.settings)
-    if not missing:
-        return
-    # Made-up prose of one length without a shared prefix: a cached prompt would hide the cost of prefill.
-    plain = SentWorkload(missing[0].prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed)
-    # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
-    precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
-    # Too long for the model: the arm is measured as before, and other lengths stay a range. An engine that is gone fails
-    # the sweep's next point.
-    with contextlib.suppress(EngineError):
-        prompts = await sized_prose(client, plain)
-        for probe in missing:
-            step = probe.step(sweep.settings, left_s)
+    async def _measure_other_lengths(self) -> None:
+        """Measure what is missing of the points at other lengths, by at least one point of each arm at its own lengths."""
+        sweep, prompts = self.sweep, dict[Arm, Prompts]()
+        left_s = (sweep.course.settings.max_seconds or math.inf) - (time.monotonic() - self.begun_s)
+        # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
+        precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
+        missing = [
+            (arm, probe)
+            for arm in sweep.arms
+            if not arm.scheduled
+            for probe in missing_probes(
+                [point for point in self.points if point.arm == arm], sweep.workload, sweep.settings
+            )
+        ]
+        for arm, probe in sorted(missing, key=lambda one: sweep.place_of(one[0], one[1].number)):
+            step = probe.step(sweep.settings, left_s / len(sweep.arms))
             if step is None:
                 return
-            asked = Trial(sweep.arm, prompts, LogNormalLengths(1, probe.output_tokens), precision)
-            seed = sweep.workload.seed * 1000 + probe.number
-            window = await measure(client, asked, step, seed, partial(report, step))
-            await on_point(replace(window.point(), text_source=SYNTHETIC))
+            # Too long for the model: the arm is measured as before, and other lengths stay a range. An engine that is gone fails
+            # the sweep's next point.
+            with contextlib.suppress(EngineError):
+                if arm not in prompts:
+                    # Made-up prose of one length without a shared prefix: a cached prompt would hide the cost of prefill.
+                    plain = SentWorkload(
+                        probe.prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed
+                    )
+                    prompts[arm] = await sized_prose(self.engines[arm], plain)
+                lengths = LogNormalLengths(1, probe.output_tokens)
+                await self.measure(Trial(arm, prompts[arm], lengths, precision), step, SYNTHETIC)
+
+    # Pairs of windows next to each other, no speculation and one arm with the same arrivals and prompts, in the order A B, B A.
+    # The state of the machine is the same in both windows of a pair, and a slow drift cancels in two pairs.
+
+    async def measure_pairs(self) -> list[str]:
+        """Measure pairs of no speculation and the fastest arm; returns why there are none at a rate, or no more."""
+        sweep, known, why = self.sweep, loads_of(self.points), list[str]()
+        own = {arm: [point for point in known if point.arm == arm] for arm in sweep.arms}
+        rates = sweep.paired_rps or _middle_rate(own)
+        most_s, until_s = sweep.settings.max_seconds, time.monotonic()
+        until_s = until_s + sweep.pairs_s(self.points) if most_s is None else self.begun_s + most_s
+        for index, rate in enumerate(rates):
+            load = ImposedLoad(sweep.settings.arrivals, significant(rate))
+            able = [arm for arm in sweep.arms if carries(sweep.settings, own[arm], load)]
+            question, window_s = Question(sweep.arms, sweep.settings), sweep.settings.point_seconds
+            guesses = sorted(believed(question, known, able, load, window_s), key=lambda one: one.latency_s)
+            none, others = (
+                [one for one in guesses if (one.arm == NO_SPECULATION) == wanted] for wanted in (True, False)
+            )
+            if not (none and others):
+                why.append(
+                    f"no pairs at {load}: beyond 80 % of the capacity of no speculation or of all others"
+                )
+                continue
+            left_s = (until_s - time.monotonic()) / (len(rates) - index)
+            try:
+                await self._pairs_at(load, (none[0], others[0]), time.monotonic() + left_s)
+            except EngineError as error:
+                why.append(f"no more pairs at {load}: {error}")
+        return why
+
+    async def _pairs_at(self, load: ImposedLoad, both: tuple[Purchase, Purchase], until_s: float) -> None:
+        """Measure pairs until their ratio is known well enough, or the time is used: their number is the points' replicate."""
+        settings, arm = self.sweep.settings, both[1].arm
+        # The same warm-up and window for both, because arrivals are drawn for the two together; no window ends early.
+        warmup_s = max(one.warmup_s for one in both)
+        around_s = warmup_s + max(one.latency_s for one in both)
+        window_s = (until_s - time.monotonic()) / (2 * FEWEST_PAIRS) - around_s
+        window_s = max(min(settings.point_seconds, window_s), settings.min_point_seconds)
+        precision = Precision(min_window_s=math.inf)
+        number = max(
+            (int(p.replicate) for p in self.points if p.replicate and p.replicate.isdecimal()), default=0
+        )
+        found, wasted = _gains(self.points, arm, load), 0
+        while (left_s := until_s - time.monotonic()) >= 2 * (window_s + around_s):
+            # Where windows of two pairs were not usable, a third one will not be.
+            if wasted > 1 or (len(found) >= FEWEST_PAIRS and _error(found) <= PAIRED_ERROR):
+                return
+            number, self.left_s, before = number + 1, left_s, len(found)
+            for one in both if number % 2 else both[::-1]:
+                times = warmup_s, window_s, window_s, _FIRST_PAIR + number, settings.loads
+                step = SweepStep(load, one.latency_s, one.inflight, 0.0, *times)
+                trial = replace(await self.trial(one.arm), precision=precision)
+                await self.measure(trial, step, replicate=str(number))
+            found = _gains(self.points, arm, load)
+            wasted += len(found) == before
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """Latency without speculation over latency of an arm at one rate, from pairs of windows.
+
+    `interval` holds it in 90 % of all cases by Student's t, because the pairs are few; None from one pair.
+    """
+
+    arm: Arm
+    load: ImposedLoad
+    pairs: int
+    ratio: float
+    interval: tuple[float, float] | None
+
+
+def speedups_of(points: Sequence[Point]) -> list[Speedup]:
+    """The speedups that the pairs among these points show."""
+    from scipy.special import stdtrit  # noqa: PLC0415  commands that do not ask for it start faster
+
+    found = list[Speedup]()
+    for arm, load in dict.fromkeys((point.arm, point.load) for point in points if point.replicate):
+        if arm != NO_SPECULATION and (gains := _gains(points, arm, load)):
+            mean, bounds = statistics.fmean(gains), None
+            if len(gains) > 1:
+                half = float(stdtrit(len(gains) - 1, 0.95)) * _error(gains)
+                bounds = math.exp(mean - half), math.exp(mean + half)
+            found.append(Speedup(arm, load, len(gains), math.exp(mean), bounds))
+    return found
+
+
+def _gains(points: Sequence[Point], arm: Arm, load: ImposedLoad) -> list[float]:
+    """Ln of the speedup by each pair of usable windows."""
+    pairs = dict[str, dict[Arm, float]]()
+    for point in points:
+        if point.replicate and point.load == load and point.usable:
+            pairs.setdefault(point.replicate, {})[point.arm] = math.log(point.mean_latency_s)
+    return [
+        pair[NO_SPECULATION] - pair[arm] for pair in pairs.values() if {NO_SPECULATION, arm} <= pair.keys()
+    ]
+
+
+def _error(gains: Sequence[float]) -> float:
+    return statistics.stdev(gains) / math.sqrt(len(gains))
+
+
+def _middle_rate(own: Mapping[Arm, Sequence[Point]]) -> list[float]:
+    """The middle one of the rates that were measured with and without speculation."""
+    faster = {point.load for arm, points in own.items() if arm != NO_SPECULATION for point in points}
+    shared = {point.load for point in own[NO_SPECULATION]} & faster
+    rates = sorted(load.rps for load in shared if load.rps)
+    return rates[len(rates) // 2 :][:1]
+
+
+async def _trial(client: EngineClient, sweep: Sweep, arm: Arm) -> Trial:
+    """The requests of an arm's points."""
+    workload = sweep.workload
+    prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
+    return Trial(arm, prompts, workload.answers(), sweep.precision)
 
 
 async def check_arm(client: EngineClient, arm: Arm) -> None:
@@ -203,7 +387,7 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
     counters = read_counters(page)
     if arm.k == 0 and counters.speculates:
         raise EngineError(
-            "the engine speculates (its metrics have vllm:spec_decode_*); expected an engine without"
+            "the engine speculates (its metrics have vllm:spec_decode_*); expected no speculation"
         )
     if arm.k > 0 and "generated" in counters.counted and not counters.speculates:
         raise EngineError(f"the engine does not speculate (no vllm:spec_decode_* metrics); expected {arm}")

@@ -19,6 +19,7 @@ from breakeven.readers.foreign import (
     Figure,
     ForeignResult,
     Milliseconds,
+    Moment,
     NeededMilliseconds,
     Number,
     at,
@@ -119,6 +120,7 @@ class AiperfSummary(ForeignResult):
     endpoint: str | None = at("input_config.endpoint.type")
     tokenizer: str | None = at("input_config.tokenizer.name", means="column `tokenizer`")
     version: str | None = at("aiperf_version", means="named in messages")
+    begun_s: Moment = at("start_time")
     steps: Counted = _metric("total_spec_decode_steps", means="the engine speculates; column `drafts`")
     accepted: Counted = _metric("total_accepted_draft_tokens", means="column `tokens_per_step`")
     drafted: Counted = _metric("total_draft_tokens", means="column `drafted_per_step`")

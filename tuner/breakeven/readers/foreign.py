@@ -6,10 +6,12 @@ refused; what no field names is not looked at.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -53,6 +55,24 @@ Milliseconds = Annotated[Figure, _IN_S]
 """Read in ms, held in s."""
 NeededMilliseconds = Annotated[Counted, _IN_S]
 """Milliseconds of which NaN is refused."""
+
+
+def _unix_s(value: Any) -> float | None:
+    """Unix time (s) of a moment as tools write it; None of anything else, because no figure rests on it.
+
+    Many write local time without a zone. It is taken for UTC: within the files of one set only the order matters.
+    """
+    with contextlib.suppress(ValueError, OverflowError):
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(value, datetime):
+            value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, int | float) and 0 < value < math.inf:
+            return float(value)
+    return None
+
+
+Moment = Annotated[float | None, BeforeValidator(_unix_s)]
+"""When something happened, Unix time (s)."""
 
 
 def mean_square(mean: float | None, deviation: float | None) -> float | None:

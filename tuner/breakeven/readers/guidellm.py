@@ -27,6 +27,7 @@ from breakeven.readers.foreign import (
     Figure,
     ForeignResult,
     Milliseconds,
+    Moment,
     Number,
     at,
     mean_square,
@@ -126,6 +127,7 @@ class GuideLlmBenchmark(ForeignResult):
         means="column `target`",
     )
     endpoint: str | None = at("config.backend.request_format", means="column `endpoint`")
+    begun_s: Moment = at("start_time", "run_stats.start_time")
 
 
 class GuideLlmRequest(ForeignResult):

@@ -16,7 +16,16 @@ from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.points.quality import few_generations
-from breakeven.readers.foreign import Counted, Document, Figure, ForeignResult, Number, at, mean_square
+from breakeven.readers.foreign import (
+    Counted,
+    Document,
+    Figure,
+    ForeignResult,
+    Moment,
+    Number,
+    at,
+    mean_square,
+)
 from breakeven.readers.imposed import imposed
 from breakeven.reasons import Reason
 
@@ -80,6 +89,7 @@ class LlmdReport(ForeignResult):
         "scenario.load.standardized.multi_turn.enabled", means="true, with a rate: arrivals unknown"
     )
     target: str | None = at("scenario.load.native.config.server.base_url", means="column `target`")
+    begun_s: Moment = at("run.time.start")
     stack: Any = at(
         "scenario.stack",
         means="of its components' `standardized`: `model.name` is column `model`, `accelerator.model` column `gpu`; tool, version, role, "

@@ -28,6 +28,7 @@ from breakeven.readers.foreign import (
     Figure,
     ForeignResult,
     Milliseconds,
+    Moment,
     NeededMilliseconds,
     Number,
     at,
@@ -47,7 +48,7 @@ _WHOLE_LIST = BeforeValidator(lambda listed: () if holed(listed) else listed)
 _Numbers = Annotated[tuple[Number, ...], _WHOLE_LIST]
 _HARMLESS = re.compile(
     # Labels for people, figures that follow from those that are read, and figures without a use in any law.
-    r"date|label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
+    r"label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
     r"|(ramp_up|sharegpt|random)_.*|(std|p\d+(\.\d+)?|median|max)_\w+|spec_decode_\w+|request_goodput(:.*)?"
     r"|num_conversations|turns_per_conversation|inter_turn_delay_ms|max_model_len|(conversations|avg_turns)_\w+"
     r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"
@@ -68,7 +69,11 @@ class VllmBenchResult(ForeignResult):
     )
     achieved_rps: Counted = at("request_throughput")
     tokens_per_second: Figure = at("output_throughput")
-    seconds: Counted = at("duration", means="the answered rate, where it is not stated")
+    seconds: Counted = at(
+        "duration", means="the answered rate, where it is not stated; column `begun_s`: `date` less it"
+    )
+    # `start_times` are of a clock of their own.
+    ended_s: Moment = at("date", means="the end of the run: column `begun_s` is `duration` before it")
     input_total: Figure = at("total_input_tokens", means="column `prompt_tokens`, times `completed`")
     output_total: Counted = at("total_output_tokens", means="column `output_tokens`, times `completed`")
     mean_latency_s: NeededMilliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
@@ -256,7 +261,7 @@ def _failures(document: Document, read: VllmBenchResult) -> float:
 
 
 def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
-    """The mean latency, TPOT, and the quantiles that the file leaves to its lists of single requests.
+    """The mean latency, TPOT, the begin, and the quantiles that the file leaves to its lists of single requests.
 
     A latency that can only be guessed is flagged.
     """
@@ -267,6 +272,8 @@ def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
     columns: _Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
     tokens = (read.output_total or 0.0) / read.requests
     columns["tpot_mean_s"] = (ratio_of_means_s(latency_s, read.ttft_mean_s, tokens), "mean_latency_s")
+    if read.ended_s is not None and read.seconds:
+        columns["begun_s"] = (max(read.ended_s - read.seconds, 0.0), "ended_s")
     listed = _listed(read)
     for name, form in (("latency", "p{}_latency_s"), ("ttft", "ttft_p{}_s"), ("tpot", "tpot_p{}_s")):
         for percent in (50, 95, 99):
