@@ -78,7 +78,8 @@ def test_a_first_start_goes_on_until_it_has_points_for_a_law():
     points[1] = replace(points[1], flag=str(Reason.SATURATED_POINT))
     asked = Question((EAGLE,), settings, running=EAGLE)
     for _ in range(2):
-        assert isinstance(turn := course.next_step(points), tuple), "two usable points are no law"
+        turn = course.next_step(points)
+        assert isinstance(turn, tuple), "two usable points are no law"
         points.append(believed_at(asked, points, course, turn[1]))
     assert isinstance(course.next_step(points), Finished)
 
