@@ -52,6 +52,18 @@ DRIFTS = ((0.0, 120.0), (0.06, 120.0), (0.12, 120.0), (0.12, 30.0), (0.12, 5.0))
 
 _WINDOW_S = 12
 
+_ORDERS: dict[str, list[tuple[int, int, str | None]]] = {
+    "arm after arm": [(k, i, None) for k in MEASURED for i in _LOADS],
+    # As the operator does: half of the loads of each arm but the last, then the others in reverse, a middle load once more.
+    "in turns": [
+        *((k, i, "1") for k in MEASURED[:-1] for i in (0, 5, 2)),
+        *((MEASURED[-1], i, "1") for i in _LOADS),
+        *((k, i, "2") for k in MEASURED[-2::-1] for i in (1, 3, 4, 2)),
+    ],
+    "load by load": [(k, i, None) for i in _LOADS for k in (MEASURED if i % 2 else MEASURED[::-1])],
+}
+"""Draft length, load and start of each window."""
+
 DRIFT_HEADER = (
     "drift",
     "over",
@@ -154,14 +166,14 @@ def drift_rows(seeds: Sequence[int] = (201, 202, 203, 204)) -> Iterator[list[str
     """A row for each drift and order of the windows, over all engines kept apart."""
     asked = [(engine, seed) for engine in ENGINES if engine.half is Half.APART for seed in seeds]
     with ProcessPoolExecutor(2) as pool:
-        for (sd, over_s), by_load in itertools.product(DRIFTS, (False, True)):
-            drifted = partial(_drifted, sd=sd, over_s=over_s, by_load=by_load)
+        for (sd, over_s), order in itertools.product(DRIFTS, _ORDERS):
+            drifted = partial(_drifted, sd=sd, over_s=over_s, windows=_ORDERS[order])
             found = [one for some in pool.map(drifted, asked) for one in some]
             errors = np.array([one.error for one in found])
             yield [
                 f"{sd:.0%}",
                 f"{over_s:.0f} s",
-                "load by load" if by_load else "arm after arm",
+                order,
                 f"{100 * np.mean([one.held for one in found]):.0f} of {len(found)}",
                 str(int(np.sum(errors > _PROMISED_OVER))),
                 f"{100 * np.mean(errors):+.1f}, {100 * np.std(errors):.1f}",
@@ -180,15 +192,18 @@ class _Speedup(NamedTuple):
     width: float
 
 
-def _drifted(what: tuple[JudgedEngine, int], *, sd: float, over_s: float, by_load: bool) -> list[_Speedup]:
+def _drifted(
+    what: tuple[JudgedEngine, int],
+    *,
+    sd: float,
+    over_s: float,
+    windows: Sequence[tuple[int, int, str | None]],
+) -> list[_Speedup]:
     engine, seed = what
     truths, random = Truths.read(engine), np.random.default_rng([seed, 7])
-    windows = [
-        (k, i) for i in _LOADS for k in (MEASURED if i % 2 else MEASURED[::-1])
-    ] if by_load else list(itertools.product(MEASURED, _LOADS))  # fmt: skip
     speed = sd * random.standard_normal()
     points = []
-    for number, (k, i) in enumerate(windows):
+    for number, (k, i, start) in enumerate(windows):
         factors = []
         for _ in range(_WINDOW_S):
             kept = math.exp(-1.0 / over_s)
@@ -198,9 +213,8 @@ def _drifted(what: tuple[JudgedEngine, int], *, sd: float, over_s: float, by_loa
         true, factor = truths.at(k, load), float(np.mean(factors))
         slowed = replace(true, latency_s=true.latency_s * factor, ttft_s=true.ttft_s * factor)
         point = measured_point(engine.arm(k), load, engine.asking, slowed, 0.01, random, number)
-        points.append(
-            replace(point, begun_s=float(number * _WINDOW_S), origin=Origin("second engine", number + 1))
-        )
+        begun_s, origin = float(number * _WINDOW_S), Origin("second engine", number + 1)
+        points.append(replace(point, begun_s=begun_s, start=start, origin=origin))
     profile, found = fit_points(points, CONFIDENCE), []
     rate = _SHARE * truths.saturation_rps(0)
     for k in MEASURED[1:]:
