@@ -31,6 +31,7 @@ SHORT = Script(
     each=4,
     quiet_s=0.2,
     rps=6.0,
+    inflight=(4.0, 3.0, 3.0),
     prompt=128,
     answer=16,
     warmup_s=0.5,
