@@ -59,8 +59,8 @@ class Script:
         streams, stream_tokens: requests that decode while single prompts are read, and their tokens.
         prompts, every_s, each: tokens of single prompts, time between two, and how many of each length.
         quiet_s: time without a prompt, before and after.
-        rps, inflight: of the Poisson arrivals, and with how many requests a window begins, by arm: always the same, because
-            one that begins as the last one went would carry its state on. Those of an H200.
+        rps, inflight: of the Poisson arrivals, and with how many requests each window begins: always the same, because one that
+            begins as the last one went would carry its state on. As no speculation has on an H200.
         prompt, answer: tokens of a request.
         warmup_s, window_s: of a window.
         rounds: how often at most all arms are asked there and back.
@@ -82,7 +82,7 @@ class Script:
     each: int = 10
     quiet_s: float = 0.4
     rps: float = 26.0
-    inflight: tuple[float, float, float] = (37.0, 29.0, 18.0)
+    inflight: float = 37.0
     prompt: int = 512
     answer: int = 128
     warmup_s: float = 4.0
@@ -383,8 +383,9 @@ class PairScript:
             warmup_s, window_s = script.short_s / 4, 3 * script.short_s / 4
         load = ImposedLoad(LoadMode.POISSON, rps)
         answers = LogNormalLengths(script.prompt, script.answer)
-        inflight = script.inflight[script.arms.index(self._arm(name))]
-        return _Asked(part, name, str(load), load, script.prompt, answers, warmup_s, window_s, inflight)
+        return _Asked(
+            part, name, str(load), load, script.prompt, answers, warmup_s, window_s, script.inflight
+        )
 
     async def _in_turn(self) -> None:
         """All arms there and back, as often as the time goes that the later parts leave."""
