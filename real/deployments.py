@@ -96,6 +96,7 @@ SHORT_SCRIPT = Script(
     each=4,
     quiet_s=1.0,
     rps=1.5,
+    inflight=2.0,
     prompt=48,
     answer=48,
     warmup_s=3.0,

@@ -107,9 +107,15 @@ def _scatter(groups: Iterable[Sequence[float]]) -> Estimate:
     return Estimate(found, found / math.sqrt(2 * freedom), count)
 
 
-def state(kept: Sequence[Kept]) -> Estimate:
-    """Scatter of ln(latency) of windows with equal arrivals: the machine's state, and the chance of acceptance."""
-    return _scatter([one.log_s for one in group] for group in _grouped(_windows(kept, IN_TURN)).values())
+def state(kept: Sequence[Kept], *engines: str) -> Estimate:
+    """Scatter of ln(latency) of windows with equal arrivals, of some engines or of all.
+
+    That of no speculation is the machine's state; drafts add the chance of their acceptance.
+    """
+    groups = _grouped(_windows(kept, IN_TURN)).items()
+    return _scatter(
+        [one.log_s for one in group] for (engine, _), group in groups if engine in engines or not engines
+    )
 
 
 def pairs(kept: Sequence[Kept]) -> dict[str, list[float]]:
@@ -216,6 +222,7 @@ def _turn_rows(kept: Sequence[Kept], looks: Sequence[MachineLook]) -> list[Row]:
         return found
     found += [
         _row(IN_TURN, "scatter of windows, %", _percent(scatter)),
+        _row(IN_TURN, f"scatter of windows of {PLAIN}, %", _percent(state(kept, PLAIN))),
         _row(IN_TURN, "scatter of pairs, %", _percent(_scatter(by_arm.values()))),
     ]
     means = {key: fmean(one.log_s for one in group) for key, group in _grouped(windows).items()}
@@ -302,13 +309,16 @@ def _percent(found: Estimate) -> Estimate:
 
 
 def _row(part: str, what: str, found: Estimate) -> Row:
-    error = "-" if math.isnan(found.error) else f"{found.error:.2g}"
-    return part, what, f"{found.value:.4g}", error, str(found.windows)
+    value, error = (
+        "-" if math.isnan(one) else f"{one:.{digits}g}"
+        for one, digits in ((found.value, 4), (found.error, 2))
+    )
+    return part, what, value, error, str(found.windows)
 
 
 def verdicts(kept: Sequence[Kept]) -> tuple[str, str, str]:
     """The three answers that the script is for."""
-    more, scatter = term(kept), state(kept)
+    more, scatter = term(kept), state(kept, PLAIN)
     both = _scatter(pairs(kept).values())
     stays, goes = "the term stays", "the term goes"
     return (

@@ -59,7 +59,8 @@ class Script:
         streams, stream_tokens: requests that decode while single prompts are read, and their tokens.
         prompts, every_s, each: tokens of single prompts, time between two, and how many of each length.
         quiet_s: time without a prompt, before and after.
-        rps: of the Poisson arrivals.
+        rps, inflight: of the Poisson arrivals, and with how many requests each window begins: always the same, because one that
+            begins as the last one went would carry its state on. As no speculation has on an H200.
         prompt, answer: tokens of a request.
         warmup_s, window_s: of a window.
         rounds: how often at most all arms are asked there and back.
@@ -81,6 +82,7 @@ class Script:
     each: int = 10
     quiet_s: float = 0.4
     rps: float = 26.0
+    inflight: float = 37.0
     prompt: int = 512
     answer: int = 128
     warmup_s: float = 4.0
@@ -176,6 +178,7 @@ class _Asked:
     answers: OutputLengths
     warmup_s: float
     window_s: float
+    inflight: float | None = None
 
 
 @dataclass(slots=True)
@@ -194,7 +197,6 @@ class PairScript:
     results: KeptWindows
     gpu: str
     _urls: dict[str, str] = field(default_factory=dict)
-    _inflight: dict[str, float] = field(default_factory=dict)
     _end_s: float = 0.0
 
     async def run(self) -> None:
@@ -261,7 +263,7 @@ class PairScript:
         step = SweepStep(
             asked.load,
             latency_s=None,
-            inflight=self._inflight.get(name, asked.load.rps),
+            inflight=asked.inflight,
             company_s=0.0,
             warmup_s=asked.warmup_s,
             window_s=asked.window_s,
@@ -282,8 +284,6 @@ class PairScript:
             async with EngineClient(Endpoint(self._urls[name])) as client:
                 await client.model()
                 seen = await measure(client, trial, step, seed=1)
-            if asked.load.rps:
-                self._inflight[name] = seen.clients.mean_inflight
             self._keep(asked, seen, begun_s)
         return seen
 
@@ -383,7 +383,9 @@ class PairScript:
             warmup_s, window_s = script.short_s / 4, 3 * script.short_s / 4
         load = ImposedLoad(LoadMode.POISSON, rps)
         answers = LogNormalLengths(script.prompt, script.answer)
-        return _Asked(part, name, str(load), load, script.prompt, answers, warmup_s, window_s)
+        return _Asked(
+            part, name, str(load), load, script.prompt, answers, warmup_s, window_s, script.inflight
+        )
 
     async def _in_turn(self) -> None:
         """All arms there and back, as often as the time goes that the later parts leave."""
@@ -411,12 +413,12 @@ class PairScript:
         mixed = [LengthPair(script.prompt, tokens) for tokens in range(least, most + 1)]
         load = ImposedLoad(LoadMode.CLOSED, script.closed_clients)
         open_loop = self._poisson(part, PLAIN, script.rps, short=True)
-        closed = replace(open_loop, what=pair_rows.ONE_LENGTH, load=load)
+        closed = replace(open_loop, what=pair_rows.ONE_LENGTH, load=load, inflight=None)
         first = await self._window(closed)
         if first is None:
             return
         rate = ImposedLoad(LoadMode.POISSON, first.answered_rps)
-        open_loop = replace(open_loop, what=pair_rows.OPEN, load=rate)
+        open_loop = replace(open_loop, what=pair_rows.OPEN, load=rate, inflight=float(script.closed_clients))
         lengths = replace(closed, what=pair_rows.LENGTHS, answers=EmpiricalLengths(mixed))
         for asked in (lengths, open_loop, open_loop, lengths, closed):
             await self._window(asked)

@@ -89,6 +89,12 @@ def test_a_machine_that_differs_from_window_to_window_is_in_both():
     assert pairs.endswith("above 3 %: the old points were no one bad minute")
 
 
+def test_the_chance_of_drafts_is_no_state_of_the_machine():
+    kept = in_turn([1.0 if number % 6 in {0, 5} else 1.0 + 0.2 * (number % 2) for number in range(12)])
+    assert pair_rows.verdicts(kept)[1].startswith("state of the machine: 0.0 % scatter, at most 5 %")
+    assert pair_rows.state(kept).value > 0.05
+
+
 def test_a_steady_machine_needs_no_pairs():
     kept = in_turn([1.01 if number % 5 else 0.99 for number in range(12)])
     _, state, _ = pair_rows.verdicts(kept)

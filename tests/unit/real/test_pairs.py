@@ -31,6 +31,7 @@ SHORT = Script(
     each=4,
     quiet_s=0.2,
     rps=6.0,
+    inflight=4.0,
     prompt=128,
     answer=16,
     warmup_s=0.5,
@@ -189,6 +190,7 @@ def test_whatever_was_written_last_there_is_a_table(whole, tmp_path):
         (tmp_path / "kept.jsonl").write_text(text[:end])
         assert len(read_kept(tmp_path)) == text[:end].count("\n")
         assert "pairs: " in table_of(tmp_path)
+        assert "nan" not in table_of(tmp_path)
 
 
 def test_the_short_script_asks_for_what_its_engines_take():
