@@ -1,6 +1,6 @@
 """Which services a cycle decides about.
 
-A decision takes some 6 to 14 ms of CPU: a thousand decisions in every cycle would fill half a core or more, and most would
+A decision takes some 6 to 20 ms of CPU: a thousand decisions in every cycle would fill half a core or more, and most would
 repeat the last ones. So a cycle decides about services that have something under way, or of which an object changed. It
 decides about the others the sooner, the further their figures have moved. All that is remembered is a cache: a new process
 decides about every service.
