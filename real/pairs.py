@@ -303,9 +303,7 @@ class PairScript:
         }
         point = None
         if asked.name != AGAIN:
-            point = replace(
-                seen.point(), begun_s=begun_s + asked.warmup_s, gpu=self.gpu, text_source=self.script.text
-            )
+            point = replace(seen.point(), gpu=self.gpu, text_source=self.script.text)
         known = {name: value for name, value in figures.items() if value is not None}
         seconds = time.time() - begun_s
         self.results.add(Kept(asked.part, asked.name, asked.what, begun_s, seconds, known), point)
