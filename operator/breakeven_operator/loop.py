@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 
 from breakeven_operator.adapters.lease import Lease
@@ -87,10 +86,6 @@ class Loop:
                     report = await self.once()
                     left = report.left if report is not None else 0
                     longest_s = self._cycle_s if report is not None else min(self._cycle_s, _FAILED_S)
-                    if report is not None and not left and not gc.get_freeze_count():
-                        # What is known by now is kept for long: of a thousand services each look through it takes a second.
-                        gc.collect()
-                        gc.freeze()
                 else:
                     # A replica that does not act does not watch either: the API server pays for one replica.
                     await self._fleet.rest()

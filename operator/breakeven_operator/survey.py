@@ -94,8 +94,9 @@ class _Surveyor:
         later = self._world.later.get(watch)
         if later is None:
             return 0.0
+        found = later.requests
         owners = {NamespacedName(namespace, siblings_of(pod["metadata"]["name"])) for pod in pods}
-        counted = [later.requests[owner] for owner in sorted(owners) if owner in later.requests]
+        counted = [found[owner] for owner in sorted(owners) if owner in found]
         posts = math.fsum(one.posts for one in counted)
         return math.fsum(one.served for one in counted) / posts if posts > 0.0 else 0.0
 
