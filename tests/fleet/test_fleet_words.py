@@ -38,7 +38,7 @@ async def test_conditions_say_what_decided_and_how_the_last_roll_ended():
     assert world.condition("Progressing")["message"] == "no roll so far"
     profitable = world.condition("Profitable")
     assert profitable["status"] == "True"
-    assert matches(rf"eagle/3 is {SPEEDUP}; {BREAK_EVEN}", profitable["message"])
+    assert matches(rf"eagle/3 is {SPEEDUP}, expected; {BREAK_EVEN}", profitable["message"])
     await world.until(lambda: world.phase == "Confirming")
     await world.cycle()
     assert world.condition("Progressing")["reason"] == "RollFinished"
@@ -186,7 +186,7 @@ async def test_a_flip_of_pays_is_said_once_and_doubt_in_between_says_nothing():
     assert await at(11.0) == "No"
     (note,) = said()
     assert re.fullmatch(
-        r"PAYS was Yes and is No: eagle/3 is 0\.\d\dx \(90 %: .*\) at 11 rps per replica; pays .*", note
+        r"PAYS was Yes and is No: eagle/3 is 0\.\d\dx \(90 %: .*\) at 11 rps per replica, expected; pays .*", note
     )
     world.restart()
     assert [await at(rps) for rps in (11.5, BREAK_EVEN_RPS, 11.0, BREAK_EVEN_RPS, 11.0)] == [

@@ -138,7 +138,8 @@ def test_bounds_hold_the_law_however_few_loads_tell_of_it(clients) -> None:
 
 def test_scatter_widens_the_bounds() -> None:
     calm, wild = (fit(closed("none", 0, 1.2, 0.07, noise=noise)) for noise in (0.01, 0.3))
-    assert wild.c1_ci_s[1] / wild.c1_ci_s[0] - 1.0 > 2.0 * (calm.c1_ci_s[1] / calm.c1_ci_s[0] - 1.0)
+    # Both hold the doubt of one start and its minutes.
+    assert wild.c1_ci_s[1] / wild.c1_ci_s[0] - 1.0 > 1.1 * (calm.c1_ci_s[1] / calm.c1_ci_s[0] - 1.0)
 
 
 def test_a_measured_ceiling_below_the_law_is_the_saturation() -> None:
